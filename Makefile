@@ -1,0 +1,37 @@
+# `make serve` and `make test` set up everything they need; nothing else has to be run first.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PORT ?= 8000
+CONFIG ?= configs/local.yaml
+# A package index that offers CPU builds of torch, for people without a GPU (optional).
+TORCH_INDEX ?=
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+
+.PHONY: help serve test lint bench clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (the first time takes a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing torch"
+	@$(PIP_INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	@echo "installing Turnstile and its dependencies"
+	@$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@
+
+serve: $(VENV)/.installed ## Install, start a local Ray and serve the embedded model on PORT (default 8000)
+	@exec $(BIN)/python -m deployments.launcher $(CONFIG) --port $(PORT)
+
+test: $(VENV)/.installed lint ## Install, then run every check
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed ## Format check, linter, types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,81 @@
+"""Typed errors of the grammar library. Each one belongs to one request and never to the process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class GrammarError(ValueError):
+    """A specification that cannot be compiled.
+
+    `code` is the machine-readable kind, `pointer` the JSON Pointer of the keyword inside the specification
+    (for schemas), `position` the character offset inside a pattern or grammar text.
+    """
+
+    code = "invalid_grammar"
+
+    def __init__(self, message: str, *, pointer: str | None = None, position: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.pointer = pointer
+        self.position = position
+
+    def __str__(self) -> str:
+        where = "".join(
+            [
+                f" at {self.pointer or '#'}" if self.pointer is not None else "",
+                f" at position {self.position}" if self.position is not None else "",
+            ]
+        )
+        return f"{self.message}{where}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (self.to_dict(),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for another process, Redis or an HTTP body; `from_dict` is its inverse."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "pointer": self.pointer,
+            "position": self.position,
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> GrammarError:
+        kind = _BY_CODE.get(data["code"], GrammarError)
+        return kind(data["message"], pointer=data.get("pointer"), position=data.get("position"))
+
+
+class InvalidSpecificationError(GrammarError):
+    """The specification is malformed: a keyword of the wrong type, a broken regex, an unresolvable `$ref`."""
+
+    code = "invalid_grammar"
+
+
+class UnsupportedFeatureError(GrammarError):
+    """A well-formed assertion that the compiler cannot honour exactly, so it refuses."""
+
+    code = "unsupported_grammar"
+
+
+class UnsatisfiableError(GrammarError):
+    """Nothing matches the specification (with this vocabulary)."""
+
+    code = "unsatisfiable_grammar"
+
+
+class LimitExceededError(GrammarError):
+    """Compilation would need more than a budget in `Limits`; the message names the limit."""
+
+    code = "grammar_limit_exceeded"
+
+
+def _restore(data: dict[str, Any]) -> GrammarError:
+    return GrammarError.from_dict(data)
+
+
+_BY_CODE: dict[str, type[GrammarError]] = {
+    kind.code: kind
+    for kind in (InvalidSpecificationError, UnsupportedFeatureError, UnsatisfiableError, LimitExceededError)
+}

@@ -1,0 +1,47 @@
+"""What a caller may choose about a grammar (`GrammarOptions`, part of the key) and what compiling may cost (`Limits`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class GrammarOptions(BaseModel):
+    """Policies about spelling. They change the language, so they are part of the grammar key."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    whitespace: Literal["compact", "flexible"] = Field(
+        "compact",
+        description='`compact`: fixed separators `", "` and `": "`. `flexible`: any JSON whitespace between tokens.',
+    )
+    whitespace_limit: int = Field(
+        8,
+        ge=1,
+        le=64,
+        description="The most whitespace characters in one gap when `whitespace` is `flexible`.",
+    )
+    additional_properties: bool = Field(
+        True,
+        description="What an absent `additionalProperties` means: true as the specification says, or closed.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Budgets of one compilation and of one automaton. Exceeding one raises `LimitExceededError` naming it."""
+
+    max_specification_bytes: int = 1 << 20
+    """Size of the specification as canonical JSON."""
+    max_nesting: int = 200
+    """Nesting depth of the specification itself, and of groups in a regular expression."""
+    max_states: int = 2_000_000
+    """States of the byte automaton."""
+    max_regex_states: int = 20_000
+    """States of one determinised regular expression or string language."""
+    max_steps: int = 20_000_000
+    """Elementary construction steps, the deterministic stand-in for compile time."""
+    max_fsm_bytes: int = 512 << 20
+    """Memory of one TokenFSM with all rows and configurations visited so far."""

@@ -1,0 +1,15 @@
+"""The few types that every part of the grammar library shares."""
+
+from typing import Annotated, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+TokenId: TypeAlias = int
+StateId: TypeAlias = int
+GrammarKey: TypeAlias = Annotated[str, "64 lower-case hexadecimal digits (SHA-256)"]
+MaskRow: TypeAlias = NDArray[np.uint32]
+"""uint32 [ceil(V / 32)]; bit t % 32 of word t // 32 is set when token t is allowed."""
+
+NO_STATE: StateId = -1
+"""What `next_state` returns for a forbidden token."""
