@@ -1,4 +1,4 @@
-"""What a caller may choose about a grammar (`GrammarOptions`, part of the key) and what compiling may cost (`Limits`)."""
+"""What a caller may choose about a grammar (`GrammarOptions`, part of the key) and what it may cost (`Limits`)."""
 
 from __future__ import annotations
 

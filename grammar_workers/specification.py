@@ -1,4 +1,4 @@
-"""Grammar specifications: what a client asks for, as typed data that crosses HTTP, Serve handles and Redis alike."""
+"""Grammar specifications: what a client asks for, as typed data that crosses HTTP, Serve and Redis alike."""
 
 from __future__ import annotations
 
