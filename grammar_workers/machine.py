@@ -1,0 +1,296 @@
+"""The byte automaton: flat tables of rules with call edges, and the builder that lays them out.
+
+A machine reads bytes. Each state reads one byte by `LIT` (this very byte leads to the next state) or by a row of the
+dense table. Entering a state may run an *op*: check a guard on the register, count, call a rule, return from one, or go
+on to another state. For `{"a": [1, 2]}` with `{"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}`:
+
+    object rule   '{' -> '"' 'a' '"' ':' ' ' -> CALL array, return to A;   A: ',' -> ...   '}' -> RETURN
+    array rule    '[' -> CALL integer, return to B;   B: ',' ' ' -> CALL integer, return to B;   ']' -> RETURN
+    integer rule  '1' -> D;   D: digit -> D, anything else -> return to B and read it there (EXIT)
+
+Recursion is a rule that calls itself; the return stack is part of the configuration (see `kernels`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.kernels import ASSIGN, CALL, GOTO, INCREMENT, KEEP, RETURN, STAY
+from grammar_workers.options import Limits
+
+Interval = tuple[int, int]
+"""Inclusive bounds of register values."""
+
+UNBOUNDED = 2**31 - 1
+
+_SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 2}
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A finished byte automaton; the arrays are read-only.
+
+    states int32 [n, 5] (LIT, ROW, EXIT, OP, LOOP), table int32 [rows, 256] of target states or -1, ops int32 [k, 8],
+    guards int32 [g, 2] (inclusive register intervals, sorted within one op), returns int32 [r] (a state per label, -1
+    where the label is not acceptable), loops int32 [l, 2] (minimum, maximum characters of a free string, -1: none).
+    State 0 accepts; matching begins at state 1.
+    """
+
+    states: NDArray[np.int32]
+    table: NDArray[np.int32]
+    ops: NDArray[np.int32]
+    guards: NDArray[np.int32]
+    returns: NDArray[np.int32]
+    loops: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        for name in _SHAPES:
+            getattr(self, name).flags.writeable = False
+
+    @property
+    def nbytes(self) -> int:
+        return sum(getattr(self, name).nbytes for name in _SHAPES)
+
+    def to_bytes(self) -> bytes:
+        """The arrays one after the other in NumPy's own format (version 1.0 headers, no pickles)."""
+        out = io.BytesIO()
+        for name in _SHAPES:
+            np.lib.format.write_array(out, getattr(self, name), version=(1, 0), allow_pickle=False)
+        return out.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Machine:
+        """The inverse of `to_bytes`. Trusts nothing: raises ValueError unless every index fits its array."""
+        source = io.BytesIO(data)
+        arrays = {}
+        for name, width in _SHAPES.items():
+            array = np.lib.format.read_array(source, allow_pickle=False)
+            if array.dtype != np.int32 or array.ndim != (2 if width else 1) or (width and array.shape[1] != width):
+                raise ValueError(f"array {name!r} has dtype {array.dtype} and shape {array.shape}")
+            arrays[name] = np.ascontiguousarray(array)
+        if source.read(1):
+            raise ValueError("bytes after the last array")
+        machine = cls(**arrays)
+        machine.validate()
+        return machine
+
+    def validate(self) -> None:
+        """Raise ValueError unless every index that a kernel would follow lies inside its array."""
+        many = len(self.states)
+        lit, row, exit_label, op, loop = self.states.T
+        _require(many >= 2, "too few states")
+        _require(_inside(lit, -1, 256) and _inside(row, -1, len(self.table)), "state columns")
+        _require(_inside(op, 0, len(self.ops)) and _inside(loop, 0, len(self.loops)), "state columns")
+        _require(bool((np.flatnonzero(lit >= 0) < many - 1).all()), "literal at the last state")
+        _require(_inside(self.table, -1, many) and _inside(self.returns, -1, many), "targets")
+        guard_start, guard_end, action, _, move, target, site, mode = self.ops.T
+        _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
+        _require(_inside(action, KEEP, ASSIGN + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, 2), "ops")
+        jumps = (move == CALL) | (move == GOTO)
+        _require(_inside(target[jumps], 0, many), "op targets")
+        # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
+        labels = np.concatenate([target[move == RETURN], exit_label])
+        _require(_inside(target[move == RETURN], 0, UNBOUNDED) and _inside(exit_label, -1, UNBOUNDED), "labels")
+        room = len(self.returns) - max(int(labels.max(initial=0)), 0)
+        _require(_inside(site[move == CALL], 0, max(room, 0)), "return sites")
+
+
+def _inside(values: NDArray[np.int32], low: int, high: int) -> bool:
+    return values.size == 0 or bool(values.min() >= low and values.max() < high)
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(f"malformed automaton: {what}")
+
+
+class MachineBuilder:
+    """Lays out states, rows and ops. State numbers are final when handed out; contents may be filled in later."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._steps = 0
+        # One Python list per column: appending and extending these is the fast path of compilation.
+        self._lit: list[int] = [-1, -1]
+        self._row: list[int] = [-1, -1]
+        self._exit: list[int] = [-1, -1]
+        self._op: list[int] = [0, 0]
+        self._loop: list[int] = [0, 0]
+        self._rows: list[bytes] = []
+        self._row_ids: dict[bytes, int] = {}
+        self._ops: list[tuple[int, ...]] = [(0,) * 8]
+        self._op_ids: dict[tuple[object, ...], int] = {}
+        self._guards: list[Interval] = []
+        self._guard_ids: dict[tuple[Interval, ...], tuple[int, int]] = {(): (0, 0)}
+        self._returns: list[int] = []
+        self._site_ids: dict[tuple[int, ...], int] = {}
+        self._labels = 1
+        self._loops: list[Interval] = [(0, 0)]
+
+    # -- budget --------------------------------------------------------------------------------------------------
+
+    def spend(self, steps: int) -> None:
+        """Count construction steps against the budget; raises LimitExceededError."""
+        self._steps += steps
+        if self._steps > self._limits.max_steps:
+            raise LimitExceededError(f"compiling takes more than {self._limits.max_steps} steps (limit max_steps)")
+
+    # -- states --------------------------------------------------------------------------------------------------
+
+    @property
+    def next_state(self) -> int:
+        """The number that the next new state gets (what a literal state leads to)."""
+        return len(self._lit)
+
+    def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
+        """Append one state and return its number. `lit` leads to the state appended right after it."""
+        self._lit.append(lit)
+        self._row.append(row)
+        self._exit.append(exit_label)
+        self._op.append(op)
+        self._loop.append(loop)
+        if len(self._lit) > self._limits.max_states:
+            raise LimitExceededError(f"the automaton has more than {self._limits.max_states} states (limit max_states)")
+        return len(self._lit) - 1
+
+    def literal(self, data: bytes, row: int = -1, op: int = 0) -> int:
+        """Append a chain that reads `data` and ends at the next state appended; returns its first state.
+
+        `op` runs on entering the chain; `row` is where every byte of the chain goes that is not the literal one.
+        """
+        first = len(self._lit)
+        many = len(data)
+        self._lit.extend(data)
+        self._row.extend([row] * many)
+        self._exit.extend([-1] * many)
+        self._op.append(op)
+        self._op.extend([0] * (many - 1))
+        self._loop.extend([0] * many)
+        if len(self._lit) > self._limits.max_states:
+            raise LimitExceededError(f"the automaton has more than {self._limits.max_states} states (limit max_states)")
+        return first
+
+    def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
+        """Give a state that was appended empty its row, op, exit label and loop."""
+        self._row[state] = row
+        self._op[state] = op
+        self._exit[state] = exit_label
+        self._loop[state] = loop
+
+    def set_op(self, state: int, op: int) -> None:
+        self._op[state] = op
+
+    def op_of(self, state: int) -> int:
+        return self._op[state]
+
+    def row_of(self, state: int) -> int:
+        return self._row[state]
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def row(self, targets: dict[int, int] | NDArray[np.int32]) -> int:
+        """The number of a dense row: byte -> state. Equal rows share one number."""
+        if isinstance(targets, dict):
+            dense = np.full(256, -1, np.int32)
+            for byte, target in targets.items():
+                dense[byte] = target
+        else:
+            dense = targets
+        content = dense.tobytes()
+        number = self._row_ids.get(content)
+        if number is None:
+            number = self._row_ids[content] = len(self._rows)
+            self._rows.append(content)
+            self.spend(32)
+        return number
+
+    def row_targets(self, row: int) -> NDArray[np.int32]:
+        """A writable copy of a dense row, int32 [256]."""
+        return np.frombuffer(self._rows[row], np.int32).copy()
+
+    def loop(self, minimum: int, maximum: int) -> int:
+        """The number of a free-string loop: between `minimum` and `maximum` characters (-1: no maximum)."""
+        self._loops.append((minimum, maximum))
+        return len(self._loops) - 1
+
+    def op(
+        self,
+        *,
+        guard: Iterable[Interval] = (),
+        increment_to: int | None = None,
+        assign: int | None = None,
+        move: int = STAY,
+        target: int = 0,
+        site: Sequence[int] = (),
+        deeper: bool = False,
+    ) -> int:
+        """The number of an op. `site` lists the return state per label of a CALL; `deeper` hands register + 1 on."""
+        intervals = tuple(guard)
+        action, value = KEEP, 0
+        if increment_to is not None:
+            action, value = INCREMENT, increment_to
+        elif assign is not None:
+            action, value = ASSIGN, assign
+        identity = (intervals, action, value, move, target, tuple(site), deeper)
+        number = self._op_ids.get(identity)
+        if number is None:
+            number = self._op_ids[identity] = len(self._ops)
+            span = self._guard_span(intervals)
+            base = self._site(tuple(site)) if move == CALL else 0
+            self._ops.append((*span, action, value, move, target, base, int(deeper)))
+        return number
+
+    def call(self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), deeper: bool = False) -> int:
+        return self.op(move=CALL, target=rule, site=site, guard=guard, deeper=deeper)
+
+    def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
+        self._labels = max(self._labels, label + 1)
+        return self.op(move=RETURN, target=label, guard=guard)
+
+    def goto(self, target: int, *, guard: Iterable[Interval] = (), assign: int | None = None) -> int:
+        return self.op(move=GOTO, target=target, guard=guard, assign=assign)
+
+    def _guard_span(self, intervals: tuple[Interval, ...]) -> tuple[int, int]:
+        span = self._guard_ids.get(intervals)
+        if span is None:
+            start = len(self._guards)
+            self._guards.extend(intervals)
+            span = self._guard_ids[intervals] = (start, len(self._guards))
+        return span
+
+    def _site(self, states: tuple[int, ...]) -> int:
+        base = self._site_ids.get(states)
+        if base is None:
+            base = self._site_ids[states] = len(self._returns)
+            self._returns.extend(states)
+        return base
+
+    # -- result --------------------------------------------------------------------------------------------------
+
+    def note_label(self, label: int) -> None:
+        """Tell that `label` is used as an exit label, so that every return site has room for it."""
+        self._labels = max(self._labels, label + 1)
+
+    def build(self, entry: int) -> Machine:
+        """The finished machine, beginning at `entry`."""
+        self._op[1] = self.goto(entry)
+        states = np.empty((len(self._lit), 5), np.int32)
+        for column, values in enumerate((self._lit, self._row, self._exit, self._op, self._loop)):
+            states[:, column] = values
+        table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
+        returns = [*self._returns, *[-1] * self._labels]
+        return Machine(
+            states=states,
+            table=table.copy(),
+            ops=np.array(self._ops, np.int32).reshape(-1, 8),
+            guards=np.array(self._guards, np.int32).reshape(-1, 2),
+            returns=np.array(returns, np.int32),
+            loops=np.array(self._loops, np.int32).reshape(-1, 2),
+        )
+

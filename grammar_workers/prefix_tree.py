@@ -1,0 +1,63 @@
+"""Flat, preorder prefix trees over byte strings: the array that a mask row is walked over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from grammar_workers.kernels import BYTE, DEPTH, END, TOKEN
+
+
+def pack(strings: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """All bytes one after the other (uint8) and the offset of each string in them (int64 [n + 1])."""
+    offsets = np.zeros(len(strings) + 1, np.int64)
+    np.cumsum([len(string) for string in strings], out=offsets[1:])
+    return np.frombuffer(b"".join(strings), np.uint8), offsets
+
+
+def build(strings: Sequence[bytes]) -> NDArray[np.int32]:
+    """The prefix tree of distinct non-empty `strings`, which must be sorted; int32 [nodes, 4] in preorder.
+
+    Columns: BYTE read on entering the node, DEPTH (0 for first bytes), END (first node after the subtree), TOKEN (index
+    into `strings` of the string that ends here, or -1).
+    """
+    data, offsets = pack(strings)
+    tree = np.empty((len(data), 4), np.int32)
+    return tree[: _build(data, offsets, tree)].copy()
+
+
+@njit(nogil=True, cache=True)
+def _build(data, offsets, tree):  # type: ignore[no-untyped-def]
+    longest = 0
+    for i in range(offsets.shape[0] - 1):
+        longest = max(longest, offsets[i + 1] - offsets[i])
+    open_nodes = np.empty(longest + 1, np.int64)
+    many = 0
+    depth = 0
+    for i in range(offsets.shape[0] - 1):
+        start = offsets[i]
+        length = offsets[i + 1] - start
+        shared = 0
+        if i > 0:
+            previous = offsets[i - 1]
+            limit = min(length, start - previous)
+            while shared < limit and data[previous + shared] == data[start + shared]:
+                shared += 1
+        while depth > shared:
+            depth -= 1
+            tree[open_nodes[depth], END] = many
+        for j in range(shared, length):
+            tree[many, BYTE] = data[start + j]
+            tree[many, DEPTH] = j
+            tree[many, TOKEN] = -1
+            open_nodes[j] = many
+            many += 1
+        depth = length
+        tree[open_nodes[length - 1], TOKEN] = i
+    while depth > 0:
+        depth -= 1
+        tree[open_nodes[depth], END] = many
+    return many

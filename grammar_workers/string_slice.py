@@ -1,0 +1,156 @@
+"""The tokens of a vocabulary as seen from inside a free JSON string.
+
+Nine tokens in ten lie wholly inside the body of a JSON string. Whether they are allowed there depends only on how many
+characters are left, so their mask rows are made once per vocabulary. A token that closes the string is a run of
+characters, the quote, and a *tail*; whether it is allowed depends on the tail alone, so these tokens are grouped by it
+and a walk visits the few hundred tails instead of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from grammar_workers import prefix_tree
+
+_STAYS, _CLOSES, _BREAKS = range(3)
+
+
+@dataclasses.dataclass(frozen=True)
+class StringSlice:
+    """See the module. `body` uint32 [longest + 1, words]: row n allows the tokens that need at most n characters.
+
+    `tails` int32 [nodes, 4] (a prefix tree whose node 0 is the empty tail), `spans` int64 [nodes + 1] into `tokens` and
+    `lengths` (int32: characters before the quote), sorted within a span by nothing in particular.
+    """
+
+    body: NDArray[np.uint32]
+    tails: NDArray[np.int32]
+    spans: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+def build(token_bytes: list[bytes], words: int) -> StringSlice:
+    """The slice of a vocabulary; `words` is the length of its mask rows."""
+    data, offsets = prefix_tree.pack(token_bytes)
+    kinds, characters, quotes = _classify(data, offsets)
+    occupied = np.diff(offsets) > 0
+    staying = np.flatnonzero((kinds == _STAYS) & occupied)
+    longest = int(characters[staying].max(initial=0))
+    body = np.zeros((longest + 1, words), np.uint32)
+    for length in range(longest + 1):
+        if length:
+            body[length] = body[length - 1]
+        fitting = staying[characters[staying] == length]
+        np.bitwise_or.at(body[length], fitting >> 5, np.uint32(1) << (fitting & 31).astype(np.uint32))
+    closing = np.flatnonzero((kinds == _CLOSES) & occupied)
+    by_tail: dict[bytes, list[int]] = {b"": []}
+    for token in closing.tolist():
+        by_tail.setdefault(token_bytes[token][quotes[token] + 1 :], []).append(token)
+    strings = sorted(tail for tail in by_tail if tail)
+    tree = prefix_tree.build(strings)
+    # Node 0 is the empty tail; the others move down by one level and one place.
+    tails = np.empty((len(tree) + 1, 4), np.int32)
+    tails[0] = (0, 0, len(tree) + 1, -1)
+    tails[1:] = tree
+    tails[1:, 1:3] += 1
+    groups = [by_tail[b""], *([] if index < 0 else by_tail[strings[index]] for index in tree[:, 3].tolist())]
+    tokens = np.array([token for group in groups for token in group], np.int32)
+    spans = np.zeros(len(groups) + 1, np.int64)
+    np.cumsum([len(group) for group in groups], out=spans[1:])
+    return StringSlice(body, tails, spans, tokens, characters[tokens].astype(np.int32))
+
+
+@njit(nogil=True, cache=True)
+def _classify(data, offsets):  # type: ignore[no-untyped-def]
+    """Per token read from between two characters of a JSON string: kind, characters (a partial one counts), quote."""
+    many = offsets.shape[0] - 1
+    kinds = np.empty(many, np.uint8)
+    characters = np.zeros(many, np.int32)
+    quotes = np.zeros(many, np.int32)
+    for token in range(many):
+        i = offsets[token]
+        end = offsets[token + 1]
+        kind = _STAYS
+        count = 0
+        while i < end:
+            byte = data[i]
+            if byte == 34:
+                kind = _CLOSES
+                quotes[token] = i - offsets[token]
+                break
+            size = _character(data, i, end)
+            if size == 0:
+                kind = _BREAKS
+                break
+            count += 1
+            i += size
+        kinds[token] = kind
+        characters[token] = count
+    return kinds, characters, quotes
+
+
+@njit(nogil=True, cache=True)
+def _character(data, i, end):  # type: ignore[no-untyped-def]
+    """Bytes of the string character at i, as far as they go before `end`; 0 when no character begins like this."""
+    byte = data[i]
+    if byte < 0x20:
+        return 0
+    if byte == 92:
+        return _escape(data, i, end)
+    if byte < 0x80:
+        return 1
+    low, high = 0x80, 0xBF
+    if 0xC2 <= byte <= 0xDF:
+        size = 2
+    elif 0xE0 <= byte <= 0xEF:
+        size = 3
+        if byte == 0xE0:
+            low = 0xA0
+        elif byte == 0xED:
+            high = 0x9F
+    elif 0xF0 <= byte <= 0xF4:
+        size = 4
+        if byte == 0xF0:
+            low = 0x90
+        elif byte == 0xF4:
+            high = 0x8F
+    else:
+        return 0
+    for j in range(1, min(size, end - i)):
+        following = data[i + j]
+        if not low <= following <= high:
+            return 0
+        low, high = 0x80, 0xBF
+    return min(size, end - i)
+
+
+@njit(nogil=True, cache=True)
+def _escape(data, i, end):  # type: ignore[no-untyped-def]
+    """The same for an escape sequence in its one canonical spelling (see `json_text`)."""
+    if i + 1 >= end:
+        return 1
+    kind = data[i + 1]
+    if kind == 34 or kind == 92 or kind == 98 or kind == 102 or kind == 110 or kind == 114 or kind == 116:
+        return 2
+    if kind != 117:
+        return 0
+    for j in range(2, min(6, end - i)):
+        digit = data[i + j]
+        if j < 4:
+            if digit != 48:
+                return 0
+        elif j == 4:
+            if digit != 48 and digit != 49:
+                return 0
+        else:
+            # \u0008, 9, a, c, d have short escapes; every other control character is spelled like this.
+            high = data[i + 4]
+            hexadecimal = 48 <= digit <= 57 or 97 <= digit <= 102
+            if not hexadecimal or (high == 48 and (digit in (56, 57, 97, 99, 100))):
+                return 0
+    return min(6, end - i)

@@ -1,0 +1,245 @@
+"""Vocabulary: token id -> bytes of one tokenizer, with everything that is computed once per vocabulary."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers import prefix_tree, string_slice
+from grammar_workers.types import TokenId
+
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Vocabulary:
+    """Token bytes, their prefix tree, the end-of-sequence ids and a fingerprint.
+
+    `token_bytes[i]` is what token i appends to the text; None and b"" mark special tokens, which are allowed only where
+    a grammar names them. `size` is the width of the model's logits: ids from `len(token_bytes)` up are never allowed.
+    Raises ValueError for end or special ids outside the vocabulary.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes | None],
+        eos_token_ids: Sequence[TokenId],
+        special_tokens: Mapping[str, TokenId] | None = None,
+        size: int | None = None,
+    ) -> None:
+        self._bytes: list[bytes] = [data or b"" for data in token_bytes]
+        self.size = max(size or 0, len(self._bytes))
+        self._bytes += [b""] * (self.size - len(self._bytes))
+        self.eos_token_ids = tuple(sorted(set(eos_token_ids)))
+        self.special_tokens = dict(special_tokens or {})
+        for token in (*self.eos_token_ids, *self.special_tokens.values()):
+            if not 0 <= token < self.size:
+                raise ValueError(f"token id {token} is outside the vocabulary of {self.size} tokens")
+        for token in self.eos_token_ids:
+            self._bytes[token] = b""
+        self.mask_words = -(-self.size // 32)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def token_bytes(self, token_id: TokenId) -> bytes:
+        """What the token appends to the text; b"" for special tokens and for padding ids."""
+        return self._bytes[token_id]
+
+    def is_special(self, token_id: TokenId) -> bool:
+        return not self._bytes[token_id]
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over sizes, bytes, end ids and special tokens: equal exactly when masks are interchangeable."""
+        digest = hashlib.sha256()
+        data, offsets = self.packed
+        digest.update(np.asarray([self.size, *self.eos_token_ids], np.int64).tobytes())
+        digest.update(offsets.tobytes())
+        digest.update(data.tobytes())
+        digest.update(json.dumps(sorted(self.special_tokens.items())).encode())
+        return digest.hexdigest()
+
+    @functools.cached_property
+    def packed(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """All token bytes (uint8) and their offsets (int64 [size + 1])."""
+        return prefix_tree.pack(self._bytes)
+
+    @functools.cached_property
+    def tree(self) -> NDArray[np.int32]:
+        """The prefix tree of all tokens, see `prefix_tree.build`; TOKEN holds the lowest id with these bytes."""
+        first = self._first_by_bytes
+        strings = sorted(first)
+        tree = prefix_tree.build(strings)
+        ids = np.array([first[string] for string in strings] + [-1], np.int32)
+        tree[:, 3] = ids[tree[:, 3]]
+        return tree
+
+    @functools.cached_property
+    def same_bytes(self) -> NDArray[np.int32]:
+        """int32 [size]: the next token id with the same bytes, or -1."""
+        chain = np.full(self.size, -1, np.int32)
+        last: dict[bytes, TokenId] = {}
+        for token, data in enumerate(self._bytes):
+            if data:
+                if data in last:
+                    chain[last[data]] = token
+                last[data] = token
+        return chain
+
+    @functools.cached_property
+    def longest_token(self) -> int:
+        """Bytes of the longest token."""
+        return max(map(len, self._bytes), default=0)
+
+    @functools.cached_property
+    def string_slice(self) -> string_slice.StringSlice:
+        return string_slice.build(self._bytes, self.mask_words)
+
+    @functools.cached_property
+    def eos_mask(self) -> NDArray[np.uint32]:
+        """The mask row of the end tokens."""
+        row = np.zeros(self.mask_words, np.uint32)
+        for token in self.eos_token_ids:
+            row[token >> 5] |= np.uint32(1 << (token & 31))
+        row.flags.writeable = False
+        return row
+
+    @functools.cached_property
+    def text_mask(self) -> NDArray[np.uint32]:
+        """The mask row of every token with bytes and every end token: what text without a grammar may use."""
+        bits = np.zeros(self.mask_words * 32, np.uint8)
+        bits[: self.size] = [bool(data) for data in self._bytes]
+        row = np.packbits(bits, bitorder="little").view(np.uint32) | self.eos_mask
+        row.flags.writeable = False
+        return row
+
+    @functools.cached_property
+    def spellable(self) -> frozenset[str] | None:
+        """The characters that have a token of their own, or None when every single byte has one (no restriction).
+
+        A vocabulary without all bytes can spell a text only if it can spell its characters; a character that occurs
+        merely inside longer tokens counts as not spellable, which keeps co-reachability exact for what remains.
+        """
+        single = self._first_by_bytes
+        if all(bytes([byte]) in single for byte in range(256)):
+            return None
+        characters = set()
+        for data in single:
+            try:
+                text = data.decode()
+            except UnicodeDecodeError:
+                continue
+            if len(text) == 1:
+                characters.add(text)
+        return frozenset(characters)
+
+    def encode(self, data: bytes) -> list[TokenId] | None:
+        """The fewest tokens that spell `data`, or None when none do (for closing sequences and examples).
+
+        Dynamic programming over end positions; among equals the longer first token wins.
+        """
+        first = self._first_by_bytes
+        best: list[tuple[int, TokenId, int] | None] = [None] * len(data) + [(0, -1, 0)]
+        for start in range(len(data) - 1, -1, -1):
+            for length in range(min(self.longest_token, len(data) - start), 0, -1):
+                rest = best[start + length]
+                token = first.get(data[start : start + length]) if rest is not None else None
+                if rest is not None and token is not None:
+                    known = best[start]
+                    if known is None or rest[0] + 1 < known[0]:
+                        best[start] = (rest[0] + 1, token, length)
+        tokens = []
+        position = 0
+        while position < len(data):
+            entry = best[position]
+            if entry is None:
+                return None
+            tokens.append(entry[1])
+            position += entry[2]
+        return tokens
+
+    @functools.cached_property
+    def _first_by_bytes(self) -> dict[bytes, TokenId]:
+        first: dict[bytes, TokenId] = {}
+        for token, data in enumerate(self._bytes):
+            if data:
+                first.setdefault(data, token)
+        return first
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer: Any, vocab_size: int, generation_config: Any = None) -> Vocabulary:
+        """From a transformers tokenizer: byte-level BPE, SentencePiece with byte fallback, or plain text pieces.
+
+        `vocab_size` is the width of the model's logits (often padded beyond the tokenizer). End ids are those of the
+        tokenizer and of the generation config. Raises ValueError when the tokenizer has more tokens than the model.
+        """
+        many = len(tokenizer)
+        if many > vocab_size:
+            raise ValueError(f"the tokenizer has {many} tokens but the model only {vocab_size}")
+        added = tokenizer.added_tokens_decoder
+        pieces = tokenizer.convert_ids_to_tokens(list(range(many)))
+        decode = _piece_decoder(tokenizer)
+        token_bytes: list[bytes | None] = []
+        for token, piece in enumerate(pieces):
+            if token in added:
+                token_bytes.append(None if added[token].special else added[token].content.encode())
+            else:
+                token_bytes.append(None if piece is None else decode(piece))
+        eos: set[TokenId] = set()
+        for source in (tokenizer, generation_config):
+            ids = getattr(source, "eos_token_id", None)
+            eos.update([ids] if isinstance(ids, int) else ids or [])
+        special = {added[token].content: token for token in added if added[token].special}
+        return cls(token_bytes, sorted(eos), special, vocab_size)
+
+
+def _piece_decoder(tokenizer: Any) -> Any:
+    """How the written form of a token becomes bytes, read off the tokenizer's own decoder."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    kinds = _component_kinds(json.loads(backend.to_str()).get("decoder")) if backend is not None else set()
+    if "ByteLevel" in kinds:
+        table = _byte_level_table()
+        return lambda piece: bytes(table[character] for character in piece)
+    if kinds & {"ByteFallback", "Metaspace", "Replace"} or hasattr(tokenizer, "sp_model"):
+        return _sentencepiece_bytes
+    return str.encode
+
+
+def _component_kinds(decoder: Any) -> set[str]:
+    if not decoder:
+        return set()
+    parts = decoder.get("decoders", [])
+    return {decoder["type"]}.union(*map(_component_kinds, parts)) if parts else {decoder["type"]}
+
+
+def _sentencepiece_bytes(piece: str) -> bytes:
+    match = _BYTE_TOKEN.fullmatch(piece)
+    return bytes([int(match[1], 16)]) if match else piece.replace("▁", " ").encode()
+
+
+@functools.cache
+def _byte_level_table() -> dict[str, int]:
+    """Character -> byte of byte-level BPE (GPT-2): printable bytes stand for themselves, the others from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+def load_vocabulary(model: str, revision: str | None = None) -> Vocabulary:
+    """The vocabulary of a model: a local folder or a Hugging Face id. Needs `transformers`; loads no weights."""
+    from transformers import AutoConfig, AutoTokenizer, GenerationConfig
+
+    tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
+    config = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
+    try:
+        generation_config = GenerationConfig.from_pretrained(model, revision=revision)
+    except OSError:
+        generation_config = config
+    return Vocabulary.from_tokenizer(tokenizer, config.vocab_size, generation_config)
