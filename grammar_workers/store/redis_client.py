@@ -1,0 +1,64 @@
+"""Redis as an accelerator: every call is short, and a server that misbehaves is left alone for a while."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+from redis.retry import Retry
+
+from grammar_workers.store.circuit_breaker import CircuitBreaker
+from grammar_workers.store.counters import Counters
+
+logger = logging.getLogger(__name__)
+
+SOCKET_TIMEOUT_S = 0.25
+CONNECT_TIMEOUT_S = 0.1
+
+Result = TypeVar("Result")
+
+
+class RedisUnavailableError(Exception):
+    """Redis could not be asked or did not answer properly; carry on without it."""
+
+
+class RedisClient:
+    """One connection pool behind a circuit breaker. redis-py's own defaults would retry for seconds."""
+
+    def __init__(self, url: str) -> None:
+        self.breaker = CircuitBreaker()
+        self.counters = Counters()
+        self._redis = redis.Redis.from_url(
+            url,
+            socket_timeout=SOCKET_TIMEOUT_S,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        )
+
+    def call(self, command: Callable[[redis.Redis], Result]) -> Result:
+        """The result of `command`, or `RedisUnavailableError` within the timeouts, whatever the server does."""
+        if not self.breaker.allows():
+            raise RedisUnavailableError("circuit breaker is open")
+        try:
+            result = command(self._redis)
+        except redis.ResponseError as error:
+            # The server is there but refuses: full, read-only, forbidden. Asking again costs little.
+            self.breaker.succeeded()
+            self._count("refused", error)
+            raise RedisUnavailableError("refused") from error
+        except Exception as error:
+            # Not only RedisError: what a server that speaks another protocol makes of the parser is anybody's guess.
+            self.breaker.failed()
+            self._count("errors", error)
+            raise RedisUnavailableError("no answer") from error
+        self.breaker.succeeded()
+        return result
+
+    def _count(self, event: str, error: Exception) -> None:
+        if self.counters.add(event) == 1:
+            logger.warning("Redis %s (grammar store goes on without it): %s", event, error)

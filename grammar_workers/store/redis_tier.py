@@ -1,0 +1,49 @@
+"""The cluster's tier: artifacts in Redis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grammar_workers.artifact import FORMAT_VERSION
+from grammar_workers.store.redis_client import RedisClient, RedisUnavailableError
+
+PREFIX = f"turnstile:grammar:{FORMAT_VERSION}:"
+"""Versioned, so that old and new replicas of a rolling upgrade do not read each other's format."""
+TIME_TO_LIVE_S = 7 * 24 * 3600
+MAX_ARTIFACT_BYTES = 64 << 20
+
+
+class RedisTier:
+    """Artifacts under `PREFIX + key`, compressed by their envelope already. A failure is a miss."""
+
+    name = "redis"
+    trusted = False
+
+    def __init__(self, client: RedisClient) -> None:
+        self.counters = client.counters
+        self._client = client
+
+    def get(self, key: str) -> bytes | None:
+        # A range read bounds what a hostile entry can make us receive; a missing key reads as b"".
+        data = self._call(lambda redis: redis.getrange(PREFIX + key, 0, MAX_ARTIFACT_BYTES))
+        if not isinstance(data, bytes) or not data:
+            return None
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        if len(data) > MAX_ARTIFACT_BYTES:
+            self.counters.add("no_space")
+            return
+        self._call(lambda redis: redis.set(PREFIX + key, data, ex=TIME_TO_LIVE_S))
+
+    def discard(self, key: str) -> None:
+        self._call(lambda redis: redis.delete(PREFIX + key))
+
+    def stats(self) -> dict[str, int | str]:
+        return {**self.counters.snapshot(), "breaker": self._client.breaker.state}
+
+    def _call(self, command: Any) -> Any:
+        try:
+            return self._client.call(command)
+        except RedisUnavailableError:
+            return None

@@ -1,0 +1,27 @@
+"""Fixtures that tests of several packages share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.redis_server import RedisServer
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """URL of a Redis that lasts for the whole session; shared, so use keys nobody else uses and do not stop it."""
+    if url := os.environ.get("REDIS_URL"):
+        yield url
+        return
+    with RedisServer() as server:
+        yield server.url
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A private Redis that the test may stop, pause, restart and fill."""
+    with RedisServer() as server:
+        yield server

@@ -1,0 +1,207 @@
+"""Redis as an accelerator: dead, hung, full, restarted, lying; the store stays right and quick."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from grammar_workers.store import GrammarStore, open_store
+from grammar_workers.store.circuit_breaker import CircuitBreaker
+from grammar_workers.store.redis_tier import PREFIX
+from tests.grammar_workers.test_store import FINGERPRINT, new_artifact, new_key, rubbish
+from tests.redis_server import RedisServer, free_port
+
+
+def store_at(url: str, folder: Path) -> GrammarStore:
+    return open_store(f"{url}?file={folder}", FINGERPRINT)
+
+
+def works_without_redis(store: GrammarStore) -> None:
+    key = new_key()
+    with store.single_flight(key) as leads:
+        assert leads
+        assert store.get(key) is None
+        store.put(key, data := new_artifact(key))
+    assert store.get(key) == data
+
+
+@contextmanager
+def listener(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A server that does `answer` with every connection; yields its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connections: list[socket.socket] = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connections.append(connection)
+                answer(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"redis://127.0.0.1:{server.getsockname()[1]}/0"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for connection in connections:
+            connection.close()
+
+
+def test_dead(tmp_path: Path) -> None:
+    store = store_at(f"redis://127.0.0.1:{free_port()}/0", tmp_path)
+    works_without_redis(store)
+    assert store.stats()["redis"]["errors"]
+    works_without_redis(store)
+    assert store.stats()["redis"]["breaker"] == "open"
+
+
+def test_a_server_that_accepts_and_never_answers(tmp_path: Path) -> None:
+    with listener(lambda connection: None) as url:
+        store = store_at(url, tmp_path)
+        for _ in range(20):
+            works_without_redis(store)
+        # The breaker let only the first few calls wait for their timeout.
+        assert store.stats()["redis"]["errors"] == 3
+        assert store.stats()["redis"]["breaker"] == "open"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*999999999\r\n", b"$-5\r\n", b"\x00" * 100, b":x\r\n"],
+    ids=["HTTP", "endless array", "negative length", "zeros", "no number"],
+)
+def test_a_server_that_speaks_something_else(reply: bytes, tmp_path: Path) -> None:
+    with listener(lambda connection: connection.sendall(reply)) as url:
+        store = store_at(url, tmp_path)
+        for _ in range(3):
+            works_without_redis(store)
+        assert store.stats()["redis"]["errors"]
+
+
+def test_full(tmp_path: Path) -> None:
+    with RedisServer("--maxmemory", "2mb", "--maxmemory-policy", "noeviction") as server:
+        store = store_at(server.url, tmp_path)
+        kept = []
+        for _ in range(30):
+            key = new_key()
+            with store.single_flight(key):
+                store.put(key, new_artifact(key, size=100_000))
+            kept.append(key)
+        assert store.stats()["redis"]["refused"]
+        assert store.stats()["redis"]["breaker"] == "closed"
+        assert all(open_store(f"file://{tmp_path}").get(key) for key in kept)
+        other_node = store_at(server.url, tmp_path / "other")
+        assert other_node.get(kept[0]) is not None
+
+
+def test_wrong_password(tmp_path: Path) -> None:
+    with RedisServer() as server:
+        server.client().config_set("requirepass", "right")
+        works_without_redis(store_at(server.url.replace("//", "//:wrong@"), tmp_path))
+        key = new_key()
+        right = server.url.replace("//", "//:right@")
+        store_at(right, tmp_path / "a").put(key, data := new_artifact(key))
+        assert store_at(right, tmp_path / "b").get(key) == data
+
+
+def test_stopped_in_the_middle_and_restarted_empty(redis_server: RedisServer, tmp_path: Path) -> None:
+    store = store_at(redis_server.url, tmp_path / "a")
+    before, during, after = new_key(), new_key(), new_key()
+    store.put(before, new_artifact(before))
+    with store.single_flight(during) as leads:
+        assert leads
+        redis_server.stop()
+        store.put(during, new_artifact(during))
+    assert store.get(during) is not None
+    redis_server.start()
+    # A fresh store stands for this one after its breaker's delay.
+    store = store_at(redis_server.url, tmp_path / "a")
+    assert store.get(before) is not None
+    store.put(after, new_artifact(after))
+    other_node = store_at(redis_server.url, tmp_path / "b")
+    assert other_node.get(before) is None
+    assert other_node.get(after) is not None
+
+
+def test_paused_and_resumed(redis_server: RedisServer, tmp_path: Path) -> None:
+    store, other_node = (store_at(redis_server.url, tmp_path / name) for name in "ab")
+    late, key = new_key(), new_key()
+    store.put(late, new_artifact(late))
+    store.put(key, data := new_artifact(key))
+    redis_server.pause()
+    try:
+        assert other_node.get(late) is None
+    finally:
+        redis_server.resume()
+    # The late answer to that question is not taken for the answer to this one.
+    assert other_node.get(key) == data
+    assert other_node.stats()["redis"]["breaker"] == "closed"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in rubbish(new_key(), Path("unused")) if kind != "empty"])
+def test_rubbish_is_missing_counted_and_dropped(kind: str, redis_url: str, tmp_path: Path) -> None:
+    store, key = store_at(redis_url, tmp_path), new_key()
+    client = redis.Redis.from_url(redis_url)
+    client.set(PREFIX + key, rubbish(key, tmp_path / "trace")[kind])
+    assert store.get(key) is None
+    assert store.stats()["redis"]["corrupt"] == 1
+    assert client.get(PREFIX + key) is None
+    assert not (tmp_path / "trace").exists()
+    store.put(key, data := new_artifact(key))
+    assert store_at(redis_url, tmp_path / "other").get(key) == data
+
+
+def test_a_value_of_another_type_is_missing(redis_url: str, tmp_path: Path) -> None:
+    store, key = store_at(redis_url, tmp_path), new_key()
+    client = redis.Redis.from_url(redis_url)
+    client.rpush(PREFIX + key, "a", "b")
+    assert store.get(key) is None
+    store.put(key, data := new_artifact(key))
+    assert client.get(PREFIX + key) == data
+
+
+def test_entries_expire(redis_url: str, tmp_path: Path) -> None:
+    store, key = store_at(redis_url, tmp_path), new_key()
+    store.put(key, new_artifact(key))
+    assert 0 < redis.Redis.from_url(redis_url).ttl(PREFIX + key) <= 7 * 24 * 3600
+
+
+def test_circuit_breaker() -> None:
+    now = 0.0
+    breaker = CircuitBreaker(failures_to_open=2, retry_after_s=5, clock=lambda: now)
+    breaker.failed()
+    breaker.succeeded()
+    breaker.failed()
+    assert breaker.allows()
+    breaker.failed()
+    assert breaker.state == "open"
+    assert not breaker.allows()
+    now = 5.0
+    assert [breaker.allows() for _ in range(3)] == [True, False, False]
+    breaker.failed()
+    assert breaker.state == "open"
+    assert not breaker.allows()
+    now = 10.0
+    assert breaker.allows()
+    assert breaker.state == "half_open"
+    now = 15.0
+    assert breaker.allows(), "a probe whose caller never reported back must not close the door for ever"
+    breaker.succeeded()
+    assert breaker.state == "closed"
+    assert [breaker.allows() for _ in range(3)] == [True] * 3
+
+
+def test_a_key_with_no_artifact_costs_no_memory(redis_url: str, tmp_path: Path) -> None:
+    store = store_at(redis_url, tmp_path)
+    for _ in range(50):
+        assert store.get(secrets.token_hex(32)) is None
+    assert store.stats()["process"]["entries"] == 0
