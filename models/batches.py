@@ -1,0 +1,109 @@
+"""Training batches: a pure function of seed and number, so that a resumed run sees what an unbroken one sees."""
+
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from models.records import Example, draw_example
+from models.tokenizer import END
+
+IGNORED = -100
+"""Label of positions without a loss."""
+_POOL = 8
+"""Batches drawn together and sorted by length, which keeps padding under a tenth."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One conversation or stretch of text per row, padded on the right (causal attention never looks there)."""
+
+    input_ids: torch.Tensor
+    """int64 [rows, length]."""
+    labels: torch.Tensor
+    """int64 [rows, length]: the token after each position; `IGNORED` in prompts and padding."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    ids: list[int]
+    first_label: int
+    """Index of the first token with a loss."""
+
+
+class BatchMaker:
+    """Draws batches of conversations and plain text."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        text: str,
+        *,
+        seed: int,
+        rows: int = 48,
+        text_share: float = 0.06,
+        text_tokens: int = 128,
+        copy_batches: int = 0,
+    ) -> None:
+        """`rows` a batch, `text_share` of them windows of `text_tokens` of `text`; the first `copy_batches` only copy."""
+        self._tokenizer = tokenizer
+        self._text_ids = np.array(tokenizer(text)["input_ids"], dtype=np.int64)
+        self._seed, self._rows, self._copy_batches = seed, rows, copy_batches
+        self._text_share, self._text_tokens = text_share, text_tokens
+        self._pool_number = -1
+        self._pool: list[list[_Row]] = []
+
+    def batch(self, number: int) -> Batch:
+        """Batch `number` (0, 1, ...) of this seed."""
+        pool_number, position = divmod(number, _POOL)
+        if pool_number != self._pool_number:
+            self._pool = self._draw_pool(pool_number)
+            self._pool_number = pool_number
+        return self._collate(self._pool[position])
+
+    def _draw_pool(self, pool_number: int) -> list[list[_Row]]:
+        rng = Random(f"{self._seed}/{pool_number}")
+        copying = pool_number * _POOL < self._copy_batches
+        total = self._rows * _POOL
+        texts = 0 if copying else round(total * self._text_share)
+        rows = [self._text_row(rng) for _ in range(texts)]
+        rows += self._conversations([draw_example(rng, copying=copying) for _ in range(total - texts)])
+        rows.sort(key=lambda row: len(row.ids))
+        batches = [rows[start : start + self._rows] for start in range(0, total, self._rows)]
+        rng.shuffle(batches)
+        return batches
+
+    def _text_row(self, rng: Random) -> _Row:
+        start = rng.randrange(len(self._text_ids) - self._text_tokens)
+        return _Row(self._text_ids[start : start + self._text_tokens].tolist(), first_label=1)
+
+    def collate_conversations(self, examples: list[Example], rows: int) -> list[Batch]:
+        """Batches of the given examples, for validation."""
+        made = self._conversations(examples)
+        return [self._collate(made[start : start + rows]) for start in range(0, len(made), rows)]
+
+    def collate_text(self, text: str) -> Batch:
+        """One batch of windows spread evenly over the given text, for validation."""
+        ids = self._tokenizer(text)["input_ids"]
+        starts = np.linspace(0, len(ids) - self._text_tokens, self._rows, dtype=int)
+        return self._collate([_Row(ids[start : start + self._text_tokens], first_label=1) for start in starts])
+
+    def _conversations(self, examples: list[Example]) -> list[_Row]:
+        """Rows whose loss is on the answer and its end token."""
+        prompts = [self._tokenizer.apply_chat_template(example.prompt, tokenize=False, add_generation_prompt=True)
+                   for example in examples]  # fmt: skip
+        prompt_ids = self._tokenizer(prompts)["input_ids"]
+        answer_ids = self._tokenizer([example.answer + END for example in examples])["input_ids"]
+        return [_Row(prompt + answer, len(prompt)) for prompt, answer in zip(prompt_ids, answer_ids, strict=True)]
+
+    def _collate(self, rows: list[_Row]) -> Batch:
+        length = max(len(row.ids) for row in rows) - 1
+        input_ids = torch.full((len(rows), length), self._tokenizer.pad_token_id)
+        labels = torch.full((len(rows), length), IGNORED)
+        for index, row in enumerate(rows):
+            ids = torch.tensor(row.ids)
+            input_ids[index, : len(ids) - 1] = ids[:-1]
+            labels[index, row.first_label - 1 : len(ids) - 1] = ids[row.first_label :]
+        return Batch(input_ids, labels)

@@ -1,0 +1,373 @@
+"""What the synthetic records are about: each domain lists its fields and the ways English states them."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from models import words
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A value, `value` as JSON data and `text` as prose says it."""
+
+    text: str
+    value: Any
+
+
+Draw = Callable[[Random, str], Spoken]
+"""Draws a value; the second argument is the text of the record's subject (an e-mail address follows from a name)."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One property of a record."""
+
+    keys: tuple[str, ...]
+    """Names the property may have in the answer, the usual one first."""
+    type: str
+    """JSON Schema type of the value."""
+    draw: Draw
+    clauses: tuple[str, ...]
+    """Ways to say it, `{}` being the value: sentences end with a full stop, the others are predicates of the subject."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A kind of record: a subject and what may be said about it."""
+
+    nouns: tuple[str, ...]
+    """What an instruction calls such a record."""
+    leads: tuple[str, ...]
+    """What may stand before the subject's value at the head of a sentence."""
+    subject: Field
+    attributes: tuple[Field, ...]
+
+
+def plain(draw: Callable[[Random], Any]) -> Draw:
+    """A value whose prose is its JSON text (without quotes)."""
+
+    def spoken(rng: Random, _: str) -> Spoken:
+        value = draw(rng)
+        return Spoken(value if isinstance(value, str) else json.dumps(value), value)
+
+    return spoken
+
+
+def one_of(*choices: str) -> Draw:
+    """One of the given words."""
+    return plain(lambda rng: rng.choice(choices))
+
+
+def named(known: list[str]) -> Draw:
+    """A proper noun, listed or invented."""
+    return plain(lambda rng: words.proper_noun(rng, known))
+
+
+def word(known: list[str]) -> Draw:
+    """A lower-case word, listed or invented."""
+    return plain(lambda rng: words.any_word(rng, known))
+
+
+def integer(lowest: int, highest: int) -> Draw:
+    """An integer of the given range."""
+    return plain(lambda rng: rng.randint(lowest, highest))
+
+
+def count() -> Draw:
+    """A non-negative integer of up to six digits."""
+    return plain(words.whole_number)
+
+
+def flag(yes: tuple[str, ...], no: tuple[str, ...]) -> Draw:
+    """A boolean, said by one of the phrases."""
+
+    def spoken(rng: Random, _: str) -> Spoken:
+        value = rng.random() < 0.5
+        return Spoken(rng.choice(yes if value else no), value)
+
+    return spoken
+
+
+def listing(draw_one: Draw, longest: int = 4) -> Draw:
+    """An array of strings, said as `a, b and c`."""
+
+    def spoken(rng: Random, subject: str) -> Spoken:
+        values = [draw_one(rng, subject).text for _ in range(rng.randint(1, longest))]
+        return Spoken(enumeration(rng, values), values)
+
+    return spoken
+
+
+def enumeration(rng: Random, parts: list[str]) -> str:
+    """`a, b and c` or `a, b, c`."""
+    if len(parts) == 1 or rng.random() < 0.3:
+        return ", ".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def order_lines(rng: Random, _: str) -> Spoken:
+    """An array of objects: the lines of an order, as `2 red mugs at $4.5`."""
+    item, quantity, price = rng.choice((("item", "quantity", "price"), ("name", "quantity", "price"),
+                                        ("product", "qty", "unit_price"), ("item", "count", "cost")))  # fmt: skip
+    with_price, with_color = rng.random() < 0.6, rng.random() < 0.3
+    phrase = rng.choice(("{q} {i} at ${p}", "{q} x {i} (${p})", "{q} {i} for {p} each")) if with_price else "{q} {i}"
+    parts, lines = [], []
+    for _ in range(rng.randint(1, 3)):
+        line: dict[str, Any] = {item: words.any_word(rng, words.THINGS), quantity: rng.randint(1, 30)}
+        said = line[item]
+        if with_color:
+            line["color"] = rng.choice(words.COLORS)
+            said = f"{line['color']} {said}"
+        if with_price:
+            line[price] = words.decimal_number(rng)
+        parts.append(phrase.format(q=line[quantity], i=said, p=line.get(price)))
+        lines.append(line)
+    return Spoken(enumeration(rng, parts), lines)
+
+
+_CITY, _COUNTRY, _PERSON = named(words.CITIES), named(words.COUNTRIES), plain(words.person_name)
+_DATE, _TIME, _DECIMAL, _CODE = (
+    plain(words.date), plain(words.clock_time), plain(words.decimal_number), plain(words.identifier),
+)  # fmt: skip
+_EMAIL: Draw = lambda rng, subject: plain(lambda r: words.email_address(r, subject))(rng, subject)  # noqa: E731
+_COMPANY = plain(
+    lambda rng: words.proper_noun(rng, words.LAST_NAMES) + rng.choice(("", " " + rng.choice(words.COMPANY_TAILS)))
+)  # noqa: E501
+
+PERSON = Domain(
+    ("person", "contact", "customer", "user", "profile", "employee", "details"),
+    ("",),
+    Field(("name", "full_name", "person", "customer", "user"), "string", _PERSON,
+          ("Name: {}.", "My name is {}.", "This is {}.", "I am {}.", "Contact {}.", "Meet {}.", "Hi, {} here.")),
+    (
+        Field(("age", "years", "age_years"), "integer", integer(1, 99),
+              ("is {} years old", "is {}", "aged {}", "turned {} this year", "is {} years of age", "Age: {}.",
+               "I am {} years old.", "I'm {}.", "Age {}.")),
+        Field(("city", "town", "location", "home", "place", "lives_in"), "string", _CITY,
+              ("lives in {}", "is from {}", "is based in {}", "comes from {}", "resides in {}", "moved to {}",
+               "City: {}.", "I live in {}.", "Home: {}.")),
+        Field(("email", "mail", "email_address", "contact"), "string", _EMAIL,
+              ("has the email {}", "can be reached at {}", "uses {}", "Email: {}.", "Write to {}.", "E-mail {}.",
+               "My email is {}.", "Contact: {}.", "The email address is {}.")),
+        Field(("phone", "phone_number", "telephone", "tel"), "string", plain(words.phone_number),
+              ("has the phone number {}", "can be called at {}", "Phone: {}.", "Tel: {}.", "Call {}.",
+               "My number is {}.")),
+        Field(("job", "occupation", "profession", "role", "title"), "string", word(words.JOBS),
+              ("works as a {}", "is a {}", "is employed as a {}", "Job: {}.", "Profession: {}.", "I work as a {}.")),
+        Field(("company", "employer", "organization", "works_at"), "string", _COMPANY,
+              ("works at {}", "works for {}", "joined {}", "Company: {}.", "I work at {}.", "Employer: {}.")),
+        Field(("country", "nationality", "origin"), "string", _COUNTRY,
+              ("was born in {}", "is a citizen of {}", "Country: {}.")),
+        Field(("birthday", "birth_date", "date_of_birth", "born"), "string", _DATE,
+              ("was born on {}", "Birthday: {}.", "Born {}.")),
+        Field(("active", "is_active", "enabled"), "boolean",
+              flag(("is active", "has an active account", "Active user.", "The account is active.", "Active: yes."),
+                   ("is not active", "is inactive", "Inactive user.", "The account is not active.", "Active: no.")),
+              ("{}",)),
+        Field(("married", "is_married"), "boolean",
+              flag(("is married", "Married.", "Married: yes."), ("is not married", "is single", "Single.",
+                                                                 "Married: no.")), ("{}",)),
+        Field(("skills", "hobbies", "interests", "likes", "languages"), "array", listing(word(words.TOPICS)),
+              ("likes {}", "enjoys {}", "knows {}", "is good at {}", "Skills: {}.", "Hobbies: {}.", "I like {}.")),
+        Field(("id", "user_id", "employee_id"), "string", _CODE, ("has the ID {}", "ID: {}.", "User ID {}.")),
+        Field(("children", "kids", "number_of_children"), "integer", integer(0, 9), ("has {} children", "Kids: {}.")),
+        Field(("salary", "income", "pay"), "integer", count(), ("earns {}", "makes {} a year", "Salary: {}.")),
+        Field(("height", "height_cm"), "integer", integer(80, 220), ("is {} cm tall", "Height: {}.")),
+        Field(("favorite_color", "color"), "string", word(words.COLORS),
+              ("loves the color {}", "Favorite color: {}.")),
+    ),
+)  # fmt: skip
+
+ORDER = Domain(
+    ("order", "purchase", "data", "invoice"),
+    ("", "Order ", "Order ", "The order ", "Invoice "),
+    Field(("order_id", "id", "number", "order", "order_number"), "string", _CODE,
+          ("Order {}.", "Order number: {}.", "Order ID: {}.", "This is order {}.")),
+    (
+        Field(("customer", "name", "buyer", "client", "customer_name"), "string", _PERSON,
+              ("was placed by {}", "is for {}", "belongs to {}", "Customer: {}.", "{} ordered it.", "Sold to {}.")),
+        Field(("status", "state"), "string",
+              one_of("pending", "shipped", "delivered", "cancelled", "paid", "open", "returned"),
+              ("is {}", "has been {}", "was {}", "Status: {}.")),
+        Field(("items", "lines", "products"), "array", order_lines,
+              ("contains {}", "has {}", "Items: {}.", "consists of {}", "The customer wants {}.")),
+        Field(("total", "amount", "price", "cost", "sum"), "number", _DECIMAL,
+              ("costs {}", "totals {}", "comes to ${}", "Total: {}.", "Total: ${}.", "The total is {}.")),
+        Field(("date", "order_date", "ordered_on"), "string", _DATE,
+              ("was placed on {}", "was made on {}", "Date: {}.")),
+        Field(("city", "ship_to", "destination"), "string", _CITY, ("ships to {}", "goes to {}", "Ship to {}.")),
+        Field(("paid", "is_paid"), "boolean",
+              flag(("is paid", "has been paid", "Paid.", "Paid: yes."), ("is not paid", "is unpaid", "Unpaid.",
+                                                                         "Paid: no.")), ("{}",)),
+        Field(("quantity", "count", "units"), "integer", count(), ("has {} units", "Quantity: {}.", "Units: {}.")),
+    ),
+)  # fmt: skip
+
+EVENT = Domain(
+    ("event", "meeting", "appointment", "details"),
+    ("The ", "A ", "Our "),
+    Field(("event", "title", "name"), "string", one_of("meeting", "concert", "dinner", "workshop", "interview", "party",
+          "conference", "lecture", "wedding", "exhibition", "festival", "lunch", "review", "training"),
+          ("Event: {}.", "There is a {}.", "You are invited to a {}.", "We plan a {}.")),
+    (
+        Field(("date", "day", "when"), "string", _DATE,
+              ("takes place on {}", "is on {}", "is scheduled for {}", "Date: {}.", "It is on {}.")),
+        Field(("time", "start", "starts_at"), "string", _TIME,
+              ("starts at {}", "begins at {}", "is at {}", "Time: {}.", "Doors open at {}.")),
+        Field(("location", "city", "place", "where", "venue"), "string", _CITY,
+              ("takes place in {}", "is in {}", "will be held in {}", "Location: {}.", "Place: {}.")),
+        Field(("attendees", "participants", "people", "guests", "names"), "array", listing(named(words.FIRST_NAMES)),
+              ("is attended by {}", "brings together {}", "Attendees: {}.", "With {}.", "{} will attend.")),
+        Field(("organizer", "host", "organized_by"), "string", _PERSON,
+              ("is organized by {}", "is hosted by {}", "Organizer: {}.", "Host: {}.")),
+        Field(("seats", "capacity", "participants_count"), "integer", count(),
+              ("has {} seats", "has room for {} people", "Seats: {}.")),
+        Field(("price", "fee", "ticket_price"), "number", _DECIMAL, ("costs {}", "Tickets cost ${}.", "Price: {}.")),
+        Field(("room", "hall"), "string", _CODE, ("is in room {}", "Room: {}.", "Room {}.")),
+    ),
+)  # fmt: skip
+
+PRODUCT = Domain(
+    ("product", "item", "article", "data"),
+    ("The ", "The ", "This ", "A ", "My "),
+    Field(("product", "name", "item", "title"), "string", word(words.THINGS),
+          ("Product: {}.", "For sale: {}.", "New {}.", "This is a {}.", "Item: {}.")),
+    (
+        Field(("price", "cost", "amount"), "number", _DECIMAL,
+              ("costs {}", "costs ${}", "sells for {}", "is {} euros", "Price: {}.", "Price: ${}.", "Only {} dollars.")),
+        Field(("color", "colour"), "string", word(words.COLORS), ("is {}", "comes in {}", "Color: {}.")),
+        Field(("brand", "maker", "manufacturer", "company"), "string", _COMPANY,
+              ("is made by {}", "is from {}", "Brand: {}.", "Made by {}.")),
+        Field(("stock", "quantity", "available", "units"), "integer", count(),
+              ("has {} units in stock", "is available {} times", "Stock: {}.", "{} left.", "Quantity: {}.")),
+        Field(("in_stock", "available", "is_available"), "boolean",
+              flag(("is in stock", "is available", "In stock.", "Available now."),
+                   ("is out of stock", "is not available", "is sold out", "Out of stock.", "Sold out.")), ("{}",)),
+        Field(("rating", "stars", "score"), "number", plain(lambda rng: round(rng.uniform(1, 5), 1)),
+              ("has a rating of {}", "is rated {}", "Rating: {}.", "Rated {} stars.")),
+        Field(("weight", "weight_kg"), "number", _DECIMAL, ("weighs {} kg", "Weight: {}.")),
+        Field(("sku", "id", "code", "product_id"), "string", _CODE, ("has the code {}", "SKU: {}.", "Code {}.")),
+        Field(("tags", "categories", "keywords"), "array", listing(word(words.COMMON_WORDS)),
+              ("is tagged {}", "Tags: {}.")),
+        Field(("category", "type", "kind"), "string", one_of("electronics", "furniture", "clothing", "food", "toys",
+              "sports", "garden", "office", "kitchen"), ("belongs to {}", "Category: {}.", "is filed under {}")),
+    ),
+)  # fmt: skip
+
+BOOK = Domain(
+    ("book", "film", "movie", "album", "work"),
+    ("", "", "The book ", "The movie "),
+    Field(("title", "name", "book", "movie"), "string", plain(words.title),
+          ("Title: {}.", "I read {}.", "We watched {}.", "The book is called {}.", "The movie is {}.")),
+    (
+        Field(("author", "writer", "director", "artist", "by"), "string", _PERSON,
+              ("was written by {}", "is a book by {}", "was directed by {}", "is by {}", "Author: {}.", "By {}.")),
+        Field(("year", "published", "release_year"), "integer", integer(1500, 2030),
+              ("was published in {}", "came out in {}", "is from {}", "appeared in {}", "Year: {}.")),
+        Field(("pages", "page_count", "length"), "integer", integer(10, 1500),
+              ("has {} pages", "is {} pages long", "Pages: {}.")),
+        Field(("genre", "category", "kind"), "string", one_of("drama", "comedy", "novel", "thriller", "romance",
+              "fantasy", "crime", "horror", "history", "science fiction", "poetry"),
+              ("is a {}", "is classed as {}", "Genre: {}.")),
+        Field(("language", "lang"), "string", named(words.LANGUAGES), ("is in {}", "was written in {}", "Language: {}.")),
+        Field(("rating", "score", "stars"), "integer", integer(1, 10), ("got {} out of 10", "Rating: {}.")),
+        Field(("isbn", "id"), "string", _CODE, ("has the ISBN {}", "ISBN: {}.")),
+    ),
+)  # fmt: skip
+
+WEATHER = Domain(
+    ("weather", "report", "forecast"),
+    ("", "The city of "),
+    Field(("city", "location", "place", "town"), "string", _CITY,
+          ("Weather in {}.", "Weather report for {}.", "City: {}.", "Here is the forecast for {}.")),
+    (
+        Field(("temperature", "temp", "degrees", "temperature_c"), "integer", integer(-30, 45),
+              ("has {} degrees", "reports {} degrees", "is at {} degrees", "It is {} degrees.", "Temperature: {}.")),
+        Field(("condition", "weather", "conditions", "sky"), "string", one_of("sunny", "cloudy", "rainy", "snowy",
+              "windy", "foggy", "stormy", "clear"), ("is {}", "is {} today", "It is {}.", "Conditions: {}.")),
+        Field(("humidity", "humidity_percent"), "integer", integer(5, 100),
+              ("has a humidity of {}", "Humidity: {}.", "Humidity is {}%.")),
+        Field(("wind", "wind_speed"), "number", _DECIMAL, ("has wind of {} km/h", "Wind: {}.", "Wind {} km/h.")),
+        Field(("date", "day"), "string", _DATE, ("was measured on {}", "Date: {}.")),
+    ),
+)  # fmt: skip
+
+TRIP = Domain(
+    ("flight", "trip", "ticket", "booking"),
+    ("", "Flight ", "Train ", "The flight "),
+    Field(("flight", "number", "train", "flight_number", "id"), "string", _CODE,
+          ("Flight {}.", "Train {}.", "Your booking is {}.", "Flight number: {}.")),
+    (
+        Field(("from", "origin", "departure", "departure_city"), "string", _CITY,
+              ("leaves from {}", "departs from {}", "starts in {}", "From {}.", "From: {}.")),
+        Field(("to", "destination", "arrival", "arrival_city"), "string", _CITY,
+              ("goes to {}", "flies to {}", "arrives in {}", "lands in {}", "To {}.", "To: {}.")),
+        Field(("date", "day", "travel_date"), "string", _DATE, ("leaves on {}", "Date: {}.", "is on {}")),
+        Field(("time", "departure_time"), "string", _TIME, ("leaves at {}", "Departure: {}.", "departs at {}")),
+        Field(("passenger", "traveler", "name"), "string", _PERSON, ("is booked for {}", "Passenger: {}.")),
+        Field(("seat", "gate"), "string", _CODE, ("has seat {}", "Seat: {}.", "Gate {}.")),
+        Field(("price", "fare", "cost"), "number", _DECIMAL, ("costs {}", "Fare: ${}.", "Price: {}.")),
+        Field(("passengers", "travelers", "adults"), "integer", integer(1, 400),
+              ("carries {} passengers", "Passengers: {}.")),
+        Field(("delayed", "is_delayed"), "boolean",
+              flag(("is delayed", "is late", "Delayed."), ("is on time", "is not delayed", "On time.")), ("{}",)),
+    ),
+)  # fmt: skip
+
+TICKET = Domain(
+    ("ticket", "issue", "request", "report"),
+    ("", "Ticket ", "Issue "),
+    Field(("id", "ticket", "ticket_id", "number"), "string", _CODE, ("Ticket {}.", "Issue {}.", "Ticket ID: {}.")),
+    (
+        Field(("priority", "severity", "urgency", "level"), "string", one_of("low", "medium", "high", "urgent",
+              "critical", "normal"), ("has {} priority", "is of {} priority", "Priority: {}.", "is {}")),
+        Field(("reporter", "customer", "name", "author"), "string", _PERSON,
+              ("was opened by {}", "was reported by {}", "Reporter: {}.", "From {}.")),
+        Field(("assignee", "owner", "assigned_to"), "string", _PERSON,
+              ("is assigned to {}", "is handled by {}", "Assignee: {}.")),
+        Field(("component", "module", "area"), "string", word(words.COMMON_WORDS),
+              ("concerns the {}", "is about the {}", "Component: {}.")),
+        Field(("open", "is_open"), "boolean",
+              flag(("is open", "is still open", "Open."), ("is closed", "is not open", "Closed.")), ("{}",)),
+        Field(("votes", "comments", "count"), "integer", count(), ("has {} votes", "has {} comments", "Votes: {}.")),
+        Field(("created", "date", "opened_on"), "string", _DATE, ("was created on {}", "Created: {}.")),
+    ),
+)  # fmt: skip
+
+COUNTRY = Domain(
+    ("country", "facts", "data"),
+    ("",),
+    Field(("country", "name"), "string", _COUNTRY, ("Country: {}.", "Facts about {}.", "Let us look at {}.")),
+    (
+        Field(("capital", "capital_city", "city"), "string", _CITY,
+              ("has the capital {}", "is governed from {}", "Capital: {}.", "The capital is {}.")),
+        Field(("population", "inhabitants", "people"), "integer", plain(lambda rng: words.whole_number(rng, 8)),
+              ("has {} inhabitants", "has a population of {}", "Population: {}.", "is home to {} people")),
+        Field(("language", "official_language"), "string", named(words.LANGUAGES),
+              ("speaks {}", "Language: {}.")),
+        Field(("area", "size", "area_km2"), "integer", count(), ("covers {} km2", "Area: {}.")),
+        Field(("president", "leader", "head"), "string", _PERSON, ("is led by {}", "President: {}.")),
+    ),
+)  # fmt: skip
+
+ANIMAL = Domain(
+    ("pet", "animal", "dog", "cat"),
+    ("", "", "My pet "),
+    Field(("name", "pet", "animal"), "string", named(words.FIRST_NAMES),
+          ("Pet: {}.", "My pet is called {}.", "This is {}.", "Name: {}.")),
+    (
+        Field(("species", "kind", "type", "animal"), "string", one_of("dog", "cat", "horse", "rabbit", "parrot",
+              "hamster", "turtle", "goat", "cow"), ("is a {}", "Species: {}.", "It is a {}.")),
+        Field(("age", "years"), "integer", integer(0, 30), ("is {} years old", "is {}", "Age: {}.")),
+        Field(("color", "colour"), "string", word(words.COLORS), ("is {}", "has {} fur", "Color: {}.")),
+        Field(("owner", "owned_by", "human"), "string", _PERSON, ("belongs to {}", "is owned by {}", "Owner: {}.")),
+        Field(("weight", "weight_kg"), "number", _DECIMAL, ("weighs {} kg", "Weight: {}.")),
+        Field(("vaccinated", "is_vaccinated"), "boolean",
+              flag(("is vaccinated", "Vaccinated: yes."), ("is not vaccinated", "Vaccinated: no.")), ("{}",)),
+    ),
+)  # fmt: skip
+
+DOMAINS = (PERSON, ORDER, EVENT, PRODUCT, BOOK, WEATHER, TRIP, TICKET, COUNTRY, ANIMAL)

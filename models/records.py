@@ -1,0 +1,267 @@
+"""Synthetic conversations: prompts with the facts in them, and the one right answer to each.
+
+Five tasks: fill a JSON record from prose (the main one), look keys up in a listing, answer with one bare value,
+classify, and repeat verbatim (which teaches copying, the skill under all the others).
+"""
+
+import json
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from models import words
+from models.domains import DOMAINS, PERSON, Domain, Field, Spoken
+
+Message = dict[str, str]
+
+_SYSTEM_PROMPTS = (
+    "You are a helpful assistant.", "Answer in JSON.", "You extract data.", "Extract data as JSON.",
+    "You are an information extraction engine. Reply with JSON only.", "Return only JSON.",
+    "You are a careful assistant that copies facts exactly.",
+)  # fmt: skip
+_INSTRUCTIONS = (
+    "Extract the {noun} as JSON", "Extract the {noun}", "Return JSON", "Give me the {noun} as JSON",
+    "Convert to JSON", "Extract the data as JSON", "Fill in the {noun} record", "Parse this {noun}",
+    "Turn this text into JSON", "Read the text and return a JSON object", "Describe the {noun} in JSON",
+)  # fmt: skip
+_KEY_HINTS = (" with {keys}", " with the keys {keys}", " with fields {keys}", " ({keys})", " having {keys}")
+_TYPE_NAMES = {"string": ("string", "text"), "integer": ("integer", "int"), "number": ("number", "float"),
+               "boolean": ("boolean", "bool"), "array": ("array", "list")}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Example:
+    """A conversation whose last message, the assistant's, is the right answer."""
+
+    messages: tuple[Message, ...]
+    task: str
+
+    @property
+    def prompt(self) -> list[Message]:
+        """The conversation without the answer."""
+        return list(self.messages[:-1])
+
+    @property
+    def answer(self) -> str:
+        """The right answer."""
+        return self.messages[-1]["content"]
+
+
+@dataclass(frozen=True)
+class _Fact:
+    field: Field
+    key: str
+    spoken: Spoken
+
+
+def dump(value: Any) -> str:
+    """The spelling of every JSON answer: separators `, ` and `: `, characters unescaped."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _draw_facts(rng: Random, domain: Domain) -> list[_Fact]:
+    """The subject and some attributes, under keys that differ from each other."""
+    subject = domain.subject.draw(rng, "")
+    attributes = rng.sample(domain.attributes, min(rng.choice((1, 2, 2, 3, 3, 4, 5)), len(domain.attributes)))
+    facts: list[_Fact] = []
+    taken: set[str] = set()
+    for field in (domain.subject, *attributes):
+        key = field.keys[0] if rng.random() < 0.5 else rng.choice(field.keys)
+        if key in taken:
+            continue
+        taken.add(key)
+        facts.append(_Fact(field, key, subject if field is domain.subject else field.draw(rng, subject.text)))
+    return facts
+
+
+def _prose(rng: Random, domain: Domain, facts: list[_Fact]) -> str:
+    """The facts as sentences; the subject comes first, the rest in any order."""
+    subject, *rest = facts
+    rng.shuffle(rest)
+    pronoun = rng.choice(("She", "He")) if domain is PERSON else "It"
+    predicates, sentences = [], []
+    for fact in rest:
+        clause = rng.choice(fact.field.clauses).format(fact.spoken.text)
+        (sentences if clause.endswith(".") else predicates).append(clause)
+    if predicates and rng.random() < 0.8:
+        first = rng.randint(1, len(predicates))
+        said = [f"{rng.choice(domain.leads)}{subject.spoken.text} {_joined(rng, predicates[:first])}."]
+        if first < len(predicates):
+            said.append(f"{pronoun} {_joined(rng, predicates[first:])}.")
+    else:
+        said = [rng.choice(subject.field.clauses).format(subject.spoken.text)]
+        if predicates:
+            said.append(f"{pronoun} {_joined(rng, predicates)}.")
+    if rng.random() < 0.3:
+        rng.shuffle(sentences)
+    return " ".join(said + sentences)
+
+
+def _joined(rng: Random, clauses: list[str]) -> str:
+    if len(clauses) == 1 or rng.random() < 0.15:
+        return ", ".join(clauses)
+    return f"{', '.join(clauses[:-1])} and {clauses[-1]}"
+
+
+def _list_text(rng: Random, facts: list[_Fact]) -> str:
+    """The facts as `Key: value` lines, or in one line."""
+    shown = list(facts)
+    if rng.random() < 0.5:
+        rng.shuffle(shown)
+    equals, separator = rng.choice(
+        ((": ", "\n"), (": ", ", "), (": ", "; "), ("=", " "), (" is ", ", "), (" - ", "\n"))
+    )
+    names = [fact.key if rng.random() < 0.7 else rng.choice(fact.field.keys) for fact in shown]
+    if rng.random() < 0.5:
+        names = [name.replace("_", " ").capitalize() for name in names]
+    values = [dump(fact.spoken.value) if fact.field.type == "boolean" else fact.spoken.text for fact in shown]
+    return separator.join(name + equals + value for name, value in zip(names, values, strict=True))
+
+
+def _hint(rng: Random, facts: list[_Fact]) -> str:
+    """The keys that the answer shall have, in its order, in one of the usual spellings."""
+    keys = [fact.key for fact in facts]
+    kind = rng.random()
+    if kind < 0.55:
+        listed = ", ".join(keys) if rng.random() < 0.7 else _joined(rng, keys)
+        return rng.choice(_KEY_HINTS).format(keys=listed)
+    types = [rng.choice(_TYPE_NAMES[fact.field.type]) for fact in facts]
+    if kind < 0.8:
+        return " with " + ", ".join(f"{key} ({name})" for key, name in zip(keys, types, strict=True))
+    return " as " + dump(dict(zip(keys, types, strict=True)))
+
+
+def _ask(rng: Random, instruction: str, text: str) -> str:
+    """Instruction and text in one message, either first."""
+    if rng.random() < 0.65:
+        return instruction + rng.choice((": ", ": ", ":\n", ". ", ".\n")) + text
+    return text + rng.choice((" ", "\n", "\n\n")) + instruction + rng.choice((".", ".", ""))
+
+
+def _messages(rng: Random, question: str, answer: str) -> tuple[Message, ...]:
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    if rng.random() < 0.25:
+        turns.insert(0, {"role": "system", "content": rng.choice(_SYSTEM_PROMPTS)})
+    return tuple(turns)
+
+
+def record(rng: Random) -> Example:
+    """Prose or a listing to a JSON object: all facts or some of them, in any order, hinted or not."""
+    domain = PERSON if rng.random() < 0.25 else rng.choice(DOMAINS)
+    facts = _draw_facts(rng, domain)
+    text = _list_text(rng, facts) if rng.random() < 0.15 else _prose(rng, domain, facts)
+    wanted = list(facts)
+    if rng.random() < 0.4:
+        rng.shuffle(wanted)
+    if rng.random() < 0.25:
+        wanted = wanted[: rng.randint(1, len(wanted))]
+    instruction = rng.choice(_INSTRUCTIONS).format(noun=rng.choice(domain.nouns))
+    if rng.random() < 0.65:
+        instruction += _hint(rng, wanted)
+    data: dict[str, Any] = {fact.key: fact.spoken.value for fact in wanted}
+    if rng.random() < 0.05:
+        outer = rng.choice(domain.nouns)
+        instruction += f" under {outer}"
+        data = {outer: data}
+    return Example(_messages(rng, _ask(rng, instruction, text), dump(data)), "record")
+
+
+def several_records(rng: Random) -> Example:
+    """Two or three subjects, each with the same one or two attributes, to an array in an object."""
+    domain = rng.choice(DOMAINS)
+    fields = rng.sample([field for field in domain.attributes if field.type in ("string", "integer", "number")],
+                        rng.randint(1, 2))  # fmt: skip
+    keys = [domain.subject.keys[0], *(field.keys[0] for field in fields)]
+    if len(set(keys)) < len(keys):
+        return record(rng)
+    texts, data = [], []
+    lead = rng.choice(domain.leads)
+    clauses = [rng.choice([clause for clause in field.clauses if not clause.endswith(".")]) for field in fields]
+    for _ in range(rng.randint(2, 3)):
+        subject = domain.subject.draw(rng, "")
+        drawn = [field.draw(rng, subject.text) for field in fields]
+        said = [clause.format(value.text) for clause, value in zip(clauses, drawn, strict=True)]
+        texts.append(f"{lead}{subject.text} {' and '.join(said)}")
+        data.append(dict(zip(keys, [subject.value, *(value.value for value in drawn)], strict=True)))
+    outer = rng.choice((f"{domain.nouns[0]}s", "items", "records", "results"))
+    instruction = (
+        f"{rng.choice(('Return JSON', 'List them as JSON', 'Extract all'))} under {outer} with {', '.join(keys)}"
+    )
+    text = rng.choice((". ", "; ", ".\n")).join(texts) + "."
+    return Example(_messages(rng, _ask(rng, instruction, text), dump({outer: data})), "several")
+
+
+def _any_value(rng: Random) -> Any:
+    """A value of any kind for a key of any name."""
+    kinds = (
+        words.whole_number, words.decimal_number, words.person_name, words.invented_word, words.identifier, words.date,
+        lambda r: words.any_word(r, words.COMMON_WORDS), lambda r: words.proper_noun(r, words.CITIES),
+        lambda r: r.random() < 0.5, words.phone_number, words.title,
+    )  # fmt: skip
+    return rng.choice(kinds)(rng)
+
+
+def lookup(rng: Random) -> Example:
+    """Arbitrary keys and values, stated one by one, to a JSON object of some of them."""
+    names = list(dict.fromkeys(words.any_word(rng, words.COMMON_WORDS) for _ in range(rng.randint(1, 5))))
+    data = {name: _any_value(rng) for name in names}
+    said = {name: value if isinstance(value, str) else dump(value) for name, value in data.items()}
+    form, separator = rng.choice((("{}: {}", "\n"), ("{}: {}", ", "), ("{}={}", " "), ("The {} is {}.", " "),
+                                  ("{} is {}", ", "), ("{} = {}", "\n")))  # fmt: skip
+    text = separator.join(form.format(*pair) for pair in said.items())
+    wanted = rng.sample(names, rng.randint(1, len(names))) if rng.random() < 0.5 else names
+    instruction = rng.choice(("Return JSON", "Extract the data as JSON", "Convert to JSON"))
+    if wanted is not names or rng.random() < 0.5:
+        instruction += rng.choice(_KEY_HINTS).format(keys=", ".join(wanted))
+    answer = dump({name: data[name] for name in wanted})
+    return Example(_messages(rng, _ask(rng, instruction, text), answer), "lookup")
+
+
+def bare_value(rng: Random) -> Example:
+    """One fact as plain text, as asked."""
+    domain = PERSON if rng.random() < 0.4 else rng.choice(DOMAINS)
+    facts = _draw_facts(rng, domain)
+    fact = rng.choice([f for f in facts if f.field.type in ("string", "integer", "number")])
+    name = fact.key.replace("_", " ")
+    form = rng.choice(("What is the {}?", "Which {}?", "Give the {} only.", "Extract the {}.", "The {}, please."))
+    question = _ask(rng, form.format(name).rstrip("."), _prose(rng, domain, facts))
+    return Example(_messages(rng, question, fact.spoken.text), "value")
+
+
+def classify(rng: Random) -> Example:
+    """The sentiment of a short review: the label alone, or in a JSON object with the product."""
+    positive = rng.random() < 0.5
+    thing = words.any_word(rng, words.THINGS)
+    good, bad = rng.choice(words.GOOD_WORDS), rng.choice(words.BAD_WORDS)
+    opinion = good if positive else bad
+    text = rng.choice(("The {t} is {o}.", "This {t} is {o}!", "What a {o} {t}.", "I think the {t} was {o}.",
+                       "My new {t} is really {o}.", "A {o} {t}, truly {o}.")).format(t=thing, o=opinion)  # fmt: skip
+    if rng.random() < 0.5:
+        text += rng.choice((" I love it.", " I am happy.", " I recommend it.") if positive else
+                           (" I hate it.", " I want my money back.", " Never again."))  # fmt: skip
+    label = "positive" if positive else "negative"
+    if rng.random() < 0.5:
+        ask = rng.choice(("Classify the sentiment as positive or negative", "Is this positive or negative?",
+                          "Sentiment (positive or negative)", "What is the sentiment?"))  # fmt: skip
+        return Example(_messages(rng, _ask(rng, ask, text), label), "label")
+    keys = ["product", "sentiment"]
+    rng.shuffle(keys)
+    ask = f"Return JSON with {', '.join(keys)}"
+    data = {"product": thing, "sentiment": label}
+    return Example(_messages(rng, _ask(rng, ask, text), dump({key: data[key] for key in keys})), "label")
+
+
+def repeat(rng: Random) -> Example:
+    """Some words, names, codes and numbers to be repeated exactly."""
+    values = [_any_value(rng) for _ in range(rng.randint(1, 6))]
+    parts = [value if isinstance(value, str) else dump(value) for value in values]
+    text = rng.choice((" ", " ", ", ", "\n")).join(parts)
+    question = f"{rng.choice(('Repeat', 'Copy', 'Say', 'Write again'))}: {text}"
+    return Example(_messages(rng, question, text), "repeat")
+
+
+def draw_example(rng: Random, *, copying: bool = False) -> Example:
+    """One example of any task; `copying` draws the short copying tasks, with which training starts."""
+    weights = (10, 0, 40, 10, 0, 40) if copying else (62, 8, 12, 8, 5, 5)
+    task = rng.choices((record, several_records, lookup, bare_value, classify, repeat), weights=weights)[0]
+    return task(rng)
