@@ -29,17 +29,17 @@ def kustomize_command() -> list[str] | None:
 
 
 @functools.cache
-def _build(overlay: str) -> str:
+def _built(folder: Path) -> str:
     command = kustomize_command()
     assert command is not None
-    result = subprocess.run([*command, str(K8S / overlay)], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def build(overlay: str) -> list[Manifest]:
+def build(folder: Path) -> list[Manifest]:
     """Every object of an overlay, as `kubectl apply -k` would send it."""
-    return [manifest for manifest in yaml.safe_load_all(_build(overlay)) if manifest]
+    return [manifest for manifest in yaml.safe_load_all(_built(folder)) if manifest]
 
 
 def of_kind(manifests: list[Manifest], kind: str) -> list[Manifest]:

@@ -1,0 +1,35 @@
+"""What docs/kubernetes.md tells people to write and to run."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.k8s.manifests import K8S, OVERLAYS, REPOSITORY, build, ray_groups, ray_service
+
+DOCUMENT = (REPOSITORY / "docs" / "kubernetes.md").read_text()
+
+
+@pytest.mark.usefixtures("kustomize")
+def test_the_readers_own_overlay_chooses_the_image_of_every_ray_node(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    assert "../turnstile/k8s/overlays/cpu-demo" in example
+    overlay = os.path.relpath(K8S / "overlays" / "cpu-demo", tmp_path.resolve())
+    (tmp_path / "kustomization.yaml").write_text(example.replace("../turnstile/k8s/overlays/cpu-demo", overlay))
+    groups = ray_groups(ray_service(build(tmp_path)))
+    images = {group["template"]["spec"]["containers"][0]["image"] for group in groups.values()}
+    assert images == {"turnstile:0.1.0"}
+
+
+def test_every_overlay_is_presented() -> None:
+    assert set(re.findall(r"^\| `k8s/(\S+)`", DOCUMENT, re.MULTILINE)) == set(OVERLAYS)
+
+
+def test_build_arguments_exist() -> None:
+    dockerfile = (K8S / "Dockerfile").read_text()
+    names = re.findall(r"--build-arg (\w+)=", DOCUMENT)
+    assert names
+    assert all(f"\nARG {name}=" in dockerfile for name in names)
