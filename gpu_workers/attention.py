@@ -1,0 +1,138 @@
+"""Attention over the KV pool, registered with transformers' public `AttentionInterface`.
+
+A step is flat: its tokens lie one after another in `[1, T]`, first the decode group, then prompt chunks. The function
+below replaces the attention of every layer: it writes the step's keys and values into the pool, then attends per group.
+transformers builds no mask for an implementation it does not know, and hands `attention_plan` through unchanged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from gpu_workers.kv_pool import KVPool
+
+IMPLEMENTATION = "turnstile_slots"
+_KV_BUCKET = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGroup:
+    """Rows that feed equally many tokens: the first `rows * queries` tokens of the step.
+
+    `slots` is a slice (a view of the pool) or int64 [rows] (a gather); `mask` bool [rows, 1, queries, kv_length]
+    is true where a query may look.
+    """
+
+    rows: int
+    queries: int
+    slots: slice | Tensor
+    kv_length: int
+    mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One prompt chunk: tokens `start:stop` of the step; `mask` bool [stop - start, kv_length]."""
+
+    start: int
+    stop: int
+    slot: int
+    kv_length: int
+    mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionPlan:
+    """Where one step reads and writes. `write_index` int64 [T]: flat places in the pool."""
+
+    pool: KVPool
+    write_index: Tensor
+    decode: DecodeGroup | None
+    segments: tuple[Segment, ...]
+
+
+def decode_group(pool: KVPool, slots: list[int], lengths: list[int], queries: int) -> DecodeGroup:
+    """The group of rows in `slots` (ascending), `lengths` tokens already computed, feeding `queries` tokens each."""
+    longest = max(lengths) + queries
+    kv_length = min(-(-longest // _KV_BUCKET) * _KV_BUCKET, pool.length)
+    positions = np.array(lengths)[:, None] + np.arange(queries)
+    mask = torch.from_numpy(np.arange(kv_length) <= positions[:, None, :, None]).to(pool.device)
+    contiguous = slots[-1] - slots[0] == len(slots) - 1
+    where = slice(slots[0], slots[-1] + 1) if contiguous else torch.tensor(slots, device=pool.device)
+    return DecodeGroup(len(slots), queries, where, kv_length, mask)
+
+
+def segment(pool: KVPool, start: int, tokens: int, slot: int, past: int) -> Segment:
+    """The chunk of `tokens` tokens at `start` of the step, after `past` tokens already in `slot`."""
+    kv_length = past + tokens
+    mask = torch.from_numpy(np.arange(kv_length) <= np.arange(past, kv_length)[:, None]).to(pool.device)
+    return Segment(start, start + tokens, slot, kv_length, mask)
+
+
+def slot_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    *,
+    attention_plan: AttentionPlan,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """query [1, heads, T, head_dim], key, value [1, kv_heads, T, head_dim] -> ([1, T, heads, head_dim], None)."""
+    plan, layer = attention_plan, int(module.layer_idx)  # type: ignore[arg-type]
+    plan.pool.write(layer, plan.write_index, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    keys, values = plan.pool.keys[layer], plan.pool.values[layer]
+    tokens = query[0].transpose(0, 1)  # [T, heads, head_dim]
+    output = torch.empty_like(tokens)
+    if (group := plan.decode) is not None:
+        end = group.rows * group.queries
+        output[:end] = _attend(
+            tokens[:end].unflatten(0, (group.rows, group.queries)),
+            keys[group.slots, : group.kv_length],
+            values[group.slots, : group.kv_length],
+            group.mask,
+            scaling,
+        ).flatten(0, 1)
+    for part in plan.segments:
+        output[part.start : part.stop] = _attend(
+            tokens[None, part.start : part.stop],
+            keys[part.slot : part.slot + 1, : part.kv_length],
+            values[part.slot : part.slot + 1, : part.kv_length],
+            part.mask[None, None],
+            scaling,
+        )[0]
+    return output[None], None
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+    """query [B, Q, heads, D], keys and values [B, kv, kv_heads, D], mask [B, 1, Q, kv]. Returns [B, Q, heads, D].
+
+    Query heads that share a key head are stacked along the query axis, so the cache is never repeated in memory.
+    """
+    rows, queries, heads, head_dim = query.shape
+    kv_heads = keys.shape[2]
+    shared = heads // kv_heads
+    stacked = query.view(rows, queries, kv_heads, shared, head_dim).permute(0, 2, 3, 1, 4)
+    if queries > 1 and shared > 1:
+        mask = mask.repeat(1, 1, shared, 1)
+    output = F.scaled_dot_product_attention(
+        stacked.reshape(rows, kv_heads, shared * queries, head_dim),
+        keys.transpose(1, 2),
+        values.transpose(1, 2),
+        attn_mask=mask,
+        scale=scaling,
+    )
+    return output.view(rows, kv_heads, shared, queries, head_dim).permute(0, 3, 1, 2, 4).flatten(2, 3)
+
+
+AttentionInterface.register(IMPLEMENTATION, slot_attention)

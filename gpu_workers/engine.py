@@ -1,0 +1,300 @@
+"""The engine: one thread that steps the batch, and the asyncio surface around it.
+
+Nothing is shared between the two but an inbox (in) and a stream per generation (out). A step, in words:
+
+    take messages; give slots to waiting sequences; follow each sequence's grammar and retire what is complete;
+    run the model over what is pending; draw a token for every sequence that has its features and its mask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gpu_workers.config import EngineConfig
+from gpu_workers.loader import LoadedModel
+from gpu_workers.masks import AllowedTokens, Constraint, ForbiddenTokenError, MaskReader
+from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message, Wake
+from gpu_workers.output import FinishReason, GenerationOutput, OutputStream
+from gpu_workers.prompt import PromptEncoder
+from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
+from gpu_workers.sampler import Sampler
+from gpu_workers.scheduler import Scheduler, StepPlan
+from gpu_workers.sequence import Sequence
+
+if TYPE_CHECKING:
+    from grammar_workers import TokenFSM
+
+logger = logging.getLogger(__name__)
+
+_FAILED_STEPS_UNHEALTHY = 3
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counters since the start. Written by the engine thread."""
+
+    steps: int = 0
+    fed_tokens: int = 0
+    sampled_tokens: int = 0
+    finished: int = 0
+
+
+class Engine:
+    """Continuous batching on one model.
+
+    `fetch_grammar` resolves a grammar key to its TokenFSM, once per request, off the engine thread.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        config: EngineConfig,
+        fetch_grammar: Callable[[GrammarReference], Awaitable[TokenFSM]],
+    ) -> None:
+        self.statistics = Statistics()
+        self.pool = loaded.pool
+        self.scheduler = Scheduler(loaded.pool, step_tokens=config.step_tokens, prefill_chunk=config.prefill_chunk)
+        self.sampler = Sampler(loaded.head)
+        self._runner = loaded.runner
+        self._vocabulary = loaded.vocabulary
+        self._max_length = loaded.max_length
+        self._prompts = PromptEncoder(
+            loaded.tokenizer, token_limit=loaded.head.token_limit, max_length=loaded.max_length
+        )
+        self._config = config
+        self._fetch_grammar = fetch_grammar
+        self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
+        self._masks = MaskReader(
+            self._mask_threads,
+            loaded.vocabulary.eos_token_ids,
+            config.sparse_limit,
+            wake=lambda: self._inbox.put(Wake()),
+        )
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._live: set[Sequence] = set()
+        self._late: set[concurrent.futures.Future[AllowedTokens]] = set()
+        self._failed_steps = 0
+        self._progressed = False
+        self._closed = False
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    # -- asyncio side ------------------------------------------------------------------------------------------------
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
+        """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
+        try:
+            prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)
+            stream = OutputStream(len(prompt_token_ids))
+            sequence = Sequence(request, prompt_token_ids, self._vocabulary, self._max_length, stream)
+            if request.grammar is None:
+                sequence.replay(None)
+            self._send(Add(sequence))
+        except RequestError as error:
+            yield GenerationOutput(finish_reason="error", error=error.to_dict())
+            return
+        grammar = None if request.grammar is None else asyncio.create_task(self._constrain(sequence, request.grammar))
+        try:
+            finished = False
+            while not finished:
+                output = await stream.next()
+                finished = output.finish_reason is not None
+                yield output
+        finally:
+            if grammar is not None:
+                grammar.cancel()
+            with contextlib.suppress(RequestError):
+                self._send(Cancel(sequence))
+
+    def check_health(self) -> None:
+        """Raises RuntimeError when the engine cannot serve any more."""
+        if not self._thread.is_alive():
+            raise RuntimeError("the engine thread has ended")
+        if self._failed_steps >= _FAILED_STEPS_UNHEALTHY:
+            raise RuntimeError(f"the last {self._failed_steps} steps of the engine failed")
+
+    def close(self) -> None:
+        """Ends every generation with an error event and the engine thread with them."""
+        with contextlib.suppress(RequestError):
+            self._send(Close())
+        self._thread.join()
+
+    async def _constrain(self, sequence: Sequence, grammar: GrammarReference) -> None:
+        try:
+            async with asyncio.timeout(self._config.grammar_timeout_s):
+                fsm = await self._fetch_grammar(grammar)
+            # Off the engine thread: a resumed output may be long.
+            state = await asyncio.to_thread(sequence.replay, fsm)
+            message: Message = Constrain(sequence, fsm, state)
+        except RequestError as error:
+            message = Fail(sequence, error)
+        except TimeoutError:
+            text = f"the grammar did not arrive within {self._config.grammar_timeout_s:g} s"
+            message = Fail(sequence, RequestError(text, code="grammar_timeout", status=503))
+        except ForbiddenTokenError as error:
+            message = Fail(sequence, RequestError(f"cannot resume: {error}", code="invalid_resume"))
+        except Exception:
+            logger.exception("request %s: fetching grammar %s failed", sequence.request.request_id, grammar.key)
+            message = Fail(sequence, RequestError("fetching the grammar failed", code="internal_error", status=500))
+        with contextlib.suppress(RequestError):
+            self._send(message)
+
+    def _send(self, message: Message) -> None:
+        with self._closing:
+            if self._closed:
+                raise RequestError("the engine has shut down", code="unavailable", status=503)
+            self._inbox.put(message)
+
+    # -- engine thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        if self._config.threads is not None:
+            torch.set_num_threads(self._config.threads)
+        try:
+            while self._take_messages():
+                try:
+                    self._step()
+                    self._failed_steps = 0
+                except Exception:
+                    self._fail_step()
+        finally:
+            self._shut_down()
+
+    def _step(self) -> None:
+        self._progressed = False
+        self.scheduler.admit()
+        self._follow_grammars()
+        plan = self.scheduler.plan()
+        if plan.sequences:
+            features = self._runner.forward(plan.decode, plan.chunks)
+            self.scheduler.commit(plan)
+            self._keep(features, plan)
+        self._sample()
+
+    def _take_messages(self) -> bool:
+        """Handles what is in the inbox; waits for something when the last step changed nothing. False to end."""
+        wait = not self._progressed
+        while True:
+            try:
+                message = self._inbox.get(block=wait)
+            except queue.Empty:
+                return True
+            wait = False
+            match message:
+                case Add(sequence):
+                    self._live.add(sequence)
+                    self.scheduler.add(sequence)
+                case Constrain(sequence, fsm, state):
+                    if sequence in self._live:
+                        sequence.constrain(Constraint(fsm, state, self._masks.table(fsm)))
+                case Fail(sequence, error):
+                    self._end(sequence, "error", error)
+                case Cancel(sequence):
+                    self._end(sequence, "cancelled")
+                case Close():
+                    return False
+
+    def _follow_grammars(self) -> None:
+        """Advances every state before any row is read, so that one FSM's sequences do not lock each other out."""
+        for sequence in list(self.scheduler.running):
+            with self._row(sequence):
+                sequence.catch_up()
+        for sequence in list(self.scheduler.running):
+            with self._row(sequence):
+                sequence.settle()
+                if sequence.finish_reason is not None:
+                    self._end(sequence, sequence.finish_reason)
+
+    def _keep(self, features: Tensor, plan: StepPlan) -> None:
+        """Hands each completed sequence its row of the step. A row that is not finite is that sequence's failure."""
+        self._progressed = True
+        self.statistics.steps += 1
+        self.statistics.fed_tokens += sum(len(feed.token_ids) for feed in plan.decode + plan.chunks)
+        finite = torch.isfinite(features).all(-1).tolist()
+        for sequence, row, is_finite in zip(plan.completed, features, finite, strict=True):
+            sequence.features = row
+            if not is_finite:
+                self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
+
+    def _sample(self) -> None:
+        self._wait_for_masks()
+        sequences, draws = [], []
+        for sequence in list(self.scheduler.running):
+            with self._row(sequence):
+                if (draw := sequence.draw()) is not None:
+                    sequences.append(sequence)
+                    draws.append(draw)
+        if not draws:
+            return
+        self._progressed = True
+        features = torch.stack([sequence.features for sequence in sequences if sequence.features is not None])
+        for sequence, token_id in zip(sequences, self.sampler.sample(features, draws), strict=True):
+            with self._row(sequence):
+                sequence.append(token_id)
+        self.statistics.sampled_tokens += len(draws)
+
+    def _wait_for_masks(self) -> None:
+        """Gives rows that are nearly read a moment, once; slow ones are left for a later step."""
+        reading = {
+            future
+            for sequence in self.scheduler.running
+            if sequence.features is not None and (future := sequence.reading) is not None
+        }
+        fresh = reading - self._late
+        if fresh:
+            concurrent.futures.wait(fresh, self._config.mask_patience_ms / 1000)
+        self._late = {future for future in reading if not future.done()}
+
+    @contextlib.contextmanager
+    def _row(self, sequence: Sequence) -> Iterator[None]:
+        """An exception in here ends `sequence` and nothing else."""
+        try:
+            yield
+        except Exception as error:
+            logger.exception("request %s failed", sequence.request.request_id)
+            self._end(sequence, "error", RequestError(str(error), code="internal_error", status=500))
+
+    def _end(self, sequence: Sequence, reason: FinishReason, error: RequestError | None = None) -> None:
+        """The one way out: frees the slot and sends the terminal event. Does nothing the second time."""
+        if sequence not in self._live:
+            return
+        self._close_stream(sequence, reason, error)
+        self.scheduler.remove(sequence)
+        self._progressed = True
+        self.statistics.finished += 1
+
+    def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:
+        self._live.remove(sequence)
+        text = sequence.rest_of_text() if reason in ("stop", "length") else ""
+        sequence.stream.end(reason, text=text, error=None if error is None else error.to_dict())
+
+    def _fail_step(self) -> None:
+        """The whole step failed: whatever was in it ends; the engine goes on with what waits."""
+        self._failed_steps += 1
+        logger.exception("an engine step failed; %d sequences end", len(self.scheduler.running))
+        for sequence in list(self.scheduler.running):
+            self._end(sequence, "error", RequestError("the engine step failed", code="internal_error", status=500))
+
+    def _shut_down(self) -> None:
+        with self._closing:
+            self._closed = True
+        while not self._inbox.empty():
+            if isinstance(message := self._inbox.get(), Add):
+                self._live.add(message.sequence)
+        # Slots are not freed: the device may be what failed, and nobody takes them any more.
+        gone = RequestError("the engine has shut down", code="unavailable", status=503)
+        for sequence in list(self._live):
+            self._close_stream(sequence, "error", gone)
+        self._mask_threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,63 @@
+"""The KV cache: one fixed place per running sequence, and the table of which places are free."""
+
+from __future__ import annotations
+
+import heapq
+
+import torch
+from torch import Tensor
+
+
+class KVPool:
+    """Keys and values of every slot.
+
+    Per layer two tensors `[slots + 1, length, kv_heads, head_dim]`; the last slot is a dummy that no sequence owns:
+    padding and load-time checks write there. Token-major, so one `index_copy_` writes a step and a strided view reads
+    a slot.
+
+    Everything a sequence has not written is zero: attention weighs positions beyond a sequence's length with 0, and
+    0 x NaN would still be NaN. So memory starts at zero and a released slot is zeroed as far as it was written.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        slots: int,
+        length: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        shape = (slots + 1, length, kv_heads, head_dim)
+        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.slots = slots
+        self.length = length
+        self.device = device
+        self.dummy_slot = slots
+        self._free = list(range(slots))
+
+    @property
+    def free_slots(self) -> int:
+        return len(self._free)
+
+    def acquire(self) -> int | None:
+        """The lowest free slot (low slots keep a decode batch contiguous), or None."""
+        return heapq.heappop(self._free) if self._free else None
+
+    def release(self, slot: int, length: int) -> None:
+        """Gives `slot` back; `length` is how many positions may have been written."""
+        assert 0 <= slot < self.slots and slot not in self._free
+        self.clear(slot, length)
+        heapq.heappush(self._free, slot)
+
+    def clear(self, slot: int, length: int) -> None:
+        for layer in (*self.keys, *self.values):
+            layer[slot, :length].zero_()
+
+    def write(self, layer: int, index: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Stores keys and values `[T, kv_heads, head_dim]` at flat places `slot * length + position`, int64 [T]."""
+        self.keys[layer].flatten(0, 1).index_copy_(0, index, keys)
+        self.values[layer].flatten(0, 1).index_copy_(0, index, values)

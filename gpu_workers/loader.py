@@ -1,0 +1,168 @@
+"""Loads a model and makes sure, before it serves anything, that this engine runs it faithfully."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from gpu_workers.attention import IMPLEMENTATION
+from gpu_workers.config import EngineConfig
+from gpu_workers.kv_pool import KVPool
+from gpu_workers.model_runner import Feed, ModelRunner
+from gpu_workers.output_head import OutputHead
+
+if TYPE_CHECKING:
+    from grammar_workers import Vocabulary
+
+logger = logging.getLogger(__name__)
+
+_PROBE_TOKENS = 12
+_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+
+
+class UnsupportedModelError(ValueError):
+    """The engine cannot run this model faithfully; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run. `max_length`: most tokens of a sequence; ids from `head.token_limit` on do not exist."""
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+    vocabulary: Vocabulary
+    pool: KVPool
+    runner: ModelRunner
+    head: OutputHead
+    max_length: int
+
+
+def load(model: str, config: EngineConfig, revision: str | None = None) -> LoadedModel:
+    """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary."""
+    from grammar_workers.vocabulary import load_vocabulary
+
+    settings = AutoConfig.from_pretrained(model, revision=revision)
+    weights = AutoModelForCausalLM.from_pretrained(model, revision=revision, dtype=_dtype(settings, config))
+    tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
+    return prepare(weights, tokenizer, load_vocabulary(model, revision), config)
+
+
+def prepare(model: PreTrainedModel, tokenizer: Tokenizer, vocabulary: Vocabulary, config: EngineConfig) -> LoadedModel:
+    """Puts a model on its device and its KV pool. Raises UnsupportedModelError."""
+    settings = model.config.get_text_config()
+    max_length = min(config.max_length, getattr(settings, "max_position_embeddings", None) or config.max_length)
+    check_supported(model, max_length)
+    model = model.to(config.device).eval()  # type: ignore[arg-type]
+    heads = settings.num_attention_heads
+    pool = KVPool(
+        layers=settings.num_hidden_layers,
+        slots=config.slots,
+        length=max_length,
+        kv_heads=getattr(settings, "num_key_value_heads", None) or heads,
+        head_dim=getattr(settings, "head_dim", None) or settings.hidden_size // heads,
+        dtype=model.dtype,
+        device=model.device,
+    )
+    separable = verify(model, pool)
+    head = OutputHead(model.get_output_embeddings(), token_limit(tokenizer, settings.vocab_size), separable=separable)
+    return LoadedModel(
+        model, tokenizer, vocabulary, pool, ModelRunner(model, pool, separable=separable), head, max_length
+    )
+
+
+def token_limit(tokenizer: Tokenizer, logits_width: int) -> int:
+    """One past the largest id that is a token; embedding matrices are often padded beyond it."""
+    return min(logits_width, max(tokenizer.get_vocab().values()) + 1)
+
+
+def check_supported(model: PreTrainedModel, max_length: int) -> None:
+    """Refuses, by name of the feature, what the attention function or the KV pool cannot honour."""
+    settings = model.config.get_text_config()
+    kind = settings.model_type
+    if model.config.is_encoder_decoder:
+        raise UnsupportedModelError(f"{kind}: encoder-decoder models are not supported")
+    other_layers = sorted(set(getattr(settings, "layer_types", None) or ()) - {"full_attention", "sliding_attention"})
+    if model._is_stateful or other_layers:
+        reason = f" ({', '.join(other_layers)})" if other_layers else ""
+        raise UnsupportedModelError(f"{kind}: layers without attention state{reason} cannot be rolled back")
+    layer_types = getattr(settings, "layer_types", None)
+    slides = "sliding_attention" in layer_types if layer_types else getattr(settings, "use_sliding_window", True)
+    window = getattr(settings, "sliding_window", None)
+    if slides and window is not None and window < max_length:
+        raise UnsupportedModelError(
+            f"{kind}: a sliding window of {window} is not supported; set max_length to at most it"
+        )
+    if getattr(settings, "attn_logit_softcapping", None):
+        raise UnsupportedModelError(f"{kind}: soft-capped attention scores are not supported")
+
+
+@torch.inference_mode()
+def verify(model: PreTrainedModel, pool: KVPool) -> bool:
+    """Compares this engine's step with the model's own attention, and tells whether the output head is separable.
+
+    Runs a few tokens in the dummy slot, in two chunks and one decode step. Catches what no configuration key names:
+    attention sinks, position biases, unusual head shapes. Leaves the model on this engine's attention function.
+    """
+    tokens = [
+        1 + i % (min(model.config.get_text_config().vocab_size, 1000) - 1)
+        for i in range(min(_PROBE_TOKENS, pool.length))
+    ]
+    expected = model(torch.tensor([tokens], device=model.device), use_cache=False).logits[0, -1].double()
+    model.set_attn_implementation(IMPLEMENTATION)
+    try:
+        logits = _probe(ModelRunner(model, pool, separable=False), pool, tokens)
+        hidden = _probe(ModelRunner(model, pool, separable=True), pool, tokens)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise UnsupportedModelError(
+            f"{model.config.model_type}: the model's layers do not fit the engine: {error}"
+        ) from error
+    finally:
+        pool.clear(pool.dummy_slot, pool.length)
+    if not _close(logits[0].double(), expected, model.dtype):
+        raise UnsupportedModelError(
+            f"{model.config.model_type}: its attention is not plain causal attention, which is all the engine supports"
+        )
+    separable = _is_separable(model, hidden, logits)
+    if not separable:
+        logger.warning("the output head is not a plain linear map: every row computes all its logits")
+    return separable
+
+
+def _is_separable(model: PreTrainedModel, hidden: Tensor, logits: Tensor) -> bool:
+    """Whether rows of the output embedding times the last hidden state are the model's logits."""
+    head = model.get_output_embeddings()
+    weight = getattr(head, "weight", None)
+    if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.shape[1] != hidden.shape[1]:
+        return False
+    # A cap bends large logits only: the probe's may be too small to show it.
+    if getattr(model.config.get_text_config(), "final_logit_softcapping", None):
+        return False
+    projected = torch.nn.functional.linear(hidden, weight, getattr(head, "bias", None))
+    return _close(projected.double(), logits.double(), model.dtype)
+
+
+def _probe(runner: ModelRunner, pool: KVPool, tokens: list[int]) -> Tensor:
+    slot, middle, last = pool.dummy_slot, len(tokens) // 2, len(tokens) - 1
+    if middle:
+        runner.forward([], [Feed(slot, 0, tokens[:middle], completes=False)])
+    if middle < last:
+        runner.forward([], [Feed(slot, middle, tokens[middle:last], completes=False)])
+    return runner.forward([Feed(slot, last, tokens[last:], completes=True)], [])
+
+
+def _close(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    scale = float(expected.abs().max()) or 1.0
+    return bool((actual - expected).abs().max() <= _TOLERANCE[dtype] * scale)
+
+
+def _dtype(settings: PreTrainedConfig, config: EngineConfig) -> Any:
+    if config.dtype != "auto":
+        return getattr(torch, config.dtype)
+    saved = getattr(settings, "dtype", None) or torch.float32
+    return torch.float32 if config.device == "cpu" and saved in (torch.bfloat16, torch.float16) else saved

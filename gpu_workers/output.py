@@ -1,0 +1,75 @@
+"""What a generation sends back, and the stream that carries it from the engine thread to its consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+@dataclass(slots=True)
+class GenerationOutput:
+    """New text and tokens since the previous output. The last one has a `finish_reason`, and `error` if that is why."""
+
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    prompt_tokens: int = 0
+    error: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.error is not None:
+            return {"error": self.error}
+        return {
+            "text": self.text,
+            "token_ids": self.token_ids,
+            "finish_reason": self.finish_reason,
+            "prompt_tokens": self.prompt_tokens,
+        }
+
+
+class OutputStream:
+    """One generation's outputs: the engine thread pushes, one asyncio task reads, what waits is merged into one."""
+
+    def __init__(self, prompt_tokens: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._prompt_tokens = prompt_tokens
+        self._lock = threading.Lock()
+        self._waiting: GenerationOutput | None = None
+        self._ended = False
+        self._ready = asyncio.Event()
+
+    def push(self, text: str, token_ids: list[int]) -> None:
+        with self._lock:
+            assert not self._ended, "output after the terminal event"
+            self._merge(text, token_ids)
+
+    def end(self, finish_reason: FinishReason, *, text: str = "", error: dict[str, Any] | None = None) -> None:
+        """The one terminal event."""
+        with self._lock:
+            assert not self._ended, "a second terminal event"
+            self._ended = True
+            output = self._merge(text, [])
+            output.finish_reason, output.error = finish_reason, error
+
+    async def next(self) -> GenerationOutput:
+        """Everything since the last call; waits until there is something."""
+        await self._ready.wait()
+        with self._lock:
+            output, self._waiting = self._waiting, None
+            self._ready.clear()
+        assert output is not None
+        return output
+
+    def _merge(self, text: str, token_ids: list[int]) -> GenerationOutput:
+        if self._waiting is None:
+            self._waiting = GenerationOutput(prompt_tokens=self._prompt_tokens)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no consumer is left to wake
+                self._loop.call_soon_threadsafe(self._ready.set)
+        self._waiting.text += text
+        self._waiting.token_ids += token_ids
+        return self._waiting

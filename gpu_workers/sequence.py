@@ -1,0 +1,166 @@
+"""The state of one generation, and the rules by which it ends."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from gpu_workers.masks import AllowedTokens, Constraint, advance
+from gpu_workers.output import FinishReason, OutputStream
+from gpu_workers.request import GenerationRequest
+from gpu_workers.sampler import Draw
+from gpu_workers.text import TextStream
+
+if TYPE_CHECKING:
+    from grammar_workers import TokenFSM, Vocabulary
+
+
+class Sequence:
+    """One prompt and what is generated after it.
+
+        token_ids   p p p p p p o o o o
+                    `- prompt -'`- output
+        length      `--- computed ---'        keys and values of these are in the slot
+        pending                       `-'     these go into the next step
+
+    Always `length == len(token_ids) - pending`. When nothing is pending, `features` holds the last token's row for the
+    output head and the sequence waits to be sampled; it waits alone, however long its grammar or its mask takes.
+
+    The scheduler writes `slot` and `length`, the engine sets `features`; the rest changes only through methods.
+    """
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        prompt_token_ids: list[int],
+        vocabulary: Vocabulary,
+        max_length: int,
+        stream: OutputStream,
+    ) -> None:
+        assert 0 < len(prompt_token_ids) < max_length
+        self.request = request
+        self.stream = stream
+        self.token_ids = [*prompt_token_ids, *request.emitted_token_ids]
+        self.slot: int | None = None
+        self.length = 0
+        self.features: Tensor | None = None
+        self.finish_reason: FinishReason | None = None
+        self._vocabulary = vocabulary
+        self._end_token_ids = frozenset(vocabulary.eos_token_ids)
+        self._prompt_length = len(prompt_token_ids)
+        room = max_length - self._prompt_length
+        self._max_tokens = min(request.sampling.max_tokens or room, room)
+        self._constraint: Constraint | None = None
+        self._text = TextStream(request.sampling.stop, constrained=request.grammar is not None)
+        self._stopped = False
+        self._settled = False
+
+    @property
+    def pending(self) -> int:
+        return len(self.token_ids) - self.length
+
+    @property
+    def output_length(self) -> int:
+        return len(self.token_ids) - self._prompt_length
+
+    @property
+    def awaits_grammar(self) -> bool:
+        return self.request.grammar is not None and self._constraint is None
+
+    @property
+    def runnable(self) -> bool:
+        """Whether pending tokens may go into a step: prefill does not wait for the grammar, an open end does."""
+        return self.pending > 0 and (self._settled or self.awaits_grammar)
+
+    @property
+    def reading(self) -> Future[AllowedTokens] | None:
+        """The look-up that this sequence waits for, if it waits for one."""
+        return None if self._constraint is None else self._constraint.reading()
+
+    def replay(self, fsm: TokenFSM | None) -> int:
+        """Runs the tokens emitted before a resume through grammar and text; their text has been sent already.
+
+        Returns the grammar state after them. Called once, before the engine thread looks at anything that this writes.
+        Raises ForbiddenTokenError when they do not match the grammar.
+        """
+        state = -1 if fsm is None else fsm.initial_state
+        for token_id in self.request.emitted_token_ids:
+            complete_before = fsm is not None and fsm.is_terminal(state)
+            if fsm is not None:
+                state = advance(fsm, state, token_id)
+            self._read(token_id, complete_before)
+        return state
+
+    def constrain(self, constraint: Constraint) -> None:
+        """The grammar has arrived; `constraint` stands where `replay` ended."""
+        assert self.awaits_grammar
+        self._constraint = constraint
+
+    def append(self, token_id: int) -> None:
+        """Accepts a sampled token and streams the text that became certain."""
+        self.token_ids.append(token_id)
+        self.features = None
+        self._settled = False
+        constraint = self._constraint
+        text = self._read(token_id, complete_before=constraint is not None and constraint.is_terminal)
+        if constraint is not None and not self._stopped:
+            constraint.accept(token_id)
+        self.stream.push(text, [token_id])
+
+    def catch_up(self) -> None:
+        """Advances the grammar state over the last token. Raises what the FSM raises."""
+        if self._constraint is not None:
+            self._constraint.catch_up()
+
+    def settle(self) -> None:
+        """Decides whether the output ends here, and sets `finish_reason` if so. Starts reading the state's row.
+
+        Stays undecided while the state is terminal and its row still being read: if only end tokens may follow, the
+        output is complete without another forward pass. Raises what reading the row raised.
+        """
+        if self._settled or self.finish_reason or self.awaits_grammar:
+            return
+        if self._stopped:
+            self.finish_reason = "stop"
+            return
+        if self._constraint is not None:
+            if self._constraint.behind:
+                return
+            allowed = self._constraint.allowed()
+            if self._constraint.is_terminal:
+                if allowed is None:
+                    return
+                if allowed.only_end:
+                    self.finish_reason = "stop"
+                    return
+        if self.output_length >= self._max_tokens:
+            self.finish_reason = "length"
+        self._settled = True
+
+    def draw(self) -> Draw | None:
+        """What to sample next, or None while there is nothing to sample from. Raises what reading the row raised."""
+        if self.features is None or not self._settled:
+            return None
+        allowed = None
+        if self._constraint is not None:
+            allowed = self._constraint.allowed()
+            if allowed is None:
+                return None
+            if allowed.count == 0:
+                raise RuntimeError(f"grammar state {self._constraint.state} allows no token")
+        return Draw(self.request.sampling, self.request.choice_index, self.output_length, allowed)
+
+    def rest_of_text(self) -> str:
+        """Text held back until now, when the output is over."""
+        return self._text.finish()
+
+    def _read(self, token_id: int, complete_before: bool) -> str:
+        """The text that one more output token makes certain; notices end tokens and stop strings."""
+        if token_id in self._end_token_ids:
+            self._stopped = True
+            return ""
+        text = self._text.append(self._vocabulary.token_bytes(token_id), complete_before=complete_before)
+        self._stopped = self._text.stopped
+        return text
