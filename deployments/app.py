@@ -1,0 +1,41 @@
+"""`deployments.app:build_app`, the `import_path` of the config files: arguments in, Serve application out.
+
+No `from __future__ import annotations` here: Serve finds the type of the arguments in the live annotation.
+"""
+
+from ray import serve
+from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
+
+from deployments.arguments import AppArguments
+from deployments.router import Router
+from gpu_workers.replica import ModelReplica
+from grammar_workers.compiler import GrammarCompiler
+
+# One key always meets the same compiler, whose caches know it; the next on the ring when that one is full.
+BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
+    {
+        "request_router_class": "ray.serve.experimental.consistent_hash_router.ConsistentHashRouter",
+        "request_router_kwargs": {"num_virtual_nodes": 100, "num_fallback_replicas": 1},
+    }
+)
+
+
+def build_app(args: AppArguments) -> Application:
+    """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
+    compiler = (
+        serve.deployment(request_router_config=BY_GRAMMAR_KEY, **args.compiler.deployment_options())(GrammarCompiler)
+    ).bind(
+        args.model_source,
+        args.store_url,
+        processes=args.compiler.processes,
+        compile_timeout_s=args.compiler.compile_timeout_s,
+        memory_limit_mb=args.compiler.memory_limit_mb,
+        options=args.compiler.options.model_dump(),
+    )
+    replica = serve.deployment(**args.replica.deployment_options())(ModelReplica).bind(
+        args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump()
+    )
+    return serve.deployment(**args.router.deployment_options())(Router).bind(
+        compiler, replica, model=args.model_name, max_body_bytes=args.router.max_body_bytes
+    )

@@ -1,0 +1,121 @@
+"""The arguments of an application, as the `args` of a Serve config file give them. Unknown keys fail by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from gpu_workers.config import EngineConfig
+from grammar_workers.options import GrammarOptions
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+"""Relative paths in a config mean this folder, whatever the working directory of the process that reads them."""
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Autoscaling(_Arguments):
+    """Bounds and pace of Serve's autoscaler for one deployment."""
+
+    min_replicas: int = Field(1, ge=0, description="Fewest replicas; 0 lets the deployment scale to zero.")
+    max_replicas: int = Field(ge=1, description="Most replicas.")
+    target_ongoing_requests: float = Field(2.0, gt=0, description="Requests in flight per replica to aim for.")
+    upscale_delay_s: float = Field(5.0, ge=0, description="How long demand must last before replicas are added.")
+    downscale_delay_s: float = Field(600.0, ge=0, description="How long idleness must last before they are removed.")
+
+
+class Scale(_Arguments):
+    """How many replicas of a deployment run, where, and how much each takes on."""
+
+    replicas: int = Field(1, ge=1, description="Number of replicas; ignored when `autoscaling` is given.")
+    autoscaling: Autoscaling | None = Field(None, description="Let Serve choose the number of replicas.")
+    num_cpus: float = Field(1.0, ge=0, description="CPUs that Ray reserves for each replica.")
+    num_gpus: float = Field(0.0, ge=0, description="GPUs that Ray reserves for each replica.")
+    resources: dict[str, float] = Field(default_factory=dict, description="Custom Ray resources of each replica.")
+    max_ongoing_requests: int = Field(256, ge=1, description="Requests that one replica works on at a time.")
+    max_queued_requests: int = Field(
+        1024, ge=1, description="Requests that may wait at each caller before the next is answered with 429."
+    )
+    drain_s: float = Field(10.0, ge=0, description="How long a replica that is told to stop may finish its requests.")
+
+    def deployment_options(self) -> dict[str, Any]:
+        """The arguments of `Deployment.options`."""
+        count: dict[str, Any] = {"num_replicas": self.replicas}
+        if self.autoscaling is not None:
+            count = {"num_replicas": "auto", "autoscaling_config": self.autoscaling.model_dump()}
+        return {
+            **count,
+            "ray_actor_options": {
+                "num_cpus": self.num_cpus,
+                "num_gpus": self.num_gpus,
+                "resources": self.resources,
+            },
+            "max_ongoing_requests": self.max_ongoing_requests,
+            "max_queued_requests": self.max_queued_requests,
+            "backpressure_config": {"status_code": 429, "retry_after_s": 1},
+            "graceful_shutdown_timeout_s": self.drain_s,
+            # Looking for the end of the last request often keeps a stop short.
+            "graceful_shutdown_wait_loop_s": 0.2,
+            "health_check_period_s": 2,
+        }
+
+
+class RouterArguments(Scale):
+    """The HTTP front. With one replica only, its death breaks the connections it holds."""
+
+    num_cpus: float = Field(0.25, ge=0, description="CPUs that Ray reserves for each replica.")
+    max_ongoing_requests: int = Field(1024, ge=1, description="Requests that one replica works on at a time.")
+    max_body_bytes: int = Field(4 << 20, ge=1, description="Largest request body; a larger one is answered with 413.")
+
+
+class CompilerArguments(Scale):
+    """The grammar tier."""
+
+    processes: int = Field(
+        1, ge=1, description="Worker processes of each replica; each compiles one grammar at a time."
+    )
+    compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation; the worker is killed after it.")
+    memory_limit_mb: int = Field(4096, ge=64, description="Memory of one worker process, in MiB.")
+    options: GrammarOptions = Field(default_factory=GrammarOptions, description="Spelling policies of all grammars.")
+
+
+class ReplicaArguments(Scale):
+    """The GPU tier."""
+
+    engine: EngineConfig = Field(default_factory=EngineConfig, description="Settings of the inference engine.")
+
+
+class AppArguments(_Arguments):
+    """Everything an operator chooses about one application."""
+
+    model: str = Field(description="A Hugging Face model id, or a folder; a relative one means the repository's.")
+    served_model_name: str | None = Field(
+        None, description="The name clients use; the last part of `model` when absent."
+    )
+    store: str = Field(
+        "file://~/.cache/turnstile/grammars",
+        description="Where compiled grammars are kept: `file:///folder`, `redis://host:port/0` (with files on each "
+        "node in front), `rediss://...` or `memory://`.",
+    )
+    router: RouterArguments = Field(default_factory=RouterArguments, description="The HTTP front.")
+    compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")
+    replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="The GPU tier.")
+
+    @property
+    def model_source(self) -> str:
+        """`model` as the tiers load it: an absolute path when it names a folder that exists, else a model id."""
+        folder = REPOSITORY / Path(self.model).expanduser()
+        return str(folder) if folder.is_dir() else self.model
+
+    @property
+    def model_name(self) -> str:
+        return self.served_model_name or self.model.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def store_url(self) -> str:
+        """`store` with the home folder filled in."""
+        return self.store.replace("://~", f"://{Path.home()}", 1)

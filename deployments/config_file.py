@@ -1,0 +1,90 @@
+"""Reading a Serve config file strictly: Serve itself ignores keys it does not know, here they fail by name."""
+
+from __future__ import annotations
+
+import typing
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from ray.serve.schema import ServeDeploySchema
+
+from deployments.arguments import AppArguments
+
+IMPORT_PATH = "deployments.app:build_app"
+DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
+
+
+class ConfigError(Exception):
+    """A config file that cannot be served; the message has one line for each problem, with its place."""
+
+
+def load_config(path: Path) -> ServeDeploySchema:
+    """The checked content of a config file. Raises `ConfigError`."""
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: not a mapping")
+    if problems := config_problems(data):
+        raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
+    return ServeDeploySchema.model_validate(data)
+
+
+def config_problems(data: dict[str, Any]) -> list[str]:
+    """Everything wrong with a config, each with its place; empty when it can be served."""
+    unknown = [f"unknown key `{place}`" for place in _unknown_keys(ServeDeploySchema, data, "")]
+    if unknown:
+        return unknown
+    try:
+        config = ServeDeploySchema.model_validate(data)
+    except ValidationError as error:
+        return _lines(error, "")
+    problems = []
+    for i, application in enumerate(config.applications):
+        place = f"applications.{i}."
+        if application.import_path != IMPORT_PATH:
+            problems.append(f"`{place}import_path` is {application.import_path!r}, not {IMPORT_PATH!r}")
+        try:
+            AppArguments.model_validate(application.args)
+        except ValidationError as error:
+            problems += _lines(error, f"{place}args.")
+        problems += [
+            f"`{place}deployments` names {deployment.name!r}; there are only {', '.join(DEPLOYMENTS)}"
+            for deployment in application.deployments
+            if deployment.name not in DEPLOYMENTS
+        ]
+    return problems
+
+
+def _unknown_keys(model: type[BaseModel], data: Any, place: str) -> list[str]:
+    if not isinstance(data, dict):
+        return []  # a wrong type is for the schema itself to report
+    names = {field.alias or name: field for name, field in model.model_fields.items()}
+    found = [f"{place}{key}" for key in data if key not in names]
+    for key, value in data.items():
+        for inner in _models_in(names[key].annotation) if key in names else ():
+            items = enumerate(value) if isinstance(value, list) else ((None, value),)
+            for i, item in items:
+                found += _unknown_keys(inner, item, f"{place}{key}." if i is None else f"{place}{key}.{i}.")
+    return found
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The pydantic models that a field of this type may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in typing.get_args(annotation) for model in _models_in(part)]
+
+
+def _lines(error: ValidationError, place: str) -> list[str]:
+    lines = []
+    for problem in error.errors():
+        where = place + ".".join(map(str, problem["loc"]))
+        unknown = problem["type"] == "extra_forbidden"
+        lines.append(f"unknown key `{where}`" if unknown else f"`{where}`: {problem['msg']}")
+    return lines

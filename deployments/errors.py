@@ -1,0 +1,153 @@
+"""Errors as clients of OpenAI's API expect them: `{"error": {"message", "type", "param", "code"}}`.
+
+4xx is the request's fault and says where; 5xx is ours and says nothing about the inside.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from ray.serve.exceptions import BackPressureError
+from starlette.exceptions import HTTPException
+
+logger = logging.getLogger("ray.serve")
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong; `pointer` and `position` only for a grammar specification."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+    pointer: str | None = None
+    position: int | None = None
+
+
+class ErrorBody(BaseModel):
+    """Body of every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+class ApiError(Exception):
+    """An answer other than success; raised anywhere on a request's way, turned into its body at the edge.
+
+    `param` names the field of the HTTP body, `pointer` (JSON Pointer) and `position` (character offset) the place
+    inside a grammar specification.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        pointer: str | None = None,
+        position: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+        self.detail = ErrorDetail(
+            message=message, type=_kind(status), param=param, code=code, pointer=pointer, position=position
+        )
+
+    def body(self) -> dict[str, Any]:
+        """The four keys of OpenAI's body, and the place inside the specification when there is one."""
+        places = {name for name in ("pointer", "position") if getattr(self.detail, name) is None}
+        return {"error": self.detail.model_dump(exclude=places)}
+
+    @classmethod
+    def of_grammar(cls, error: dict[str, Any], *, param: str) -> ApiError:
+        """The 400 of a specification that is malformed, unsupported, unsatisfiable or too large.
+
+        `error` is `GrammarError.to_dict()`: the message names the keyword.
+        """
+        pointer, position = error.get("pointer"), error.get("position")
+        where = "" if pointer is None else f" (at {pointer or 'the root of the schema'})"
+        where += "" if position is None else f" (at position {position})"
+        return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)
+
+    @classmethod
+    def of_replica(cls, error: dict[str, Any]) -> ApiError:
+        """An error that a model replica reported for this request, such as a prompt that does not fit."""
+        return cls(error["status"], error["message"], param=error.get("param"), code=error.get("code"))
+
+    @classmethod
+    def full(cls, error: BackPressureError) -> ApiError:
+        """The 429 of a tier whose queue is full."""
+        return cls(
+            429,
+            "the server is at its capacity; try again shortly",
+            code="server_full",
+            headers={"Retry-After": str(max(1, round(error.retry_after_s or 1)))},
+        )
+
+    @classmethod
+    def internal(cls) -> ApiError:
+        """A fault of ours; its traceback is in the log."""
+        return cls(500, "internal error", code="internal_error")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make every error of `app`, also those of the framework, leave in the one body."""
+
+    @app.exception_handler(ApiError)
+    async def _api_error(request: Request, error: ApiError) -> JSONResponse:
+        return _response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:
+        return _response(_of_validation(error))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        headers = dict(error.headers) if error.headers else None
+        return _response(ApiError(error.status_code, _framework_message(error, request), headers=headers))
+
+    @app.exception_handler(Exception)
+    async def _fault(request: Request, error: Exception) -> JSONResponse:
+        logger.exception("request failed", exc_info=error)
+        return _response(ApiError.internal())
+
+
+def _response(error: ApiError) -> JSONResponse:
+    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+
+
+def _of_validation(error: RequestValidationError) -> ApiError:
+    """400 naming the first field at fault; all of them are in the message."""
+    problems = error.errors()
+    if problems[0]["type"] == "json_invalid":
+        return ApiError(400, f"the body is not valid JSON: {problems[0]['ctx']['error']}", code="invalid_json")
+    places = [_field(problem["loc"]) for problem in problems]
+    lines = [
+        f"unknown field `{place}`" if problem["type"] == "extra_forbidden" else f"`{place}`: {problem['msg']}"
+        for place, problem in zip(places, problems, strict=True)
+    ]
+    code = "unknown_field" if problems[0]["type"] == "extra_forbidden" else "invalid_value"
+    return ApiError(400, "; ".join(dict.fromkeys(lines)), param=places[0], code=code)
+
+
+def _field(location: tuple[Any, ...]) -> str:
+    return ".".join(str(part) for part in location if part != "body") or "body"
+
+
+def _framework_message(error: HTTPException, request: Request) -> str:
+    if error.status_code == 404:
+        return f"no such path: {request.method} {request.url.path}"
+    return str(error.detail)
+
+
+def _kind(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"

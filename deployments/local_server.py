@@ -1,0 +1,228 @@
+"""A local Ray with one application on it, from the checked config to the last process gone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+import ray
+from ray import serve
+from ray.serve._private.api import serve_start
+from ray.serve.schema import ApplicationStatus, ServeDeploySchema
+
+from deployments.arguments import AppArguments
+from deployments.config_file import ConfigError, load_config
+
+STOP_DEADLINE_S = 13.0
+POLL_S = 0.25
+
+EXAMPLE = {
+    "messages": [{"role": "user", "content": "Extract the person: Alice Moore is 34 years old and lives in Paris."}],
+    "temperature": 0,
+    "response_format": {
+        "type": "json_schema",
+        "schema": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 40},
+                "age": {"type": "integer", "minimum": 0, "maximum": 150},
+                "city": {"type": "string", "maxLength": 40},
+            },
+            "required": ["name", "age", "city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class StartError(Exception):
+    """The server did not start; the message says why."""
+
+
+class Progress:
+    """One line for each thing that happens, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._last = ""
+
+    def __call__(self, message: str) -> None:
+        if message != self._last:
+            print(f"{time.monotonic() - self._start:6.1f} s  {message}", flush=True)
+        self._last = message
+
+
+def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s: float) -> int:
+    """Serve a config on `port` until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
+
+    The start may take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None takes a free one.
+    """
+    stop = threading.Event()
+    _on_signals(stop)
+    progress = Progress()
+    try:
+        progress(f"checking {path}")
+        config = load_config(path)
+        config.http_options.port = port
+        _check_port(config.http_options.host, port)
+    except (ConfigError, StartError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+    failure: StartError | None = None
+    try:
+        _start(config, progress, stop, deadline_s=deadline_s, metrics_port=metrics_port)
+        if not stop.is_set():
+            print(_greeting(config), flush=True)
+        stop.wait()
+    except StartError as error:
+        failure = error
+    clean = _stop(progress)
+    if failure is not None:
+        print(f"error: {failure}", file=sys.stderr)
+        return 1
+    print("stopped cleanly" if clean else "stopped; some processes had to be killed", flush=True)
+    return 0 if clean else 1
+
+
+def _start(
+    config: ServeDeploySchema,
+    progress: Progress,
+    stop: threading.Event,
+    *,
+    deadline_s: float,
+    metrics_port: int | None,
+) -> None:
+    """Return when the first request will be answered at full speed, or when asked to stop. Raises `StartError`."""
+    deadline = time.monotonic() + deadline_s
+    progress("starting a local Ray")
+    ray.init(
+        address="local",
+        namespace="serve",
+        # Reservations order the placement on clusters; on one machine they must not keep a replica from starting.
+        num_cpus=max(4, os.cpu_count() or 1),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+        object_store_memory=512 << 20,
+        _metrics_export_port=metrics_port,
+    )
+    _on_signals(stop)  # Ray has put its own in their place
+    if stop.is_set():
+        return
+    progress(f"starting Serve on port {config.http_options.port}")
+    try:
+        # The two calls that `serve run` makes.
+        client = serve_start(
+            http_options=config.http_options.model_dump(),
+            proxy_location=config.proxy_location,
+            controller_options=config.controller_options,
+        )
+        client.deploy_apps(config, _blocking=False)
+    except Exception as error:
+        raise StartError(f"Serve did not start: {error}") from error
+    health = f"{_url(config)}/health"
+    while not stop.wait(POLL_S):
+        _check_applications(config, progress)
+        if _answers(health):
+            progress("ready")
+            return
+        if time.monotonic() > deadline:
+            raise StartError(f"not ready after {deadline_s:.0f} s; see the logs in {_log_folder()}")
+
+
+def _check_applications(config: ServeDeploySchema, progress: Progress) -> None:
+    """Report how far the replicas are; raise `StartError` when Serve has given up on them."""
+    applications = serve.status().applications
+    for application in config.applications:
+        overview = applications.get(application.name)
+        if overview is None:
+            continue
+        if overview.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+            reasons = [overview.message, *(part.message for part in overview.deployments.values())]
+            details = "\n".join(dict.fromkeys(reason for reason in reasons if reason))
+            raise StartError(f"{application.name} failed to start\n{details}\nlogs: {_log_folder()}")
+        parts = [
+            f"{name} {'ready' if part.status == 'HEALTHY' else 'starting'}"
+            for name, part in sorted(overview.deployments.items())
+        ]
+        progress(", ".join(parts) or f"building {application.name}")
+
+
+def _stop(progress: Progress) -> bool:
+    """Finish open requests, stop Serve and Ray; kill what is left after the deadline. True if nothing was left."""
+    progress("stopping: open requests may finish")
+    started = psutil.Process().children(recursive=True)
+    deadline = time.monotonic() + STOP_DEADLINE_S
+
+    def shut_down() -> None:
+        # Whatever goes wrong here, the processes are looked after below.
+        with contextlib.suppress(Exception):
+            # Shutting Serve down at once would take the proxies away from under the open requests.
+            for name in serve.status().applications:
+                serve.delete(name)
+            serve.shutdown()
+        with contextlib.suppress(Exception):
+            ray.shutdown()
+
+    worker = threading.Thread(target=shut_down, daemon=True)
+    worker.start()
+    worker.join(timeout=STOP_DEADLINE_S - 2)
+    _, left = psutil.wait_procs(started, timeout=max(0.0, deadline - time.monotonic()))
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return not left
+
+
+def _on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise StartError(f"port {port} cannot be used ({error.strerror}); choose another one: PORT=8123") from error
+
+
+def _answers(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _greeting(config: ServeDeploySchema) -> str:
+    url = _url(config)
+    model = AppArguments.model_validate(config.applications[0].args).model_name
+    body = json.dumps({"model": model, **EXAMPLE})
+    return (
+        f"\nServing {model} at {url} (documentation: {url}/docs). Ctrl-C stops. Try:\n\n"
+        f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n"
+    )
+
+
+def _url(config: ServeDeploySchema) -> str:
+    host = config.http_options.host
+    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{config.http_options.port}"
+
+
+def _log_folder() -> str:
+    return f"{ray._private.worker.global_worker.node.get_session_dir_path()}/logs"  # type: ignore[union-attr]

@@ -1,0 +1,190 @@
+"""The HTTP bodies, OpenAI's names: what clients send, and its conversion into what the tiers take.
+
+Unknown fields are refused by name. A field that the engine cannot honour yet is accepted only with the value that
+means "off", so that a client which always sends its defaults still works and no request is half-honoured in silence.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from deployments.constraints import ResponseFormat, StructuredOutputs
+from grammar_workers.specification import GrammarSpecification
+
+
+class Only:
+    """Annotation of a field that accepts null and the given values (the ones that mean "off") and refuses any other."""
+
+    def __init__(self, *accepted: Any) -> None:
+        self.accepted = (None, *accepted)
+
+    def check(self, value: Any) -> Any:
+        if value not in self.accepted:
+            shown = " or ".join(json.dumps(accepted) for accepted in self.accepted)
+            raise PydanticCustomError("unsupported_value", "only {shown} is supported", {"shown": shown})
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"enum": list(self.accepted)}
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class TextPart(_Body):
+    """One piece of a message's content."""
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(_Body):
+    """One turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+    name: str | None = Field(None, description="Passed to the chat template; most templates ignore it.")
+    # Clients send a previous answer back exactly as they got it.
+    refusal: Annotated[Any, Only()] = None
+    annotations: Annotated[Any, Only([])] = None
+    audio: Annotated[Any, Only()] = None
+    function_call: Annotated[Any, Only()] = None
+    tool_calls: Annotated[Any, Only([])] = None
+
+    def template_input(self) -> dict[str, str]:
+        """The message as chat templates take it: plain text, and `developer` by its older name."""
+        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+        message = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        return message if self.name is None else {**message, "name": self.name}
+
+
+class StreamOptions(_Body):
+    """What a stream carries besides text."""
+
+    include_usage: bool = Field(False, description="Send one more chunk with the token counts before the end.")
+    include_obfuscation: Annotated[Any, Only(False)] = None
+
+
+class GenerationBody(_Body):
+    """What the two completion endpoints share."""
+
+    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
+    max_tokens: int | None = Field(None, ge=1, description="The most tokens to generate.")
+    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy; default 1.")
+    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens; default 1.")
+    top_k: int | None = Field(None, ge=-1, description="Most likely allowed tokens to sample from; 0 or -1: all.")
+    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
+    stop: str | list[str] | None = Field(
+        None, description="Up to 16 strings that end the text. Under a constraint they count only where it may end."
+    )
+    stream: bool | None = Field(None, description="Answer as server-sent events.")
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = Field(None, description="What the output must match (OpenAI's spelling).")
+    structured_outputs: StructuredOutputs | None = Field(
+        None, description="What the output must match (vLLM's spelling)."
+    )
+    user: str | None = Field(None, description="Accepted and ignored.")
+    metadata: dict[str, str] | None = Field(None, description="Accepted and ignored.")
+    n: Annotated[Any, Only(1)] = None
+    presence_penalty: Annotated[Any, Only(0)] = None
+    frequency_penalty: Annotated[Any, Only(0)] = None
+    logit_bias: Annotated[Any, Only({})] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> GenerationBody:
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
+        if len(self.stop_strings()) > 16 or "" in self.stop_strings():
+            raise PydanticCustomError("stop", "`stop` takes up to 16 non-empty strings")
+        if self.stream_options is not None and not self.stream:
+            raise PydanticCustomError("stream_options", "`stream_options` needs `stream: true`")
+        return self
+
+    def stop_strings(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def specification(self) -> tuple[GrammarSpecification, str] | None:
+        """The grammar specification asked for, with the name of the field it came from; None for free text."""
+        for name in ("response_format", "structured_outputs"):
+            constraint = getattr(self, name)
+            if constraint is not None and (specification := constraint.specification()) is not None:
+                return specification, name
+        return None
+
+    def limit(self) -> int | None:
+        """The most tokens to generate; None leaves it to the model's context."""
+        return self.max_tokens
+
+    def prompt_fields(self) -> dict[str, Any]:
+        """`prompt` or `messages` of a generation request."""
+        raise NotImplementedError
+
+    def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
+        """The request as a model replica takes it (`gpu_workers.request`), still without its grammar.
+
+        `drawn_seed` replaces an absent seed: a retry on another replica then repeats the same tokens.
+        """
+        return {
+            "request_id": request_id,
+            "prompt": None,
+            "messages": None,
+            **self.prompt_fields(),
+            "sampling": {
+                "max_tokens": self.limit(),
+                "temperature": 1.0 if self.temperature is None else self.temperature,
+                "top_p": 1.0 if self.top_p is None else self.top_p,
+                "top_k": max(self.top_k or 0, 0),
+                "seed": drawn_seed if self.seed is None else self.seed,
+                "stop": self.stop_strings(),
+            },
+            "choice_index": 0,
+            "grammar": None,
+            "emitted_token_ids": [],
+        }
+
+
+class ChatCompletionBody(GenerationBody):
+    """Body of `POST /v1/chat/completions`."""
+
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
+    logprobs: Annotated[Any, Only(False)] = None
+    top_logprobs: Annotated[Any, Only(0)] = None
+    tools: Annotated[Any, Only([])] = None
+    tool_choice: Annotated[Any, Only("none")] = None
+    parallel_tool_calls: Annotated[Any, Only(True, False)] = None
+    modalities: Annotated[Any, Only(["text"])] = None
+    store: Annotated[Any, Only(False)] = None
+    service_tier: Annotated[Any, Only("auto", "default")] = None
+
+    def limit(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def prompt_fields(self) -> dict[str, Any]:
+        return {"messages": [message.template_input() for message in self.messages]}
+
+
+class CompletionBody(GenerationBody):
+    """Body of `POST /v1/completions`."""
+
+    prompt: str | Annotated[list[int], Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=1)]
+    max_tokens: int | None = Field(16, ge=1, description="The most tokens to generate; 16 as in OpenAI's API.")
+    logprobs: Annotated[Any, Only(0)] = None
+    echo: Annotated[Any, Only(False)] = None
+    best_of: Annotated[Any, Only(1)] = None
+    suffix: Annotated[Any, Only("")] = None
+
+    def prompt_fields(self) -> dict[str, Any]:
+        return {"prompt": self.prompt[0] if isinstance(self.prompt[0], str) else self.prompt}

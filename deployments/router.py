@@ -1,0 +1,25 @@
+"""The Serve ingress deployment: an HTTP application over handles to the two tiers."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve.handle import DeploymentHandle
+
+from deployments.generation import Tiers
+from deployments.http import Service, create_http_app
+
+
+@serve.ingress()
+class Router:
+    """Composes the tiers. It holds no state of a request but its open connection."""
+
+    def __init__(
+        self, compiler: DeploymentHandle, replica: DeploymentHandle, *, model: str, max_body_bytes: int
+    ) -> None:
+        self._service = Service(Tiers(compiler, replica), model=model)
+        self._max_body_bytes = max_body_bytes
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """Called by Serve after the constructor (`serve.ingress` without an application)."""
+        return create_http_app(self._service, max_body_bytes=self._max_body_bytes)
