@@ -12,38 +12,40 @@ class EngineConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    device: str = Field("cpu", description="Where the model runs, as torch names it: `cpu`, `cuda`, `cuda:0`.")
+    device: str = Field(default="cpu", description="Where the model runs, as torch names it: `cpu`, `cuda`, `cuda:0`.")
     dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = Field(
-        "auto",
+        default="auto",
         description="Type of weights and KV cache. `auto`: as saved, but float32 for 16-bit weights on a CPU.",
     )
-    slots: int = Field(16, ge=1, description="Sequences that run at the same time; each owns one slot of the KV cache.")
+    slots: int = Field(
+        default=16, ge=1, description="Sequences that run at the same time; each owns one slot of the KV cache."
+    )
     max_length: int = Field(
-        4096,
+        default=4096,
         ge=2,
         description="Most tokens of one sequence, prompt and output together; capped by what the model supports.",
     )
-    prefill_chunk: int = Field(256, ge=1, description="Most prompt tokens of one sequence in one step.")
+    prefill_chunk: int = Field(default=256, ge=1, description="Most prompt tokens of one sequence in one step.")
     step_tokens: int = Field(
-        512,
+        default=512,
         ge=2,
         description="Most tokens in one step: one per decoding sequence first, prompt chunks in what is left.",
     )
-    threads: int | None = Field(None, ge=1, description="CPU threads of torch; absent: what torch finds.")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; absent: what torch finds.")
     sparse_limit: int = Field(
-        256,
+        default=256,
         ge=1,
         description="A row that allows at most this many tokens gets only those columns of the output projection.",
     )
     mask_patience_ms: float = Field(
-        5.0,
+        default=5.0,
         ge=0,
         description="How long a step waits for masks not yet known before it leaves their rows for a later step.",
     )
     grammar_timeout_s: float = Field(
-        120.0, gt=0, description="How long a request waits for its grammar before it ends with an error."
+        default=120.0, gt=0, description="How long a request waits for its grammar before it ends with an error."
     )
-    automaton_cache_mb: int = Field(512, ge=1, description="Memory for automata kept in this process, in MiB.")
+    automaton_cache_mb: int = Field(default=512, ge=1, description="Memory for automata kept in this process, in MiB.")
 
     @model_validator(mode="after")
     def _budget_holds_every_slot(self) -> EngineConfig:

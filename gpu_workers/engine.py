@@ -14,9 +14,8 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -31,9 +30,7 @@ from gpu_workers.request import GenerationRequest, GrammarReference, RequestErro
 from gpu_workers.sampler import Sampler
 from gpu_workers.scheduler import Scheduler, StepPlan
 from gpu_workers.sequence import Sequence
-
-if TYPE_CHECKING:
-    from grammar_workers import TokenFSM
+from grammar_workers.token_fsm import TokenFSM
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +90,7 @@ class Engine:
 
     # -- asyncio side ------------------------------------------------------------------------------------------------
 
-    async def generate(self, request: GenerationRequest) -> AsyncIterator[GenerationOutput]:
+    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
         try:
             prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)

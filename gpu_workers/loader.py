@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,9 +16,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.kv_pool import KVPool
 from gpu_workers.model_runner import Feed, ModelRunner
 from gpu_workers.output_head import OutputHead
-
-if TYPE_CHECKING:
-    from grammar_workers import Vocabulary
+from grammar_workers.vocabulary import Vocabulary, load_vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -43,14 +41,10 @@ class LoadedModel:
     max_length: int
 
 
-def load(model: str, config: EngineConfig, revision: str | None = None) -> LoadedModel:
-    """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary."""
-    from grammar_workers.vocabulary import load_vocabulary
-
-    settings = AutoConfig.from_pretrained(model, revision=revision)
-    weights = AutoModelForCausalLM.from_pretrained(model, revision=revision, dtype=_dtype(settings, config))
-    tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
-    return prepare(weights, tokenizer, load_vocabulary(model, revision), config)
+def load(model: str, config: EngineConfig) -> LoadedModel:
+    """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary. Raises UnsupportedModelError."""
+    weights = AutoModelForCausalLM.from_pretrained(model, dtype=_dtype(AutoConfig.from_pretrained(model), config))
+    return prepare(weights, AutoTokenizer.from_pretrained(model), load_vocabulary(model), config)
 
 
 def prepare(model: PreTrainedModel, tokenizer: Tokenizer, vocabulary: Vocabulary, config: EngineConfig) -> LoadedModel:

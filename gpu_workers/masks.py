@@ -10,13 +10,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from grammar_workers import TokenFSM
+from grammar_workers.token_fsm import TokenFSM
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gpu_workers.request import RequestError
 from gpu_workers.sequence import Sequence
-
-if TYPE_CHECKING:
-    from grammar_workers import TokenFSM
+from grammar_workers.token_fsm import TokenFSM
 
 
 @dataclass(frozen=True, slots=True)

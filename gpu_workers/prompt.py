@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from gpu_workers.request import GenerationRequest, RequestError
@@ -19,7 +21,7 @@ class PromptEncoder:
         """Token ids of the prompt, at least one and few enough to leave room for output. Raises RequestError."""
         param = "messages" if request.messages is not None else "prompt"
         if request.messages is not None:
-            token_ids = self._apply_template(request)
+            token_ids = self._apply_template(request.messages)
         elif isinstance(request.prompt, str):
             token_ids = self._tokenizer(request.prompt)["input_ids"]
         else:
@@ -34,11 +36,14 @@ class PromptEncoder:
             raise RequestError(message, code="context_length_exceeded", param=param)
         return token_ids
 
-    def _apply_template(self, request: GenerationRequest) -> list[int]:
+    def _apply_template(self, messages: list[dict[str, Any]]) -> list[int]:
         if self._tokenizer.chat_template is None:
             raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
         try:
-            return self._tokenizer.apply_chat_template(request.messages, add_generation_prompt=True, return_dict=False)
+            token_ids: Any = self._tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_dict=False
+            )
+            return token_ids
         except Exception as error:  # a template is a program of the model's author and may raise anything
             message = f"the chat template refuses these messages: {error}"
             raise RequestError(message, code="invalid_messages", param="messages") from error

@@ -12,13 +12,17 @@ class SamplingParameters(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    max_tokens: int | None = Field(None, ge=1, description="Most output tokens; absent: up to the engine's max_length.")
-    temperature: float = Field(1.0, ge=0, le=100, allow_inf_nan=False, description="0 is greedy.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Smallest set of likeliest tokens with this much probability.")
-    top_k: int = Field(0, ge=0, description="Only this many likeliest tokens; 0 is off.")
-    seed: int = Field(0, description="The only source of randomness; taken modulo 2**64.")
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="Most output tokens; absent: up to the engine's max_length."
+    )
+    temperature: float = Field(default=1.0, ge=0, le=100, allow_inf_nan=False, description="0 is greedy.")
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="Smallest set of likeliest tokens with this much probability."
+    )
+    top_k: int = Field(default=0, ge=0, description="Only this many likeliest tokens; 0 is off.")
+    seed: int = Field(default=0, description="The only source of randomness; taken modulo 2**64.")
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
-        (), description="Strings that end the output; they are not part of it."
+        default=(), description="Strings that end the output; they are not part of it."
     )
 
 
@@ -37,10 +41,12 @@ class GenerationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     request_id: str
-    prompt: str | list[int] | None = Field(None, description="Text, or token ids taken as they are.")
-    messages: list[dict[str, Any]] | None = Field(None, description="Chat messages for the model's chat template.")
-    sampling: SamplingParameters = SamplingParameters()
-    choice_index: int = Field(0, ge=0, description="Which of several outputs of one client request this is.")
+    prompt: str | list[int] | None = Field(default=None, description="Text, or token ids taken as they are.")
+    messages: list[dict[str, Any]] | None = Field(
+        default=None, description="Chat messages for the model's chat template."
+    )
+    sampling: SamplingParameters = Field(default_factory=SamplingParameters)
+    choice_index: int = Field(default=0, ge=0, description="Which of several outputs of one client request this is.")
     grammar: GrammarReference | None = None
     emitted_token_ids: list[int] = Field(
         default_factory=list,

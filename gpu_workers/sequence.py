@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,9 +11,8 @@ from gpu_workers.output import FinishReason, OutputStream
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampler import Draw
 from gpu_workers.text import TextStream
-
-if TYPE_CHECKING:
-    from grammar_workers import TokenFSM, Vocabulary
+from grammar_workers.token_fsm import TokenFSM
+from grammar_workers.vocabulary import Vocabulary
 
 
 class Sequence:

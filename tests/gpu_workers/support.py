@@ -60,7 +60,9 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
         max_position_embeddings=MAX_LENGTH,
         **_SMALL,
     ),
-    "gpt2": lambda: GPT2Config(n_embd=32, n_layer=2, n_head=4, n_positions=MAX_LENGTH, **_SMALL),
+    "gpt2": lambda: GPT2Config(
+        n_embd=32, n_layer=2, n_head=4, n_positions=MAX_LENGTH, tie_word_embeddings=False, **_SMALL
+    ),
 }
 
 

@@ -1,0 +1,134 @@
+"""The Serve deployment `ModelReplica`: one engine behind a handle. The only file of this package that knows Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pydantic import ValidationError
+from ray import serve
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, ReplicaUnavailableError
+from ray.serve.handle import DeploymentHandle
+from ray.util.metrics import Counter, Gauge
+
+from gpu_workers.config import EngineConfig
+from gpu_workers.engine import Engine
+from gpu_workers.grammar_source import GrammarSource
+from gpu_workers.loader import load
+from gpu_workers.output import GenerationOutput
+from gpu_workers.request import GenerationRequest, RequestError
+from grammar_workers import warm_up
+from grammar_workers.automaton_cache import AutomatonCache
+from grammar_workers.store import open_store
+
+_RETRY_PAUSE_S = 0.1
+
+
+@serve.deployment(name="ModelReplica")
+class ModelReplica:
+    """Generates under grammars that other processes compile.
+
+    `model`: a folder or Hugging Face id; `store_url`: where compiled grammars are kept; `compiler`: handle of the
+    GrammarCompiler deployment; `engine`: an `EngineConfig` as plain data. Once constructed it answers at full speed.
+    """
+
+    def __init__(self, model: str, store_url: str, compiler: DeploymentHandle, *, engine: dict[str, Any]) -> None:
+        config = EngineConfig.model_validate(engine)
+        loaded = load(model, config)
+        warm_up(loaded.vocabulary)
+        self._compiler = compiler
+        self._grammar_timeout_s = config.grammar_timeout_s
+        self._model = model
+        self._loaded = loaded
+        source = GrammarSource(
+            loaded.vocabulary,
+            open_store(store_url, loaded.vocabulary.fingerprint),
+            AutomatonCache(config.automaton_cache_mb << 20),
+            self._ask_compiler,
+        )
+        self._engine = Engine(loaded, config, source.fetch)
+        self._output_tokens = Counter("turnstile_output_tokens_total", "Tokens generated.")
+        self._finished = Counter("turnstile_generations_total", "Generations by how they ended.", ("finish_reason",))
+        self._running = Gauge("turnstile_running_sequences", "Sequences that hold a slot.")
+        self._waiting = Gauge("turnstile_waiting_sequences", "Sequences that wait for a slot.")
+        # Serve constructs a replica inside its event loop, which cannot be waited for here.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, self._generate_once(config)).result()
+
+    async def generate(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        """Streams one `GenerationRequest` as `GenerationOutput.to_dict`; tokens coalesce while the consumer is busy.
+
+        The last item, and no other, has a `finish_reason` or is `{"error": {"status", "code", "message", "param"}}`.
+        """
+        try:
+            parsed = GenerationRequest.model_validate(request)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            refusal = RequestError(f"{place}: {first['msg']}", code="invalid_request", param=place)
+            yield GenerationOutput(finish_reason="error", error=refusal.to_dict()).to_dict()
+            return
+        # Closed at once when the consumer goes away: that is what frees the slot.
+        async with contextlib.aclosing(self._engine.generate(parsed)) as outputs:
+            async for output in outputs:
+                self._count(output)
+                yield output.to_dict()
+
+    async def info(self) -> dict[str, Any]:
+        """What callers need to know about the model."""
+        return {
+            "model": self._model,
+            "max_length": self._loaded.max_length,
+            "vocabulary_fingerprint": self._loaded.vocabulary.fingerprint,
+            "vocabulary_size": self._loaded.vocabulary.size,
+        }
+
+    async def compilations(self) -> int:
+        """Grammars compiled in this process: none, ever."""
+        return 0
+
+    async def check_health(self) -> None:
+        """Called by Serve, which replaces a replica whose check raises."""
+        self._engine.check_health()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_engine"):
+            self._engine.close()
+
+    async def _ask_compiler(self, key: str, specification: dict[str, Any]) -> bytes | dict[str, Any]:
+        """The compiler's answer, over as many compiler replicas as it takes: asking twice changes nothing."""
+        handle = self._compiler.options(session_id=key)
+        deadline = time.monotonic() + self._grammar_timeout_s
+        while True:
+            try:
+                return await handle.get.remote(key, specification)
+            except (RayActorError, ReplicaUnavailableError):
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(_RETRY_PAUSE_S)
+            except BackPressureError as error:
+                message = "the grammar compilers are at their capacity"
+                raise RequestError(message, code="server_full", status=429) from error
+
+    async def _generate_once(self, config: EngineConfig) -> None:
+        """One real generation, its prompt as long as a chunk: everything that is slow the first time happens now."""
+        length = min(config.prefill_chunk, self._loaded.max_length // 2)
+        request = GenerationRequest.model_validate(
+            {"request_id": "warm-up", "prompt": [0] * length, "sampling": {"max_tokens": 4, "top_p": 0.9}}
+        )
+        async for output in self._engine.generate(request):
+            if output.error is not None:
+                raise RuntimeError(f"the model cannot generate: {output.error['message']}")
+
+    def _count(self, output: GenerationOutput) -> None:
+        if output.token_ids:
+            self._output_tokens.inc(len(output.token_ids))
+        if output.finish_reason is not None:
+            self._finished.inc(tags={"finish_reason": output.finish_reason})
+        self._running.set(len(self._engine.scheduler.running))
+        self._waiting.set(len(self._engine.scheduler.waiting))
