@@ -76,10 +76,7 @@ def ray_service_schema() -> dict[str, Any]:
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any]:
-    """A copy in which every object with named properties refuses others.
-
-    Where pydantic offers "any object, or this model", only the model is left.
-    """
+    """A copy in which every object with named properties refuses others."""
     schema = copy.deepcopy(schema)
     _close(schema)
     return schema
@@ -92,9 +89,5 @@ def _close(node: Any) -> None:
     elif isinstance(node, dict):
         if isinstance(node.get("properties"), dict):
             node.setdefault("additionalProperties", False)
-        if any("$ref" in alternative for alternative in node.get("anyOf", [])):
-            node["anyOf"] = [child for child in node["anyOf"] if child.get("additionalProperties") is not True]
-        if node.pop("x-kubernetes-int-or-string", False):
-            node.pop("type", None)
-        for child in list(node.values()):
+        for child in node.values():
             _close(child)
