@@ -119,11 +119,13 @@ def test_policies_budgets_and_services_select_existing_pods(manifests: list[Mani
         assert group["minReplicas"] > budget["spec"]["minAvailable"], "this budget would block every drain"
     for service in of_kind(manifests, "Service"):
         assert len(selected({"matchLabels": service["spec"]["selector"]})) == 1
+    protected = set()
     for policy in of_kind(manifests, "NetworkPolicy"):
-        assert selected(policy["spec"]["podSelector"])
+        protected |= set(selected(policy["spec"]["podSelector"]))
         for rule in policy["spec"]["ingress"]:
             peers = [peer for peer in rule.get("from", []) if "namespaceSelector" not in peer]
             assert all(selected(peer["podSelector"]) for peer in peers)
+    assert protected == labels.keys()
     for name, template in pod_templates(manifests).items():
         for constraint in template["spec"].get("topologySpreadConstraints", []):
             assert selected(constraint["labelSelector"]) == [name]
