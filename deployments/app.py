@@ -3,8 +3,9 @@
 No `from __future__ import annotations` here: Serve finds the type of the arguments in the live annotation.
 """
 
-from ray import serve
-from ray.serve import Application
+from typing import cast
+
+from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
 from deployments.arguments import AppArguments
@@ -24,18 +25,24 @@ BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
 def build_app(args: AppArguments) -> Application:
     """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
     compiler = (
-        serve.deployment(request_router_config=BY_GRAMMAR_KEY, **args.compiler.deployment_options())(GrammarCompiler)
-    ).bind(
-        args.model_source,
-        args.store_url,
-        processes=args.compiler.processes,
-        compile_timeout_s=args.compiler.compile_timeout_s,
-        memory_limit_mb=args.compiler.memory_limit_mb,
-        options=args.compiler.options.model_dump(),
+        cast(Deployment, GrammarCompiler)
+        .options(request_router_config=BY_GRAMMAR_KEY, **args.compiler.deployment_options())
+        .bind(
+            args.model_source,
+            args.store_url,
+            processes=args.compiler.processes,
+            compile_timeout_s=args.compiler.compile_timeout_s,
+            memory_limit_mb=args.compiler.memory_limit_mb,
+            options=args.compiler.options.model_dump(),
+        )
     )
-    replica = serve.deployment(**args.replica.deployment_options())(ModelReplica).bind(
-        args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump()
+    replica = (
+        cast(Deployment, ModelReplica)
+        .options(**args.replica.deployment_options())
+        .bind(args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump())
     )
-    return serve.deployment(**args.router.deployment_options())(Router).bind(
-        compiler, replica, model=args.model_name, max_body_bytes=args.router.max_body_bytes
+    return (
+        cast(Deployment, Router)
+        .options(**args.router.deployment_options())
+        .bind(compiler, replica, model=args.model_name, max_body_bytes=args.router.max_body_bytes)
     )

@@ -28,8 +28,13 @@ logger = logging.getLogger("ray.serve")
 Event = dict[str, Any]
 """What a replica yields: `text`, `token_ids`, `finish_reason`, `prompt_tokens`; or `error`."""
 
-REPLICA_LOST = (RayActorError, ReplicaUnavailableError)
-"""What Serve raises when the replica of a call has died, is unreachable or has left the routing table."""
+
+class ReplicaClosingError(Exception):
+    """A replica said that it cannot finish a generation because it is shutting down."""
+
+
+REPLICA_LOST = (RayActorError, ReplicaUnavailableError, ReplicaClosingError)
+"""The replica of a call has died, is unreachable, has left the routing table, or is shutting down."""
 
 MAX_TRIES = 8
 """Calls made for one answer before the failure is ours; tokens received meanwhile start the count again."""
@@ -135,7 +140,8 @@ class Tiers:
             try:
                 async for event in stream:
                     if (error := event.get("error")) is not None:
-                        ended = True
+                        if error["code"] == "unavailable":
+                            raise ReplicaClosingError(error["message"])
                         raise ApiError.of_replica(error)
                     emitted += event["token_ids"]
                     pauses.reset()

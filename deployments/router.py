@@ -10,6 +10,7 @@ from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
 
 
+@serve.deployment(name="Router")
 @serve.ingress()
 class Router:
     """Composes the tiers. It holds no state of a request but its open connection."""

@@ -1,0 +1,131 @@
+"""Handles to tiers that are not there: each call follows a script, and what was asked of it is written down."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+Event = dict[str, Any]
+
+FINGERPRINT = "f" * 64
+
+
+async def settled() -> None:
+    """Returns when everything that was ready to run has run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class FakeHandle:
+    """`handle.options(...).method.remote(...)` over methods of `target`; a generator method gives a `FakeStream`."""
+
+    def __init__(self, target: Any, options: dict[str, Any] | None = None) -> None:
+        self._target = target
+        self._options = options or {}
+
+    def options(self, **options: Any) -> FakeHandle:
+        return FakeHandle(self._target, {**self._options, **options})
+
+    def __getattr__(self, method: str) -> Any:
+        return FakeMethod(getattr(self._target, method), self._options)
+
+
+class FakeMethod:
+    def __init__(self, method: Callable[..., Any], options: dict[str, Any]) -> None:
+        self._method = method
+        self._options = options
+
+    def remote(self, *arguments: Any) -> Any:
+        result = self._method(*arguments, options=self._options)
+        return FakeStream(result) if self._options.get("stream") else result
+
+
+class FakeStream:
+    """What a streaming call returns; like Serve's, it has begun before it is first awaited."""
+
+    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> FakeStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        return await anext(self._events)
+
+    def cancel(self) -> None:
+        self._closing = asyncio.ensure_future(self._events.aclose())
+
+
+class FakeCompiler:
+    """Answers `compile` with `answers` in turn (an exception is raised), the last one again and again."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, Any] | Exception] = [{"status": "ready", "source": "compiled", "notes": []}]
+        self.calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+        self.started = asyncio.Event()
+        self.release = asyncio.Event()
+        self.release.set()
+
+    @property
+    def handle(self) -> Any:
+        return FakeHandle(self)
+
+    async def info(self, *, options: dict[str, Any]) -> dict[str, Any]:
+        return {"vocabulary_fingerprint": FINGERPRINT, "options": {}}
+
+    async def compile(self, key: str, specification: dict[str, Any], *, options: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append((key, specification, options))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.started.set()
+        await self.release.wait()
+        if isinstance(answer, Exception):
+            raise answer
+        return {"key": key, **answer}
+
+
+class FakeReplica:
+    """Generates the tokens 0, 1, ... `length - 1`, one event each, from where the request resumes.
+
+    `faults[i]` is raised by the i-th call after that many events; a dict fault is yielded as an error instead.
+    """
+
+    def __init__(self) -> None:
+        self.length = 5
+        self.finish_reason = "stop"
+        self.faults: list[tuple[int, Exception | dict[str, Any]] | None] = []
+        self.requests: list[dict[str, Any]] = []
+        self.running = 0
+        self.started = asyncio.Event()
+        self.release = asyncio.Event()
+        self.release.set()
+
+    @property
+    def handle(self) -> Any:
+        return FakeHandle(self)
+
+    async def info(self, *, options: dict[str, Any]) -> dict[str, Any]:
+        return {"max_length": 2048}
+
+    async def generate(self, request: dict[str, Any], *, options: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        fault = self.faults.pop(0) if self.faults else None
+        self.running += 1
+        self.started.set()
+        try:
+            for sent, token in enumerate(range(len(request["emitted_token_ids"]), self.length + 1)):
+                if fault is not None and fault[0] == sent:
+                    if isinstance(fault[1], dict):
+                        yield {"error": fault[1]}
+                        return
+                    raise fault[1]
+                await self.release.wait()
+                last = token == self.length
+                yield {
+                    "text": "" if last else f"{token} ",
+                    "token_ids": [] if last else [token],
+                    "finish_reason": self.finish_reason if last else None,
+                    "prompt_tokens": 3,
+                }
+        finally:
+            self.running -= 1

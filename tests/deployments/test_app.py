@@ -1,0 +1,112 @@
+"""Arguments and what the builder makes of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from ray.serve import Application, Deployment
+from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
+
+from deployments.app import build_app
+from deployments.arguments import REPOSITORY, AppArguments
+from deployments.config_file import DEPLOYMENTS, load_config
+
+TINY = "models/turnstile-tiny"
+
+
+def bound(application: Application) -> dict[str, Deployment]:
+    """Every deployment of an application by its name."""
+    deployment = application._bound_deployment
+    found = {deployment.name: deployment}
+    for argument in [*deployment.init_args, *deployment.init_kwargs.values()]:
+        if isinstance(argument, Application):
+            found |= bound(argument)
+    return found
+
+
+def test_serve_can_call_the_builder_with_plain_data() -> None:
+    application = call_user_app_builder_with_args_if_necessary(build_app, {"model": TINY})
+    assert set(bound(application)) == set(DEPLOYMENTS)
+    with pytest.raises(ValueError, match="modle"):
+        call_user_app_builder_with_args_if_necessary(build_app, {"model": TINY, "modle": TINY})
+
+
+def test_options_come_from_the_arguments() -> None:
+    arguments = AppArguments.model_validate(
+        {
+            "model": TINY,
+            "router": {"replicas": 3, "max_ongoing_requests": 7},
+            "compiler": {"resources": {"grammar": 1}, "num_cpus": 2, "processes": 2},
+            "replica": {"autoscaling": {"min_replicas": 2, "max_replicas": 5}, "num_gpus": 1, "drain_s": 60},
+        }
+    )
+    deployments = bound(build_app(arguments))
+    router, compiler, replica = (deployments[name] for name in DEPLOYMENTS)
+    assert router.num_replicas == 3 and router.max_ongoing_requests == 7
+    assert compiler.ray_actor_options is not None
+    assert compiler.ray_actor_options["resources"] == {"grammar": 1} and compiler.ray_actor_options["num_cpus"] == 2
+    assert compiler.init_kwargs["processes"] == 2
+    assert replica.ray_actor_options is not None and replica.ray_actor_options["num_gpus"] == 1
+    scaling = replica._deployment_config.autoscaling_config
+    assert scaling is not None and (scaling.min_replicas, scaling.max_replicas) == (2, 5)
+    assert replica._deployment_config.graceful_shutdown_timeout_s == 60
+
+
+def test_a_full_tier_answers_429_and_the_key_chooses_the_compiler() -> None:
+    deployments = bound(build_app(AppArguments(model=TINY)))
+    for deployment in deployments.values():
+        assert deployment.backpressure_config.status_code == 429
+        assert deployment.max_queued_requests > 0
+    router_class = deployments["GrammarCompiler"]._deployment_config.request_router_config.request_router_class
+    assert "ConsistentHashRouter" in str(router_class)
+
+
+def test_the_model_is_found_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert AppArguments(model=TINY).model_source == str(REPOSITORY / TINY)
+    assert AppArguments(model=str(tmp_path)).model_source == str(tmp_path)
+    assert AppArguments(model="Qwen/Qwen3-0.6B").model_source == "Qwen/Qwen3-0.6B"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"model": TINY}, "turnstile-tiny"),
+        ({"model": "Qwen/Qwen3-0.6B"}, "Qwen3-0.6B"),
+        ({"model": "some/folder/"}, "folder"),
+        ({"model": TINY, "served_model_name": "demo"}, "demo"),
+    ],
+)
+def test_the_name_that_clients_use(arguments: dict[str, Any], name: str) -> None:
+    assert AppArguments.model_validate(arguments).model_name == name
+
+
+def test_the_home_folder_of_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert AppArguments(model=TINY, store="file://~/grammars").store_url == "file:///home/someone/grammars"
+    assert AppArguments(model=TINY, store="redis://host/0").store_url == "redis://host/0"
+
+
+def models_in(model: type[BaseModel]) -> set[type[BaseModel]]:
+    children = [field.annotation for field in model.model_fields.values()]
+    nested = [child for child in children if isinstance(child, type) and issubclass(child, BaseModel)]
+    return {model}.union(*map(models_in, nested))
+
+
+def test_every_argument_is_described() -> None:
+    for model in models_in(AppArguments):
+        for name, field in model.model_fields.items():
+            assert field.description, f"{model.__name__}.{name}"
+
+
+def test_the_local_config_fits_on_two_cores() -> None:
+    for name in ("local.yaml", "redis.yaml"):
+        (application,) = load_config(REPOSITORY / "configs" / name).applications
+        arguments = AppArguments.model_validate(application.args)
+        tiers = (arguments.router, arguments.compiler, arguments.replica)
+        assert sum(tier.replicas * tier.num_cpus for tier in tiers) <= 2
+    assert os.path.isdir(AppArguments(model=TINY).model_source)

@@ -1,0 +1,69 @@
+"""Config files are read strictly: what Serve would ignore fails with its name."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deployments.arguments import REPOSITORY
+from deployments.config_file import ConfigError, config_problems, load_config
+
+CONFIGS = sorted((REPOSITORY / "configs").glob("*.yaml"))
+
+
+def local() -> dict[str, Any]:
+    return yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_the_shipped_configs_are_right(path: Path) -> None:
+    (application,) = load_config(path).applications
+    assert application.name == "turnstile" and application.route_prefix == "/"
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        ("http_option", {}, "http_option"),
+        ("http_options.prot", 8000, "http_options.prot"),
+        ("applications.0.arguments", {}, "applications.0.arguments"),
+        ("applications.0.args.modle", "x", "applications.0.args.modle"),
+        ("applications.0.args.compiler.proceses", 1, "applications.0.args.compiler.proceses"),
+        ("applications.0.args.compiler.options.white", 1, "applications.0.args.compiler.options.white"),
+        ("applications.0.args.replica.engine.slot", 1, "applications.0.args.replica.engine.slot"),
+        ("applications.0.args.replica.autoscaling", {"max": 1}, "applications.0.args.replica.autoscaling.max"),
+        ("applications.0.deployments", [{"name": "Router", "replicas": 2}], "applications.0.deployments.0.replicas"),
+        ("applications.0.deployments", [{"name": "Rooter"}], "Rooter"),
+        ("applications.0.args.replica.engine.slots", 0, "applications.0.args.replica.engine.slots"),
+        ("applications.0.import_path", "deployments.app:make", "deployments.app:make"),
+        ("applications.0.args.model", 7, "applications.0.args.model"),
+        ("http_options.port", "eighty", "http_options.port"),
+        ("applications", {}, "applications"),
+    ],
+)
+def test_a_mistake_is_named(place: str, value: Any, named: str) -> None:
+    config = local()
+    assert config_problems(config) == []
+    *parents, key = place.split(".")
+    node: Any = config
+    for parent in parents:
+        node = node[int(parent)] if isinstance(node, list) else node.setdefault(parent, {})
+    node[key] = value
+    untouched = copy.deepcopy(config)
+    assert any(named in problem for problem in config_problems(config))
+    assert config == untouched
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [(None, "no such file"), ("a: [", "not YAML"), ("- a", "not a mapping"), ("a: 1", "key `a`")]
+)
+def test_files_that_are_no_configs(tmp_path: Path, text: str | None, reason: str) -> None:
+    path = tmp_path / "config.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        load_config(path)

@@ -1,0 +1,160 @@
+"""One request through both tiers: at the same time, past dying replicas, and never beyond its client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+from ray.serve.exceptions import BackPressureError
+
+from deployments.errors import ApiError
+from deployments.generation import MAX_TRIES, Generation, Grammar, Tiers
+from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
+
+pytestmark = pytest.mark.anyio
+
+GRAMMAR = Grammar("k" * 64, {"type": "json_object"}, "response_format")
+REFUSAL = {"code": "unsupported_grammar", "message": "`not` is not supported", "pointer": "/not", "position": None}
+UNAVAILABLE = ActorUnavailableError("gone", None)
+
+
+def request() -> dict[str, Any]:
+    return {"request_id": "r", "prompt": "x", "emitted_token_ids": [], "grammar": None}
+
+
+async def text(generation: Generation) -> str:
+    return "".join([event["text"] async for event in generation])
+
+
+@pytest.fixture
+def tiers(compiler: FakeCompiler, replica: FakeReplica) -> Tiers:
+    return Tiers(compiler.handle, replica.handle)
+
+
+async def test_both_tiers_work_at_the_same_time(tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica) -> None:
+    compiler.release.clear()
+    replica.release.clear()
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    await asyncio.wait_for(asyncio.gather(compiler.started.wait(), replica.started.wait()), 5)
+    assert not start.done()
+    compiler.release.set()
+    replica.release.set()
+    assert await text(await start) == "0 1 2 3 4 "
+    assert replica.requests[0]["grammar"] == {"key": GRAMMAR.key, "specification": GRAMMAR.specification}
+
+
+async def test_nothing_is_answered_before_the_grammar_is_ready(tiers: Tiers, compiler: FakeCompiler) -> None:
+    compiler.release.clear()
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    await compiler.started.wait()
+    await settled()
+    assert not start.done()
+    compiler.release.set()
+    assert (await start).grammar is not None
+
+
+async def test_the_key_chooses_the_compiler(tiers: Tiers, compiler: FakeCompiler) -> None:
+    await tiers.start_generation(request(), GRAMMAR)
+    assert compiler.calls == [(GRAMMAR.key, GRAMMAR.specification, {"session_id": GRAMMAR.key})]
+
+
+async def test_without_a_grammar_no_compiler_is_asked(tiers: Tiers, compiler: FakeCompiler) -> None:
+    generation = await tiers.start_generation(request(), None)
+    assert generation.grammar is None and not compiler.calls
+    assert await text(generation) == "0 1 2 3 4 "
+
+
+async def test_a_refused_grammar_cancels_the_prefill(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    replica.release.clear()
+    compiler.answers = [{"status": "refused", "error": REFUSAL}]
+    with pytest.raises(ApiError) as caught:
+        await tiers.start_generation(request(), GRAMMAR)
+    assert caught.value.status == 400
+    assert caught.value.detail.pointer == "/not"
+    assert caught.value.detail.param == "response_format"
+    await settled()
+    assert replica.running == 0
+
+
+async def test_a_refused_prompt_does_not_wait_for_the_grammar(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    compiler.release.clear()
+    replica.faults = [(0, {"status": 400, "code": "too_long", "message": "too long", "param": "messages"})]
+    with pytest.raises(ApiError, match="too long"):
+        await asyncio.wait_for(tiers.start_generation(request(), GRAMMAR), 5)
+
+
+async def test_a_stream_resumes_after_its_replica_died(tiers: Tiers, replica: FakeReplica) -> None:
+    replica.faults = [(0, UNAVAILABLE), (2, ActorDiedError()), (0, UNAVAILABLE), (1, ActorDiedError())]
+    assert await text(await tiers.start_generation(request(), GRAMMAR)) == "0 1 2 3 4 "
+    assert [call["emitted_token_ids"] for call in replica.requests] == [[], [], [0, 1], [0, 1], [0, 1, 2]]
+
+
+async def test_a_replica_that_shuts_down_is_left_for_another(tiers: Tiers, replica: FakeReplica) -> None:
+    closing = {"status": 503, "code": "unavailable", "message": "the engine has shut down", "param": None}
+    replica.faults = [(3, closing)]
+    assert await text(await tiers.start_generation(request(), GRAMMAR)) == "0 1 2 3 4 "
+
+
+async def test_a_replica_that_dies_after_its_last_event_is_not_missed(tiers: Tiers, replica: FakeReplica) -> None:
+    replica.length = 2
+    generation = await tiers.start_generation(request(), None)
+    replica.faults = [(3, ActorDiedError())]
+    assert await text(generation) == "0 1 "
+    assert len(replica.requests) == 1
+
+
+async def test_a_dead_compiler_is_left_for_another(tiers: Tiers, compiler: FakeCompiler) -> None:
+    compiler.answers = [ActorDiedError(), UNAVAILABLE, *compiler.answers]
+    generation = await tiers.start_generation(request(), GRAMMAR)
+    assert generation.grammar is not None and generation.grammar.source == "compiled"
+    assert len(compiler.calls) == 3
+
+
+@pytest.mark.parametrize("tier", ["compiler", "replica"])
+async def test_tries_are_bounded(tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica, tier: str) -> None:
+    if tier == "compiler":
+        compiler.answers = [UNAVAILABLE]
+    else:
+        replica.faults = [(0, UNAVAILABLE)] * 100
+    with pytest.raises(ActorUnavailableError):
+        await tiers.start_generation(request(), GRAMMAR)
+    assert len(compiler.calls if tier == "compiler" else replica.requests) == MAX_TRIES
+
+
+@pytest.mark.parametrize("tier", ["compiler", "replica"])
+async def test_a_full_tier_is_a_429(tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica, tier: str) -> None:
+    full = BackPressureError(10, 10, 429, 2.0)
+    if tier == "compiler":
+        compiler.answers = [full]
+    else:
+        replica.faults = [(0, full)]
+    with pytest.raises(ApiError) as caught:
+        await tiers.start_generation(request(), GRAMMAR)
+    assert caught.value.status == 429 and caught.value.headers == {"Retry-After": "2"}
+
+
+@pytest.mark.parametrize("waiting", ["compiler", "replica"])
+async def test_a_client_that_leaves_before_the_answer_stops_the_work(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica, waiting: str
+) -> None:
+    (compiler if waiting == "compiler" else replica).release.clear()
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    await asyncio.gather(compiler.started.wait(), replica.started.wait())
+    start.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    await settled()
+    assert replica.running == 0
+
+
+async def test_a_client_that_leaves_in_the_middle_stops_the_work(tiers: Tiers, replica: FakeReplica) -> None:
+    generation = await tiers.start_generation(request(), GRAMMAR)
+    await generation.aclose()
+    await settled()
+    assert replica.running == 0

@@ -1,0 +1,312 @@
+"""The HTTP application over fake tiers: statuses, bodies, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from ray.exceptions import ActorUnavailableError
+from ray.serve.exceptions import BackPressureError
+
+from deployments.generation import Tiers
+from deployments.http import Service, create_http_app
+from grammar_workers import GrammarOptions, grammar_key
+from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled
+
+pytestmark = pytest.mark.anyio
+
+HELLO = [{"role": "user", "content": "hello"}]
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+STRUCTURED = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+
+
+@pytest.fixture
+async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
+    app = create_http_app(service, max_body_bytes=2000)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
+        yield client
+
+
+async def chat(http: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await http.post("/v1/chat/completions", json={"messages": HELLO, **fields})
+
+
+def error(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.json().keys() == {"error"}
+    detail = response.json()["error"]
+    assert {"message", "type", "param", "code"} <= detail.keys()
+    return detail
+
+
+async def test_an_answer(http: httpx.AsyncClient) -> None:
+    response = await chat(http, model="tiny")
+    body = response.json()
+    assert body.pop("id").startswith("chatcmpl-")
+    assert isinstance(body.pop("created"), int)
+    assert body == {
+        "object": "chat.completion",
+        "model": "tiny",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "0 1 2 3 4 "},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8},
+    }
+
+
+async def test_an_answer_of_the_older_endpoint(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.finish_reason = "length"
+    body = (await http.post("/v1/completions", json={"prompt": "x"})).json()
+    assert body["id"].startswith("cmpl-") and body["object"] == "text_completion"
+    assert body["choices"] == [{"index": 0, "text": "0 1 2 3 4 ", "logprobs": None, "finish_reason": "length"}]
+    assert replica.requests[0]["prompt"] == "x"
+
+
+async def test_a_constraint_reaches_both_tiers_under_one_key(
+    http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    compiler.answers[0]["notes"] = ["ignored `title`"]
+    body = (await chat(http, response_format=STRUCTURED)).json()
+    specification = {"type": "json_schema", "schema": SCHEMA}
+    key = grammar_key(specification, FINGERPRINT, GrammarOptions())
+    assert compiler.calls[0][:2] == (key, specification)
+    assert replica.requests[0]["grammar"] == {"key": key, "specification": specification}
+    assert body["grammar"] == {"key": key, "source": "compiled", "notes": ["ignored `title`"]}
+
+
+async def test_ids_are_made_by_the_server(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    answers = [await http.post("/v1/completions", json={"prompt": "x"}, headers={"x-request-id": "mine"}) for _ in "ab"]
+    ids = [answer.json()["id"] for answer in answers]
+    assert len({*ids, "cmpl-mine"}) == 3
+    assert [f"cmpl-{request['request_id']}" for request in replica.requests] == ids
+
+
+async def test_a_repeated_request_id_draws_the_same_seed(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    for request_id in ("mine", "mine", "other"):
+        await http.post("/v1/completions", json={"prompt": "x"}, headers={"x-request-id": request_id})
+    await http.post("/v1/completions", json={"prompt": "x"})
+    await http.post("/v1/completions", json={"prompt": "x", "seed": 5})
+    first, again, *others = [request["sampling"]["seed"] for request in replica.requests]
+    assert first == again
+    assert len({first, *others}) == 4 and others[-1] == 5
+
+
+def blocks(text: str) -> list[str]:
+    assert text.endswith("\n\n")
+    parts = text.removesuffix("\n\n").split("\n\n")
+    assert all(part.startswith("data: ") and "\n" not in part for part in parts)
+    return [part.removeprefix("data: ") for part in parts]
+
+
+async def test_a_stream(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.length = 2
+    response = await chat(http, stream=True)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    *chunks, done = blocks(response.text)
+    assert done == "[DONE]"
+    parsed = [json.loads(chunk) for chunk in chunks]
+    assert {chunk["object"] for chunk in parsed} == {"chat.completion.chunk"}
+    assert len({chunk["id"] for chunk in parsed}) == 1
+    assert not any("usage" in chunk for chunk in parsed)
+    assert [(chunk["choices"][0]["delta"], chunk["choices"][0]["finish_reason"]) for chunk in parsed] == [
+        ({"role": "assistant", "content": ""}, None),
+        ({"content": "0 "}, None),
+        ({"content": "1 "}, None),
+        ({}, "stop"),
+    ]
+
+
+async def test_a_stream_of_the_older_endpoint_with_usage(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.length = 1
+    fields = {"prompt": "x", "stream": True, "stream_options": {"include_usage": True}}
+    response = await http.post("/v1/completions", json=fields)
+    parsed = [json.loads(chunk) for chunk in blocks(response.text)[:-1]]
+    assert [chunk["choices"][0]["text"] for chunk in parsed[:-1]] == ["0 ", ""]
+    assert [chunk["usage"] for chunk in parsed[:-1]] == [None, None]
+    assert parsed[-1]["choices"] == []
+    assert parsed[-1]["usage"] == {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+
+
+async def test_a_stream_that_fails_ends_with_the_error(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.faults = [(2, {"status": 500, "code": "not_finite", "message": "the model overflowed", "param": None})]
+    response = await chat(http, stream=True)
+    *_, failure, done = blocks(response.text)
+    assert json.loads(failure)["error"]["code"] == "not_finite"
+    assert done == "[DONE]"
+
+
+async def test_a_fault_of_ours_in_a_stream_says_nothing_of_the_inside(
+    http: httpx.AsyncClient, replica: FakeReplica
+) -> None:
+    replica.faults = [(2, ValueError("secret"))]
+    response = await chat(http, stream=True)
+    assert "secret" not in response.text
+    assert json.loads(blocks(response.text)[-2])["error"]["type"] == "server_error"
+
+
+async def test_the_openai_client_reads_answers_and_streams(http: httpx.AsyncClient) -> None:
+    client = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=http)
+    answer = await client.chat.completions.create(model="tiny", messages=HELLO, response_format=STRUCTURED)  # type: ignore[call-overload]
+    stream = await client.chat.completions.create(  # type: ignore[call-overload]
+        model="tiny",
+        messages=[*HELLO, answer.choices[0].message.model_dump()],
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert streamed == answer.choices[0].message.content == "0 1 2 3 4 "
+    assert chunks[-1].usage == answer.usage
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        await client.chat.completions.create(model="other", messages=HELLO)  # type: ignore[call-overload]
+    assert [model.id async for model in client.models.list()] == ["tiny"]
+
+
+async def test_unknown_model(http: httpx.AsyncClient) -> None:
+    detail = error(await chat(http, model="gpt-9"), 404)
+    assert detail["code"] == "model_not_found" and detail["param"] == "model" and "gpt-9" in detail["message"]
+
+
+async def test_unknown_path(http: httpx.AsyncClient) -> None:
+    assert "/v1/nothing" in error(await http.get("/v1/nothing"), 404)["message"]
+
+
+async def test_unknown_field(http: httpx.AsyncClient) -> None:
+    detail = error(await chat(http, temprature=1), 400)
+    assert detail["param"] == "temprature" and detail["code"] == "unknown_field"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"", b"[]", b'{"prompt": NaN}', b'{"prompt": "\\ud800"}', b"[" * 1500, b"\xff", b'{"prompt": "a"} x'],
+)
+async def test_bodies_that_are_not_json_objects(http: httpx.AsyncClient, body: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    detail = error(await http.post("/v1/completions", content=body, headers=headers), 400)
+    assert detail["type"] == "invalid_request_error"
+
+
+async def test_a_body_that_is_too_large(http: httpx.AsyncClient) -> None:
+    assert "2000 bytes" in error(await chat(http, user="x" * 3000), 413)["message"]
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(30):
+            yield b" " * 100
+
+    headers = {"content-type": "application/json"}
+    error(await http.post("/v1/completions", content=chunks(), headers=headers), 413)
+
+
+async def test_a_refused_specification_names_its_place(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
+    refusal = {"code": "unsupported_grammar", "message": "`not` is not supported", "pointer": "/not", "position": None}
+    compiler.answers = [{"status": "refused", "error": refusal}]
+    for stream in (False, True):
+        detail = error(await chat(http, response_format=STRUCTURED, stream=stream), 400)
+        assert detail["pointer"] == "/not" and "/not" in detail["message"] and "`not`" in detail["message"]
+        assert detail["param"] == "response_format" and detail["code"] == "unsupported_grammar"
+
+
+async def test_a_specification_that_has_no_key(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
+    fields = {"response_format": {"type": "json_schema", "schema": {"maximum": 1e999}}}
+    text = json.dumps({"messages": HELLO, **fields}).replace("Infinity", "1e999")
+    headers = {"content-type": "application/json"}
+    error(await http.post("/v1/chat/completions", content=text, headers=headers), 400)
+    assert not compiler.calls
+
+
+async def test_a_full_server(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.faults = [(0, BackPressureError(10, 10, 429, 1.0))]
+    response = await chat(http)
+    assert error(response, 429)["type"] == "rate_limit_error"
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_a_fault_of_ours(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.faults = [(0, ValueError("secret"))]
+    detail = error(await chat(http), 500)
+    assert detail["type"] == "server_error" and "secret" not in detail["message"]
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_stream(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    app = create_http_app(Service(Tiers(compiler.handle, replica.handle), model="tiny"), max_body_bytes=2000)
+    body = json.dumps({"messages": HELLO, "stream": True}).encode()
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) == 3:
+            await asyncio.Event().wait()
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/v1/chat/completions",
+        "raw_path": b"/v1/chat/completions",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    connection = asyncio.create_task(app(scope, receive, send))
+    while len(sent) < 3:
+        await asyncio.sleep(0)
+    connection.cancel()  # what Serve does when the client disconnects
+    await asyncio.gather(connection, return_exceptions=True)
+    await settled()
+    assert replica.running == 0
+
+
+async def test_health(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/health")).json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"), [(ActorUnavailableError("gone", None), 503), (BackPressureError(1, 1, 429, 1.0), 200)]
+)
+async def test_health_of_a_tier_in_trouble(
+    http: httpx.AsyncClient, replica: FakeReplica, monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int
+) -> None:
+    async def info(*, options: dict[str, Any]) -> dict[str, Any]:
+        raise fault
+
+    monkeypatch.setattr(replica, "info", info)
+    assert (await http.get("/health")).status_code == status
+
+
+async def test_health_does_not_wait_for_ever(
+    http: httpx.AsyncClient, compiler: FakeCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def info(*, options: dict[str, Any]) -> dict[str, Any]:
+        await asyncio.Event().wait()
+        return {}
+
+    monkeypatch.setattr(compiler, "info", info)
+    monkeypatch.setattr("deployments.http.HEALTH_TIMEOUT_S", 0.01)
+    assert error(await http.get("/health"), 503)["code"] == "not_ready"
+
+
+async def test_models(http: httpx.AsyncClient) -> None:
+    body = (await http.get("/v1/models")).json()
+    assert body["object"] == "list"
+    assert [(card["id"], card["object"], card["max_model_len"]) for card in body["data"]] == [("tiny", "model", 2048)]
+
+
+async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> None:
+    document = (await http.get("/openapi.json")).json()
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health"} == set(document["paths"])
+    assert (await http.get("/docs")).status_code == 200

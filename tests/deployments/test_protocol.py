@@ -1,0 +1,192 @@
+"""HTTP bodies: what is accepted, what is refused by name, and what the tiers get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from deployments.protocol import ChatCompletionBody, CompletionBody
+from gpu_workers.request import GenerationRequest
+
+HELLO = [{"role": "user", "content": "hello"}]
+SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+
+
+def chat(**fields: Any) -> ChatCompletionBody:
+    return ChatCompletionBody.model_validate({"messages": HELLO, **fields})
+
+
+def refusal(**fields: Any) -> str:
+    """The place of the first problem and its message."""
+    with pytest.raises(ValidationError) as caught:
+        chat(**fields)
+    problem = caught.value.errors()[0]
+    return ".".join(map(str, problem["loc"])) + ": " + problem["msg"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "specification"),
+    [
+        ({}, None),
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, {"type": "json_object"}),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": SCHEMA, "strict": True},
+                }
+            },
+            {"type": "json_schema", "schema": SCHEMA},
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
+            {"type": "json_schema", "schema": SCHEMA},
+        ),
+        ({"response_format": {"type": "json_schema", "schema": False}}, {"type": "json_schema", "schema": False}),
+        ({"response_format": {"type": "regex", "pattern": "a+"}}, {"type": "regex", "pattern": "a+"}),
+        ({"structured_outputs": {"json": SCHEMA}}, {"type": "json_schema", "schema": SCHEMA}),
+        ({"structured_outputs": {"json": '{"type": "string"}'}}, {"type": "json_schema", "schema": {"type": "string"}}),
+        ({"structured_outputs": {"json": True}}, {"type": "json_schema", "schema": True}),
+        ({"structured_outputs": {"regex": ""}}, {"type": "regex", "pattern": ""}),
+        ({"structured_outputs": {"choice": ["yes", "no"]}}, {"type": "choice", "choices": ["yes", "no"]}),
+        ({"structured_outputs": {"json_object": True}}, {"type": "json_object"}),
+    ],
+)
+def test_constraints_become_specifications(fields: dict[str, Any], specification: dict[str, Any] | None) -> None:
+    asked = chat(**fields).specification()
+    if specification is None:
+        assert asked is None
+    else:
+        assert asked is not None
+        assert asked[0].model_dump(by_alias=True) == specification
+        assert asked[1] in fields
+
+
+def test_the_order_of_properties_survives() -> None:
+    asked = chat(response_format={"type": "json_schema", "schema": SCHEMA}).specification()
+    assert asked is not None
+    assert list(asked[0].model_dump(by_alias=True)["schema"]["properties"]) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"temprature": 1}, "temprature"),
+        ({"response_format": {"type": "json_schema", "schema": {}, "stict": True}}, "stict"),
+        ({"structured_outputs": {"jsn": {}}}, "jsn"),
+        ({"stream": True, "stream_options": {"usage": True}}, "usage"),
+        ({"messages": [{"role": "user", "content": "x", "colour": 1}]}, "colour"),
+        ({"n": 2}, "n"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"logprobs": True}, "logprobs"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "role"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"temperature": 2.5}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"seed": 1 << 63}, "seed"),
+        ({"stop": [""]}, "stop"),
+        ({"stop": [str(i) for i in range(17)]}, "stop"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+        ({"response_format": {"type": "json_schema"}}, "json_schema"),
+        ({"response_format": {"type": "json_schema", "schema": {}, "json_schema": {"name": "n", "schema": {}}}}, "one"),
+        ({"response_format": {"type": "text"}, "structured_outputs": {"regex": "a"}}, "not both"),
+        ({"structured_outputs": {}}, "exactly one"),
+        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "exactly one"),
+        ({"structured_outputs": {"json": "{"}}, "not JSON"),
+        ({"structured_outputs": {"json": "[]"}}, "object or a boolean"),
+        ({"structured_outputs": {"grammar": "root ::= x"}}, "grammar: not supported yet"),
+        ({"structured_outputs": {"structural_tag": {}}}, "structural_tag: not supported yet"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], place: str) -> None:
+    assert place in refusal(**fields)
+
+
+def test_the_defaults_that_clients_send_are_accepted() -> None:
+    body = chat(
+        n=1,
+        user="u",
+        metadata={"a": "b"},
+        presence_penalty=0.0,
+        frequency_penalty=0,
+        logit_bias={},
+        logprobs=False,
+        top_logprobs=0,
+        tools=[],
+        tool_choice="none",
+        parallel_tool_calls=True,
+        store=False,
+        service_tier="auto",
+        stream=False,
+        stream_options=None,
+        seed=None,
+        stop=None,
+        temperature=None,
+        top_p=None,
+        max_tokens=None,
+    )
+    assert body.generation_request("r", drawn_seed=7)["sampling"] == {
+        "max_tokens": None,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "seed": 7,
+        "stop": [],
+    }
+
+
+def test_sampling_settings_reach_the_replica() -> None:
+    body = chat(temperature=0, top_p=0.5, top_k=4, seed=-3, stop="END", max_tokens=9, max_completion_tokens=8)
+    request = GenerationRequest.model_validate(body.generation_request("r", drawn_seed=7))
+    assert request.sampling.model_dump() == {
+        "max_tokens": 8,
+        "temperature": 0,
+        "top_p": 0.5,
+        "top_k": 4,
+        "seed": -3,
+        "stop": ("END",),
+    }
+
+
+def test_messages_become_what_chat_templates_take() -> None:
+    body = ChatCompletionBody.model_validate(
+        {
+            "messages": [
+                {"role": "developer", "content": "be brief"},
+                {
+                    "role": "user",
+                    "name": "ann",
+                    "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
+                },
+                {"role": "assistant", "content": "c", "refusal": None, "tool_calls": None, "annotations": []},
+            ]
+        }
+    )
+    assert body.generation_request("r", drawn_seed=0)["messages"] == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "ab", "name": "ann"},
+        {"role": "assistant", "content": "c"},
+    ]
+
+
+@pytest.mark.parametrize(("given", "taken"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2])])
+def test_prompts_of_the_older_endpoint(given: Any, taken: Any) -> None:
+    request = CompletionBody.model_validate({"prompt": given}).generation_request("r", drawn_seed=0)
+    assert request["prompt"] == taken
+    assert request["sampling"]["max_tokens"] == 16
+    GenerationRequest.model_validate(request)
+
+
+@pytest.mark.parametrize("given", [[], ["a", "b"], [[1], [2]], None, {"a": 1}])
+def test_several_prompts_are_refused(given: Any) -> None:
+    with pytest.raises(ValidationError, match="prompt"):
+        CompletionBody.model_validate({"prompt": given})
