@@ -20,10 +20,12 @@ GUARD_START, GUARD_END, ACTION, VALUE, MOVE, TARGET, SITE_BASE, ENTRY_MODE = ran
 # Values of ACTION and MOVE.
 KEEP, INCREMENT, ASSIGN = range(3)
 STAY, CALL, RETURN, GOTO = range(4)
+# Values of ENTRY_MODE: the register that a called rule begins with.
+ENTER_AT_ZERO, ENTER_DEEPER, INHERIT = range(3)
 # Columns of the frame table; NEXT chains a hash bucket.
 PARENT, SITE, SAVED, NEXT = range(4)
 # Columns of `Machine.loops`.
-LOOP_MINIMUM, LOOP_MAXIMUM = range(2)
+LOOP_MINIMUM, LOOP_MAXIMUM, LOOP_BASE = range(3)
 # Columns of a prefix tree.
 BYTE, DEPTH, END, TOKEN = range(4)
 
@@ -38,13 +40,19 @@ _OPTIONS = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "
 
 
 @njit(inline="always", **_OPTIONS)
+def _bucket(buckets, first, second, third):  # type: ignore[no-untyped-def]
+    """The hash bucket of three integers (multiplicative hashing; the number of buckets is a power of two)."""
+    mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= np.uint64(second) * np.uint64(0xC2B2AE3D27D4EB4F)
+    mixed ^= np.uint64(third) * np.uint64(0x165667B19E3779F9)
+    mixed ^= mixed >> np.uint64(29)
+    return np.int64(mixed & np.uint64(buckets.shape[0] - 1))
+
+
+@njit(inline="always", **_OPTIONS)
 def push_frame(frames, buckets, counters, parent, site, saved):  # type: ignore[no-untyped-def]
     """The frame (parent, site, saved), made when new; FRAMES_FULL when the table must grow first."""
-    mixed = np.uint64(parent) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= np.uint64(site) * np.uint64(0xC2B2AE3D27D4EB4F)
-    mixed ^= np.uint64(saved) * np.uint64(0x165667B19E3779F9)
-    mixed ^= mixed >> np.uint64(29)
-    bucket = np.int64(mixed & np.uint64(buckets.shape[0] - 1))
+    bucket = _bucket(buckets, parent, site, saved)
     frame = np.int64(buckets[bucket])
     while frame >= 0:
         if frames[frame, PARENT] == parent and frames[frame, SITE] == site and frames[frame, SAVED] == saved:
@@ -60,6 +68,15 @@ def push_frame(frames, buckets, counters, parent, site, saved):  # type: ignore[
     buckets[bucket] = frame
     counters[0] = frame + 1
     return frame
+
+
+@njit(**_OPTIONS)
+def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
+    """Lay the hash chains of frames [1, many) into fresh `buckets` (int64 [power of two], filled with -1)."""
+    for frame in range(1, many):
+        bucket = _bucket(buckets, frames[frame, PARENT], frames[frame, SITE], frames[frame, SAVED])
+        frames[frame, NEXT] = buckets[bucket]
+        buckets[bucket] = frame
 
 
 @njit(**_OPTIONS)
@@ -100,7 +117,11 @@ def arrive(ops, guards, returns, states, frames, buckets, counters, state, regis
             if pushed < 0:
                 return pushed, register, frame
             frame = pushed
-            register = register + 1 if ops[op, ENTRY_MODE] == 1 else np.int64(0)
+            mode = ops[op, ENTRY_MODE]
+            if mode == ENTER_AT_ZERO:
+                register = np.int64(0)
+            elif mode == ENTER_DEEPER:
+                register += 1
             state = np.int64(ops[op, TARGET])
         elif move == RETURN:
             if frame == 0:
@@ -117,7 +138,7 @@ def arrive(ops, guards, returns, states, frames, buckets, counters, state, regis
 
 @njit(**_OPTIONS)
 def step(states, table, ops, guards, returns, frames, buckets, counters, state, register, frame, byte):  # type: ignore[no-untyped-def]
-    """The configuration after `byte`; its state is DEAD when the byte is forbidden, FRAMES_FULL when it must be redone."""
+    """The configuration after `byte`; its state is DEAD when it is forbidden, FRAMES_FULL when it must be redone."""
     for _ in range(SILENT_MOVES):
         if states[state, LIT] == byte:
             target = state + 1
@@ -223,7 +244,22 @@ def walk_tree(states, table, ops, guards, returns, frames, buckets, counters, tr
 
 @njit(**_OPTIONS)
 def walk_tails(  # type: ignore[no-untyped-def]
-    states, table, ops, guards, returns, frames, buckets, counters, tails, spans, tokens, lengths, path, shortest, longest, mask
+    states,
+    table,
+    ops,
+    guards,
+    returns,
+    frames,
+    buckets,
+    counters,
+    tails,
+    spans,
+    tokens,
+    lengths,
+    path,
+    shortest,
+    longest,
+    mask,
 ):
     """The same over the tails that follow a closing quote: node i stands for tokens[spans[i] : spans[i + 1]].
 
@@ -291,18 +327,39 @@ def fill_row(  # type: ignore[no-untyped-def]
     """Fill `mask` (uint32 [words], zeroed here) with the tokens that `configuration` allows, end tokens excluded.
 
     Inside a free JSON string (`LOOP`), the tokens that stay inside it are a precomputed row per number of characters
-    (`body`, uint32 [longest + 1, words]) and those that close it are walked by what follows the quote; everywhere else
-    the whole prefix tree is walked. Returns 0 or FRAMES_FULL.
+    (`body`, uint32 [longest + 1, words]) and those that close it are walked by what follows the quote. A state with a
+    LOOP_BASE is like that base state but for the texts it tells apart (declared property names among free ones): its
+    row is that of the base, corrected by a walk of only what differs. Everywhere else the whole tree is walked.
+    Returns 0 or FRAMES_FULL.
     """
     state = configuration[0]
     register = configuration[1]
     frame = configuration[2]
     loop = states[state, LOOP]
+    base = state
+    if loop > 0 and loops[loop, LOOP_BASE] >= 0:
+        # Where free texts are forbidden just now, little is allowed, and the plain walk is short.
+        base, _, _ = arrive(
+            ops,
+            guards,
+            returns,
+            states,
+            frames,
+            buckets,
+            counters,
+            np.int64(loops[loop, LOOP_BASE]),
+            register,
+            frame,
+        )
+        if base == FRAMES_FULL:
+            return base
+        if base < 0:
+            loop = 0
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
     if loop == 0:
         mask[:] = 0
-        path[0, 0] = state
-        path[0, 1] = register
-        path[0, 2] = frame
         return walk_tree(
             states,
             table,
@@ -334,36 +391,97 @@ def fill_row(  # type: ignore[no-untyped-def]
         frames,
         buckets,
         counters,
-        state,
+        base,
         max(register, minimum),
         frame,
         np.uint8(34),
     )
     if quoted == FRAMES_FULL:
         return quoted
-    if quoted < 0:
+    if quoted >= 0:
+        path[0, 0] = quoted
+        path[0, 1] = register_after
+        path[0, 2] = frame_after
+        status = walk_tails(
+            states,
+            table,
+            ops,
+            guards,
+            returns,
+            frames,
+            buckets,
+            counters,
+            tails,
+            spans,
+            tail_tokens,
+            tail_lengths,
+            path,
+            minimum - register,
+            room if maximum >= 0 else np.int64(1 << 30),
+            mask,
+        )
+        if status < 0:
+            return status
+    if base == state:
         return np.int64(0)
-    path[0, 0] = quoted
-    path[0, 1] = register_after
-    path[0, 2] = frame_after
-    return walk_tails(
-        states,
-        table,
-        ops,
-        guards,
-        returns,
-        frames,
-        buckets,
-        counters,
-        tails,
-        spans,
-        tail_tokens,
-        tail_lengths,
-        path,
-        minimum - register,
-        room if maximum >= 0 else np.int64(1 << 30),
-        mask,
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
+    return correct_row(
+        states, table, ops, guards, returns, loops, frames, buckets, counters, tree, path, base, mask, same
     )
+
+
+@njit(**_OPTIONS)
+def correct_row(  # type: ignore[no-untyped-def]
+    states, table, ops, guards, returns, loops, frames, buckets, counters, tree, path, base, mask, same
+):
+    """Walk the tree only as long as the text read might still differ from what `base` makes of it, and set or clear.
+
+    A subtree is left as it is as soon as the walk reaches a plain loop state: from there on both behave alike.
+    """
+    i = np.int64(0)
+    last = tree.shape[0]
+    while i < last:
+        depth = tree[i, DEPTH]
+        state, register, frame = step(
+            states,
+            table,
+            ops,
+            guards,
+            returns,
+            frames,
+            buckets,
+            counters,
+            path[depth, 0],
+            path[depth, 1],
+            path[depth, 2],
+            tree[i, BYTE],
+        )
+        if state == FRAMES_FULL:
+            return state
+        end = np.int64(tree[i, END])
+        if state < 0:
+            for j in range(i, end):
+                token = tree[j, TOKEN]
+                while token >= 0:
+                    mask[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
+                    token = same[token]
+            i = end
+            continue
+        loop = states[state, LOOP]
+        if loop > 0 and loops[loop, LOOP_BASE] < 0 and frame == path[0, 2]:
+            i = end
+            continue
+        path[depth + 1, 0] = state
+        path[depth + 1, 1] = register
+        path[depth + 1, 2] = frame
+        token = tree[i, TOKEN]
+        while token >= 0:
+            mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+            token = same[token]
+        i += 1
+    return np.int64(0)
 
 
 @njit(**_OPTIONS)
@@ -416,10 +534,7 @@ def successors(  # type: ignore[no-untyped-def]
                 if state == FRAMES_FULL:
                     return state
                 if state >= 0:
-                    mixed = np.uint64(state) * np.uint64(0x9E3779B97F4A7C15)
-                    mixed ^= np.uint64(register) * np.uint64(0xC2B2AE3D27D4EB4F)
-                    mixed ^= np.uint64(frame) * np.uint64(0x165667B19E3779F9)
-                    slot = np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(seen.shape[0] - 1))
+                    slot = _bucket(seen, state, register, frame)
                     while seen[slot] >= 0:
                         other = seen[slot]
                         if found[other, 0] == state and found[other, 1] == register and found[other, 2] == frame:

@@ -21,15 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.kernels import ASSIGN, CALL, GOTO, INCREMENT, KEEP, RETURN, STAY
+from grammar_workers.kernels import ASSIGN, CALL, ENTER_AT_ZERO, GOTO, INCREMENT, INHERIT, KEEP, RETURN, STAY
 from grammar_workers.options import Limits
 
 Interval = tuple[int, int]
 """Inclusive bounds of register values."""
 
 UNBOUNDED = 2**31 - 1
+NEVER: tuple[Interval, ...] = ((-1, -1),)
+"""A guard that no register passes."""
 
-_SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 2}
+_SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Machine:
 
     states int32 [n, 5] (LIT, ROW, EXIT, OP, LOOP), table int32 [rows, 256] of target states or -1, ops int32 [k, 8],
     guards int32 [g, 2] (inclusive register intervals, sorted within one op), returns int32 [r] (a state per label, -1
-    where the label is not acceptable), loops int32 [l, 2] (minimum, maximum characters of a free string, -1: none).
+    where the label is not acceptable), loops int32 [l, 3] (minimum and maximum characters of a free string, -1: no
+    maximum; the state that this one resembles, -1: it is a free string itself).
     State 0 accepts; matching begins at state 1.
     """
 
@@ -91,7 +94,10 @@ class Machine:
         _require(_inside(self.table, -1, many) and _inside(self.returns, -1, many), "targets")
         guard_start, guard_end, action, _, move, target, site, mode = self.ops.T
         _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
-        _require(_inside(action, KEEP, ASSIGN + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, 2), "ops")
+        _require(
+            _inside(action, KEEP, ASSIGN + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, INHERIT + 1), "ops"
+        )
+        _require(_inside(self.loops[:, 2], -1, many), "loops")
         jumps = (move == CALL) | (move == GOTO)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
@@ -108,6 +114,19 @@ def _inside(values: NDArray[np.int32], low: int, high: int) -> bool:
 def _require(condition: bool, what: str) -> None:
     if not condition:
         raise ValueError(f"malformed automaton: {what}")
+
+
+def union_guards(guards: Sequence[tuple[Interval, ...]]) -> tuple[Interval, ...]:
+    """The union of guards as sorted, disjoint intervals; one that is () always passes."""
+    if not guards or () in guards:
+        return ()
+    merged: list[Interval] = []
+    for low, high in sorted(interval for guard in guards for interval in guard):
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
+        else:
+            merged.append((low, high))
+    return tuple(merged)
 
 
 class MachineBuilder:
@@ -131,7 +150,8 @@ class MachineBuilder:
         self._returns: list[int] = []
         self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
-        self._loops: list[Interval] = [(0, 0)]
+        self._loops: list[tuple[int, int, int]] = [(0, 0, -1)]
+        self._loop_ids: dict[tuple[int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
 
@@ -159,10 +179,11 @@ class MachineBuilder:
             raise LimitExceededError(f"the automaton has more than {self._limits.max_states} states (limit max_states)")
         return len(self._lit) - 1
 
-    def literal(self, data: bytes, row: int = -1, op: int = 0) -> int:
+    def literal(self, data: bytes, row: int = -1, op: int = 0, loop: int = 0) -> int:
         """Append a chain that reads `data` and ends at the next state appended; returns its first state.
 
-        `op` runs on entering the chain; `row` is where every byte of the chain goes that is not the literal one.
+        `op` runs on entering the chain; `row` is where every byte of the chain goes that is not the literal one, `loop`
+        what each of its states resembles.
         """
         first = len(self._lit)
         many = len(data)
@@ -171,7 +192,7 @@ class MachineBuilder:
         self._exit.extend([-1] * many)
         self._op.append(op)
         self._op.extend([0] * (many - 1))
-        self._loop.extend([0] * many)
+        self._loop.extend([loop] * many)
         if len(self._lit) > self._limits.max_states:
             raise LimitExceededError(f"the automaton has more than {self._limits.max_states} states (limit max_states)")
         return first
@@ -214,10 +235,13 @@ class MachineBuilder:
         """A writable copy of a dense row, int32 [256]."""
         return np.frombuffer(self._rows[row], np.int32).copy()
 
-    def loop(self, minimum: int, maximum: int) -> int:
-        """The number of a free-string loop: between `minimum` and `maximum` characters (-1: no maximum)."""
-        self._loops.append((minimum, maximum))
-        return len(self._loops) - 1
+    def loop(self, minimum: int = 0, maximum: int = -1, base: int = -1) -> int:
+        """The number of a free-string loop: `minimum` to `maximum` characters (-1: no maximum); see `fill_row`."""
+        number = self._loop_ids.get((minimum, maximum, base))
+        if number is None:
+            number = self._loop_ids[minimum, maximum, base] = len(self._loops)
+            self._loops.append((minimum, maximum, base))
+        return number
 
     def op(
         self,
@@ -228,26 +252,28 @@ class MachineBuilder:
         move: int = STAY,
         target: int = 0,
         site: Sequence[int] = (),
-        deeper: bool = False,
+        enter: int = ENTER_AT_ZERO,
     ) -> int:
-        """The number of an op. `site` lists the return state per label of a CALL; `deeper` hands register + 1 on."""
+        """The number of an op. `site` lists the return state per label of a CALL, `enter` its register there."""
         intervals = tuple(guard)
         action, value = KEEP, 0
         if increment_to is not None:
             action, value = INCREMENT, increment_to
         elif assign is not None:
             action, value = ASSIGN, assign
-        identity = (intervals, action, value, move, target, tuple(site), deeper)
+        identity = (intervals, action, value, move, target, tuple(site), enter)
         number = self._op_ids.get(identity)
         if number is None:
             number = self._op_ids[identity] = len(self._ops)
             span = self._guard_span(intervals)
             base = self._site(tuple(site)) if move == CALL else 0
-            self._ops.append((*span, action, value, move, target, base, int(deeper)))
+            self._ops.append((*span, action, value, move, target, base, enter))
         return number
 
-    def call(self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), deeper: bool = False) -> int:
-        return self.op(move=CALL, target=rule, site=site, guard=guard, deeper=deeper)
+    def call(
+        self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
+    ) -> int:
+        return self.op(move=CALL, target=rule, site=site, guard=guard, enter=enter)
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
         self._labels = max(self._labels, label + 1)
@@ -291,6 +317,5 @@ class MachineBuilder:
             ops=np.array(self._ops, np.int32).reshape(-1, 8),
             guards=np.array(self._guards, np.int32).reshape(-1, 2),
             returns=np.array(returns, np.int32),
-            loops=np.array(self._loops, np.int32).reshape(-1, 2),
+            loops=np.array(self._loops, np.int32).reshape(-1, 3),
         )
-

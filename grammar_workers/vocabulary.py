@@ -236,10 +236,11 @@ def load_vocabulary(model: str, revision: str | None = None) -> Vocabulary:
     """The vocabulary of a model: a local folder or a Hugging Face id. Needs `transformers`; loads no weights."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(model, revision=revision)
-    config = AutoConfig.from_pretrained(model, revision=revision).get_text_config()
+    pinned = {"revision": revision} if revision else {}
+    tokenizer = AutoTokenizer.from_pretrained(model, **pinned)
+    config = AutoConfig.from_pretrained(model, **pinned).get_text_config()
     try:
-        generation_config = GenerationConfig.from_pretrained(model, revision=revision)
+        generation_config = GenerationConfig.from_pretrained(model, **pinned)
     except OSError:
         generation_config = config
     return Vocabulary.from_tokenizer(tokenizer, config.vocab_size, generation_config)

@@ -1,0 +1,206 @@
+"""The shortest way to finish: Dijkstra's algorithm over a machine with calls.
+
+Within one rule the nodes are (state, register); a call is an edge whose length is the shortest text of the called rule
+with the label that the edge stands for. Shortest texts of rules are found on demand in the same queue, as in Knuth's
+generalisation of Dijkstra's algorithm to grammars (Information Processing Letters 6, 1977).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.kernels import (
+    ACCEPT,
+    ASSIGN,
+    CALL,
+    ENTER_AT_ZERO,
+    ENTER_DEEPER,
+    GOTO,
+    INCREMENT,
+    RETURN,
+    STAY,
+)
+from grammar_workers.machine import Machine
+
+_Start = tuple[int, int]
+"""A rule instance: (entry state, entry register)."""
+_Node = tuple[int, int, int]
+"""(state, register, depth): depth counts the frames of the real stack that were left, 0 inside called rules; the state
+-1 - label stands for a return with this label."""
+_Trail = tuple["_Trail | None", bytes]
+"""A text as a linked list, last piece first."""
+
+
+def shortest_bytes(
+    machine: Machine,
+    frames: NDArray[np.int64],
+    configuration: tuple[int, int, int],
+    spellable: frozenset[str] | None,
+) -> bytes:
+    """A shortest text that leads from `configuration` to a place where the whole may stop.
+
+    Raises AssertionError when there is none: the machine would not be co-reachable.
+    """
+    return _Search(machine, frames, configuration[2], spellable).run(configuration[0], configuration[1])
+
+
+class _Search:
+    """One run. A fact (length, start, node) says: `node` is reached from `start` by a text of this length."""
+
+    def __init__(
+        self, machine: Machine, frames: NDArray[np.int64], frame: int, spellable: frozenset[str] | None
+    ) -> None:
+        self._machine = machine
+        self._stack: list[tuple[int, int]] = []
+        while frame:
+            parent, site, saved, _ = frames[frame].tolist()
+            self._stack.append((site, saved))
+            frame = parent
+        self._allowed = None if spellable is None else frozenset(b"".join(map(str.encode, spellable)))
+        self._queue: list[tuple[int, int, _Start | None, _Node, _Trail | None]] = []
+        self._order = itertools.count()
+        self._settled: set[tuple[_Start | None, _Node]] = set()
+        # start -> label -> (length, text); start -> callers waiting for it.
+        self._finished: dict[_Start, dict[int, tuple[int, _Trail | None]]] = {}
+        self._waiting: dict[_Start, list[tuple[int, _Start | None, _Node, int, int, _Trail | None]]] = {}
+        self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def run(self, state: int, register: int) -> bytes:
+        self._add(0, None, (state, register, 0), None)
+        while self._queue:
+            length, _, start, node, trail = heapq.heappop(self._queue)
+            if (start, node) in self._settled:
+                continue
+            self._settled.add((start, node))
+            state, register, depth = node
+            if state == ACCEPT:
+                return _text(trail)
+            if state < 0:
+                self._leave(length, start, depth, -1 - state, trail)
+                continue
+            label = int(self._machine.states[state, 2])
+            if label >= 0 and self._leave(length, start, depth, label, trail):
+                return _text(trail)
+            for byte, target in self._bytes(state):
+                self._arrive(length + 1, start, target, register, depth, (trail, bytes([byte])))
+        raise AssertionError("no completion: the automaton has a dead end")
+
+    def _add(self, length: int, start: _Start | None, node: _Node, trail: _Trail | None) -> None:
+        if (start, node) not in self._settled:
+            heapq.heappush(self._queue, (length, next(self._order), start, node, trail))
+
+    def _arrive(
+        self, length: int, start: _Start | None, state: int, register: int, depth: int, trail: _Trail | None
+    ) -> None:
+        """Follow the ops on entering `state`, as `kernels.arrive` does."""
+        while True:
+            op = int(self._machine.states[state, 3])
+            if op == 0:
+                self._add(length, start, (state, register, depth), trail)
+                return
+            first, last, action, value, move, target, site, enter = self._machine.ops[op].tolist()
+            guards = self._machine.guards[first:last]
+            if len(guards) and not bool(((guards[:, 0] <= register) & (register <= guards[:, 1])).any()):
+                return
+            if action == INCREMENT:
+                register = min(register + 1, max(value, register))
+            elif action == ASSIGN:
+                register = value
+            if move == STAY:
+                self._add(length, start, (state, register, depth), trail)
+                return
+            if move == RETURN:
+                self._add(length, start, (-1 - target, 0, depth), trail)
+                return
+            if move == GOTO:
+                state = target
+                continue
+            assert move == CALL
+            self._call(length, start, (state, register, depth), site, (target, _entered(register, enter)), trail)
+            return
+
+    def _call(
+        self, length: int, start: _Start | None, node: _Node, site: int, called: _Start, trail: _Trail | None
+    ) -> None:
+        if (start, node) in self._settled:
+            return
+        self._settled.add((start, node))
+        if called not in self._finished:
+            self._finished[called] = {}
+            self._waiting[called] = []
+            self._arrive(0, called, called[0], called[1], 0, None)
+        self._waiting[called].append((length, start, node, site, node[1], trail))
+        for label, (more, text) in list(self._finished[called].items()):
+            self._resume(length + more, start, node, site, label, (trail, _text(text)))
+
+    def _resume(
+        self, length: int, start: _Start | None, node: _Node, site: int, label: int, trail: _Trail | None
+    ) -> None:
+        state = int(self._machine.returns[site + label])
+        if state >= 0:
+            self._arrive(length, start, state, node[1], node[2], trail)
+
+    def _leave(self, length: int, start: _Start | None, depth: int, label: int, trail: _Trail | None) -> bool:
+        """Return from a rule; True when it was the outermost one, so that the text may stop here."""
+        if start is None:
+            if depth == len(self._stack):
+                self._add(length, None, (ACCEPT, 0, depth), trail)
+                return True
+            site, saved = self._stack[depth]
+            state = int(self._machine.returns[site + label])
+            if state >= 0:
+                self._arrive(length, None, state, saved, depth + 1, trail)
+            return False
+        if label not in self._finished[start]:
+            self._finished[start][label] = (length, trail)
+            text = _text(trail)
+            for before, caller, node, site, _, prefix in list(self._waiting[start]):
+                self._resume(before + length, caller, node, site, label, (prefix, text))
+        return False
+
+    def _bytes(self, state: int) -> list[tuple[int, int]]:
+        """(byte, target) with one byte per distinct target, ordinary characters preferred."""
+        lit, row = int(self._machine.states[state, 0]), int(self._machine.states[state, 1])
+        known = self._moves.get((lit if lit < 0 else state, row))
+        if known is None:
+            targets: dict[int, int] = {}
+            if lit >= 0 and self._may_spell(lit):
+                targets[state + 1] = lit
+            if row >= 0:
+                dense = self._machine.table[row]
+                for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
+                    if byte != lit and self._may_spell(byte):
+                        targets.setdefault(int(dense[byte]), byte)
+            known = [(byte, target) for target, byte in targets.items()]
+            self._moves[lit if lit < 0 else state, row] = known
+        return known
+
+    def _may_spell(self, byte: int) -> bool:
+        return self._allowed is None or byte in self._allowed
+
+
+def _entered(register: int, mode: int) -> int:
+    if mode == ENTER_AT_ZERO:
+        return 0
+    return register + 1 if mode == ENTER_DEEPER else register
+
+
+def _preference() -> Iterator[int]:
+    yield from b'"}]0123456789aeiostnrbcdfghjklmpquvwxyz'
+    yield from range(256)
+
+
+_PREFERENCE = np.array(list(dict.fromkeys(_preference())), np.int64)
+
+
+def _text(trail: _Trail | None) -> bytes:
+    pieces = []
+    while trail is not None:
+        trail, piece = trail
+        pieces.append(piece)
+    return b"".join(reversed(pieces))

@@ -1,0 +1,287 @@
+"""Boolean formulas over assertions: what a JSON Schema means, hash-consed to integers.
+
+A schema becomes a formula whose atoms are *type tests* and *leaves*. A leaf asserts something about one JSON type and
+holds of every value of another type, as keywords do. Formulas are numbers handed out by a `FormulaPool`: equal numbers
+mean equal formulas, which is what lets sub-automata be shared.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from grammar_workers.errors import InvalidSpecificationError
+
+FormulaId: TypeAlias = int
+
+
+class JsonType(enum.IntFlag):
+    """The types of JSON values, `true` and `false` apart, so that each of the two needs no further assertion."""
+
+    NULL = 1
+    TRUE = 2
+    FALSE = 4
+    NUMBER = 8
+    STRING = 16
+    ARRAY = 32
+    OBJECT = 64
+
+
+ALL_TYPES = JsonType(127)
+BOOLEAN = JsonType.TRUE | JsonType.FALSE
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StringLengths:
+    """Between `minimum` and `maximum` characters (None: no maximum)."""
+
+    minimum: int
+    maximum: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StringPattern:
+    """`pattern` (a valid one) matches somewhere inside."""
+
+    pattern: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FiniteTexts:
+    """One of these strings, or of these spellings of numbers."""
+
+    texts: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IsInteger:
+    """A number spelled without fraction and exponent."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NumberBound:
+    """A number at least (`upper` false) or at most (`upper` true) `bound`, a decimal numeral."""
+
+    bound: str
+    upper: bool
+    exclusive: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectShape:
+    """Named properties in declared order, what every other property must be, and which must be present."""
+
+    properties: tuple[tuple[str, FormulaId], ...]
+    additional: FormulaId
+    required: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ArrayShape:
+    """The items at the first places, every later one, and how many there may be (None: no maximum)."""
+
+    prefix: tuple[FormulaId, ...]
+    items: FormulaId
+    minimum: int
+    maximum: int | None
+
+
+Assertion: TypeAlias = StringLengths | StringPattern | FiniteTexts | IsInteger | NumberBound | ObjectShape | ArrayShape
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Constant:
+    value: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TypeTest:
+    types: JsonType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Leaf:
+    type: JsonType
+    assertion: Assertion
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AllOf:
+    parts: tuple[FormulaId, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AnyOf:
+    parts: tuple[FormulaId, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Not:
+    part: FormulaId
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reference:
+    """Another schema, by the absolute location that `FormulaPool.define` gives a meaning to."""
+
+    location: str
+
+
+Formula: TypeAlias = Constant | TypeTest | Leaf | AllOf | AnyOf | Not | Reference
+
+FALSE: FormulaId = 0
+TRUE: FormulaId = 1
+
+
+class FormulaPool:
+    """Makes formulas and takes them apart. All results are simplified."""
+
+    def __init__(self) -> None:
+        self._formulas: list[Formula] = [Constant(False), Constant(True)]
+        self._ids: dict[Formula, FormulaId] = {Constant(False): FALSE, Constant(True): TRUE}
+        self._definitions: dict[str, FormulaId] = {}
+        self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
+        self._leaves: dict[FormulaId, tuple[FormulaId, ...]] = {}
+
+    def __getitem__(self, formula: FormulaId) -> Formula:
+        return self._formulas[formula]
+
+    # -- construction --------------------------------------------------------------------------------------------
+
+    def types(self, types: JsonType) -> FormulaId:
+        if types == ALL_TYPES:
+            return TRUE
+        return self._make(TypeTest(types)) if types else FALSE
+
+    def leaf(self, type_: JsonType, assertion: Assertion) -> FormulaId:
+        return self._make(Leaf(type_, assertion))
+
+    def reference(self, location: str) -> FormulaId:
+        return self._make(Reference(location))
+
+    def define(self, location: str, formula: FormulaId) -> None:
+        """Say what `reference(location)` means."""
+        self._definitions[location] = formula
+
+    def all_of(self, parts: Iterable[FormulaId]) -> FormulaId:
+        return self._join(parts, AllOf, neutral=TRUE, absorbing=FALSE)
+
+    def any_of(self, parts: Iterable[FormulaId]) -> FormulaId:
+        return self._join(parts, AnyOf, neutral=FALSE, absorbing=TRUE)
+
+    def not_(self, part: FormulaId) -> FormulaId:
+        formula = self._formulas[part]
+        if isinstance(formula, Constant):
+            return FALSE if formula.value else TRUE
+        if isinstance(formula, Not):
+            return formula.part
+        if isinstance(formula, TypeTest):
+            return self.types(ALL_TYPES & ~formula.types)
+        return self._make(Not(part))
+
+    def _join(
+        self, parts: Iterable[FormulaId], kind: type[AllOf] | type[AnyOf], neutral: FormulaId, absorbing: FormulaId
+    ) -> FormulaId:
+        # Order is kept: it decides in which order properties come.
+        flat: dict[FormulaId, None] = {}
+        for part in parts:
+            formula = self._formulas[part]
+            flat.update(dict.fromkeys(formula.parts if isinstance(formula, kind) else (part,)))
+        flat.pop(neutral, None)
+        if absorbing in flat:
+            return absorbing
+        if len(flat) <= 1:
+            return next(iter(flat), neutral)
+        return self._make(kind(tuple(flat)))
+
+    def _make(self, formula: Formula) -> FormulaId:
+        known = self._ids.get(formula)
+        if known is None:
+            known = self._ids[formula] = len(self._formulas)
+            self._formulas.append(formula)
+        return known
+
+    # -- taking apart --------------------------------------------------------------------------------------------
+
+    def resolve(self, formula: FormulaId, type_: JsonType) -> FormulaId:
+        """What `formula` says about values of one type: only constants and leaves of this type remain.
+
+        Raises InvalidSpecificationError for a cycle of references that consumes nothing.
+        """
+        known = self._resolved.get((formula, type_))
+        if known is not None:
+            if known < 0:
+                raise InvalidSpecificationError("a cycle of references that describes no value")
+            return known
+        self._resolved[formula, type_] = -1
+        node = self._formulas[formula]
+        if isinstance(node, TypeTest):
+            result = TRUE if node.types & type_ else FALSE
+        elif isinstance(node, Leaf):
+            result = formula if node.type == type_ else TRUE
+        elif isinstance(node, Reference):
+            result = self.resolve(self._definitions[node.location], type_)
+        else:
+            result = self._rebuild(node, formula, lambda part: self.resolve(part, type_))
+        self._resolved[formula, type_] = result
+        return result
+
+    def substitute(self, formula: FormulaId, replace: Callable[[FormulaId], FormulaId]) -> FormulaId:
+        """A resolved formula with every leaf replaced."""
+        node = self._formulas[formula]
+        if isinstance(node, Leaf):
+            return replace(formula)
+        return self._rebuild(node, formula, lambda part: self.substitute(part, replace))
+
+    def demand(self, formula: FormulaId, parts: Callable[[FormulaId], FormulaId]) -> FormulaId:
+        """What must hold of a part of a value for a resolved formula still to hold of the whole.
+
+        `parts` maps a leaf to what it demands of that part. Under a negation nothing is demanded.
+        """
+        node = self._formulas[formula]
+        if isinstance(node, Leaf):
+            return parts(formula)
+        if isinstance(node, Not):
+            return TRUE
+        return self._rebuild(node, formula, lambda part: self.demand(part, parts))
+
+    def _rebuild(self, node: Formula, formula: FormulaId, change: Callable[[FormulaId], FormulaId]) -> FormulaId:
+        if isinstance(node, AllOf):
+            return self.all_of(map(change, node.parts))
+        if isinstance(node, AnyOf):
+            return self.any_of(map(change, node.parts))
+        if isinstance(node, Not):
+            return self.not_(change(node.part))
+        return formula
+
+    def leaves(self, formula: FormulaId) -> tuple[FormulaId, ...]:
+        """The distinct leaves of a resolved formula, in order."""
+        known = self._leaves.get(formula)
+        if known is None:
+            node = self._formulas[formula]
+            if isinstance(node, Leaf):
+                known = (formula,)
+            elif isinstance(node, AllOf | AnyOf):
+                known = tuple(dict.fromkeys(leaf for part in node.parts for leaf in self.leaves(part)))
+            else:
+                known = self.leaves(node.part) if isinstance(node, Not) else ()
+            self._leaves[formula] = known
+        return known
+
+    def conjunction(self, formula: FormulaId) -> tuple[FormulaId, ...] | None:
+        """The leaves of a resolved formula that is a plain conjunction of leaves, else None."""
+        node = self._formulas[formula]
+        if formula == TRUE:
+            return ()
+        if isinstance(node, Leaf):
+            return (formula,)
+        if isinstance(node, AllOf) and all(isinstance(self._formulas[part], Leaf) for part in node.parts):
+            return node.parts
+        return None
+
+    def assertion(self, leaf: FormulaId) -> Assertion:
+        node = self._formulas[leaf]
+        assert isinstance(node, Leaf)
+        return node.assertion

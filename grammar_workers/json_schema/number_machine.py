@@ -1,0 +1,68 @@
+"""Lowers number automata to machine states that end where the next byte belongs to whatever follows the number."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.machine import MachineBuilder
+from grammar_workers.number_automaton import MAX_DIGITS
+
+_ZERO, _NINE = ord("0"), ord("9")
+
+
+def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: NDArray[np.int32]) -> None:
+    """Append states that read the automaton's language and put the moves over its first byte into `row`.
+
+    The register counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
+    Accepting states exit with their label.
+    """
+    needed = _digits_needed(automaton)
+    # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not.
+    states: dict[tuple[int, bool], int] = {}
+    pending: list[tuple[int, bool]] = []
+
+    def enter(target: int, by_digit: bool) -> int:
+        known = states.get((target, by_digit))
+        if known is None:
+            left = MAX_DIGITS - needed[target]
+            op = builder.op(guard=[(0, left - by_digit)], increment_to=MAX_DIGITS if by_digit else None)
+            label = automaton.accepting[target] - 1
+            builder.note_label(label)
+            known = states[target, by_digit] = builder.state(op=op, exit_label=label)
+            pending.append((target, by_digit))
+        return known
+
+    def fill(source: int, dense: NDArray[np.int32]) -> None:
+        for first, last, target in automaton.ranges(source):
+            for byte in range(first, last + 1):
+                dense[byte] = enter(target, _ZERO <= byte <= _NINE)
+
+    fill(0, row)
+    while pending:
+        source, by_digit = pending.pop()
+        dense = np.full(256, -1, np.int32)
+        fill(source, dense)
+        state = states[source, by_digit]
+        builder.fill(
+            state,
+            row=builder.row(dense),
+            op=builder.op_of(state),
+            exit_label=automaton.accepting[source] - 1,
+        )
+
+
+def _digits_needed(automaton: CharacterAutomaton) -> list[int]:
+    """Per state: the fewest digits on any way to an accepting state."""
+    needed = [0 if accepting else MAX_DIGITS + 1 for accepting in automaton.accepting]
+    changed = True
+    while changed:
+        changed = False
+        for state in range(len(needed)):
+            for first, _, target in automaton.ranges(state):
+                through = needed[target] + (_ZERO <= first <= _NINE)
+                if through < needed[state]:
+                    needed[state] = through
+                    changed = True
+    return needed

@@ -1,0 +1,25 @@
+"""How JSON text is spelled: one canonical spelling per character inside strings, and the separators.
+
+Inside strings every character stands for itself, but for the quote, the backslash and the control characters, which
+have their short escape, or `\\u00XX` in lower case where there is none: what `json.dumps(..., ensure_ascii=False)`
+writes. One spelling per character makes equality of strings equality of bytes.
+"""
+
+from __future__ import annotations
+
+import json
+
+from grammar_workers.errors import UnsupportedFeatureError
+
+SHORT_ESCAPES = {'"': ord('"'), "\\": ord("\\"), "\b": ord("b"), "\f": ord("f"), "\n": ord("n"), "\r": ord("r")} | {
+    "\t": ord("t")
+}
+"""Character -> the byte after the backslash."""
+
+
+def encode_string_body(text: str) -> bytes:
+    """`text` as it stands between the quotes; UnsupportedFeatureError for lone surrogates, which have no UTF-8."""
+    try:
+        return json.dumps(text, ensure_ascii=False).encode()[1:-1]
+    except UnicodeEncodeError:
+        raise UnsupportedFeatureError(f"the text {text!a} holds a lone surrogate") from None

@@ -1,0 +1,94 @@
+"""Grammar keys: the content hash under which an automaton is shared by the whole cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
+from grammar_workers.json_schema.reader import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
+from grammar_workers.options import GrammarOptions
+from grammar_workers.specification import SPECIFICATION, GrammarSpecification
+from grammar_workers.types import GrammarKey
+
+COMPILER_VERSION = 1
+"""Part of every key: raise it whenever the same specification compiles to another language or table layout."""
+
+
+def parse_specification(specification: GrammarSpecification | Mapping[str, Any]) -> GrammarSpecification:
+    """The typed specification; InvalidSpecificationError names what is missing, unknown or of the wrong type."""
+    if isinstance(specification, BaseModel):
+        return specification
+    try:
+        return SPECIFICATION.validate_python(specification)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        # The first element of the location is the discriminator that pydantic chose the model by.
+        pointer = "".join(f"/{part}" for part in first["loc"][1:])
+        raise InvalidSpecificationError(f"malformed specification: {first['msg']}", pointer=pointer) from None
+    except RecursionError:
+        raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
+
+
+def grammar_key(
+    specification: GrammarSpecification | Mapping[str, Any],
+    vocabulary_fingerprint: str,
+    options: GrammarOptions = GrammarOptions(),  # noqa: B008 - immutable
+) -> GrammarKey:
+    """SHA-256 (hex) of the normalised specification, the vocabulary, the compiler's version and the options.
+
+    Annotations (titles, descriptions, examples) do not change the key; the order of properties, which is part of the
+    language, does. Raises GrammarError for a malformed specification.
+    """
+    parsed = parse_specification(specification)
+    digest = hashlib.sha256()
+    for part in (
+        canonical_bytes(parsed),
+        vocabulary_fingerprint.encode(),
+        str(COMPILER_VERSION).encode(),
+        options.model_dump_json().encode(),
+    ):
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def canonical_bytes(specification: GrammarSpecification) -> bytes:
+    """The normalised specification as JSON: no annotations, keywords sorted, names and values in the given order."""
+    data = specification.model_dump(by_alias=True)
+    try:
+        if data["type"] == "json_schema":
+            data["schema"] = _normalized(data["schema"])
+        return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
+    except RecursionError:
+        raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
+    except (TypeError, ValueError) as error:
+        if isinstance(error, GrammarError):
+            raise
+        raise InvalidSpecificationError(f"the specification is not JSON: {error}") from None
+
+
+def _normalized(schema: Any) -> Any:
+    """A schema without annotations and with its keywords sorted; what is not a schema stays as it is."""
+    if not isinstance(schema, Mapping):
+        return schema
+    result = {}
+    for keyword in sorted(schema):
+        value = schema[keyword]
+        if keyword in ANNOTATIONS and keyword != "$schema":
+            continue
+        if keyword in SUBSCHEMAS and isinstance(value, list):
+            value = [_normalized(part) for part in value]
+        elif keyword in SUBSCHEMAS:
+            value = _normalized(value)
+        elif keyword in SCHEMA_LISTS and isinstance(value, list):
+            value = [_normalized(part) for part in value]
+        elif keyword in SCHEMA_MAPS and isinstance(value, Mapping):
+            # A list here is that of `dependencies`: names, not schemas.
+            value = {name: _normalized(part) for name, part in value.items()}
+        result[keyword] = value
+    return result

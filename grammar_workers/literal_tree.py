@@ -1,0 +1,71 @@
+"""Machine states that tell a set of literal byte strings apart: property names, enumerations, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.machine import MachineBuilder
+
+
+def literal_tree(
+    builder: MachineBuilder,
+    entries: Sequence[tuple[bytes, int]],
+    finish: Callable[[int], None],
+    *,
+    row: int = -1,
+    loop: int = 0,
+    guard: Callable[[Sequence[int]], int] | None = None,
+    exit_label: int = -1,
+) -> int:
+    """Append states that read exactly one of `entries`: sorted, distinct (bytes, number) pairs. Returns the first.
+
+    `finish(number)` appends what follows an entry; it is called where the entry's last byte leads, and must append a
+    state. Bytes that no entry continues with go where dense row `row` says, and states resemble `loop` (see
+    `MachineBuilder.literal`). `guard(numbers)` is the op on entering a branch that holds these entries. With
+    `exit_label`, an entry may be a prefix of another: the text may then end at a branch, with this label.
+    """
+    default = builder.row_targets(row) if row >= 0 else np.full(256, -1, np.int32)
+    branches: list[tuple[int, NDArray[np.int32], int, int]] = []
+
+    def append(low: int, high: int, depth: int, op: int) -> int:
+        """States for entries[low:high], which share their first `depth` bytes; branches are finished later."""
+        first, last = entries[low][0], entries[high - 1][0]
+        shared = depth
+        limit = min(len(first), len(last))
+        while shared < limit and first[shared] == last[shared]:
+            shared += 1
+        builder.spend(shared - depth + 1)
+        start = builder.next_state
+        if shared > depth:
+            builder.literal(first[depth:shared], row=row, op=op, loop=loop)
+            op = 0
+        if high - low == 1:
+            finish(entries[low][1])
+            return start
+        ended = len(first) == shared
+        state = builder.state(op=op)
+        pending.append((low + ended, high, shared, state))
+        branches.append((state, default.copy(), op, exit_label if ended else -1))
+        return start
+
+    pending: list[tuple[int, int, int, int]] = []
+    root = append(0, len(entries), 0, guard([number for _, number in entries]) if guard else 0)
+    position = 0
+    while position < len(pending):
+        low, high, depth, _ = pending[position]
+        dense = branches[position][1]
+        while low < high:
+            byte = entries[low][0][depth]
+            end = low + 1
+            while end < high and entries[end][0][depth] == byte:
+                end += 1
+            op = guard([number for _, number in entries[low:end]]) if guard else 0
+            dense[byte] = append(low, end, depth + 1, op)
+            low = end
+        position += 1
+    for state, dense, op, label in branches:
+        builder.fill(state, row=builder.row(dense), op=op, exit_label=label, loop=loop)
+    return root

@@ -1,0 +1,277 @@
+"""Lowers character automata to machine states: as raw text in UTF-8, or as the body of a JSON string.
+
+Lengths are counted in the register, never unrolled: for each state of the character automaton, the register values from
+which some accepting continuation still fits are worked out ahead, and guard the moves into that state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.charset import ALL
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.json_text import SHORT_ESCAPES
+from grammar_workers.machine import NEVER, UNBOUNDED, Interval, MachineBuilder, union_guards
+
+ANY_TEXT = CharacterAutomaton((0,), ((0,),), (True,))
+"""Every text."""
+
+_BACKSLASH, _QUOTE = 0x5C, 0x22
+_MAX_LENGTH_TABLE = 50_000_000
+_ESCAPES = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
+_Ranges = tuple[tuple[int, int, int], ...]
+"""(first, last, machine state) per run of characters."""
+_Sequences = tuple[tuple[tuple[tuple[int, int], ...], int], ...]
+"""Byte ranges of UTF-8 sequences, and the machine state after them."""
+
+
+class StringMachine:
+    """Lowers automata into one builder; the states of partial characters are shared between all of them."""
+
+    def __init__(self, builder: MachineBuilder) -> None:
+        self._builder = builder
+        self._guard_of: dict[int, tuple[Interval, ...]] = {}
+        self._continuations: dict[_Sequences, int] = {}
+        self._escape_states: dict[tuple[tuple[int, int], ...], int] = {}
+        self._lead_cache: dict[_Ranges, dict[int, int]] = {}
+
+    def raw_text(self, automaton: CharacterAutomaton) -> int:
+        """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
+        numbers = [self._builder.state() for _ in automaton.moves]
+        for state, number in enumerate(numbers):
+            targets: dict[int, int] = {}
+            multi: list[tuple[int, int, int]] = []
+            for first, last, target in automaton.ranges(state):
+                for byte in range(first, min(last, 0x7F) + 1):
+                    targets[byte] = numbers[target]
+                if last >= 0x80:
+                    multi.append((max(first, 0x80), last, numbers[target]))
+            targets |= self._lead_bytes(tuple(multi))
+            self._builder.fill(
+                number, row=self._builder.row(targets), exit_label=0 if automaton.accepting[state] else -1
+            )
+            self._builder.spend(len(targets) + 1)
+        return numbers[0]
+
+    def json_string(
+        self,
+        automaton: CharacterAutomaton,
+        closed: Sequence[int],
+        lengths: Interval = (0, UNBOUNDED),
+        guard: tuple[Interval, ...] = (),
+    ) -> int:
+        """States that read the rest of a JSON string after its opening quote. Returns the first.
+
+        `closed[state]` is where the closing quote leads from an accepting state of the automaton. With `lengths`, the
+        register counts characters from 0 and must end within these bounds; without, it is left alone and must pass
+        `guard` all along.
+        """
+        builder = self._builder
+        numbers = [builder.state() for _ in automaton.moves]
+        ops = [0] * len(numbers)
+        loop_bounds = (lengths[0], -1 if lengths[1] == UNBOUNDED else lengths[1])
+        counted = lengths != (0, UNBOUNDED)
+        if counted:
+            cap = lengths[0] if lengths[1] == UNBOUNDED else lengths[1]
+            for state, entry in enumerate(_arrival_guards(automaton, lengths)):
+                self._guard_of[numbers[state]] = entry or NEVER
+                ops[state] = builder.op(guard=entry or NEVER, increment_to=cap)
+        elif guard:
+            self._guard_of.update(dict.fromkeys(numbers, guard))
+            ops = [builder.op(guard=guard)] * len(numbers)
+        closings: dict[int, int] = {}
+        for state, number in enumerate(numbers):
+            closing = closed[state] if automaton.accepting[state] else -1
+            if counted and closing >= 0:
+                if closing not in closings:
+                    closings[closing] = builder.state(op=builder.goto(closing, guard=[lengths]))
+                closing = closings[closing]
+            row, free = self._row(automaton, state, numbers, closing)
+            loop = builder.loop(*loop_bounds) if free and closing >= 0 else 0
+            builder.fill(number, row=row, op=ops[state], loop=loop)
+            if counted and state == 0:
+                # Entering the first state after a character counts, entering it after the opening quote must not.
+                first = builder.state(row=row, loop=loop)
+        return first if counted else numbers[0]
+
+    # -- rows ----------------------------------------------------------------------------------------------------
+
+    def _row(self, automaton: CharacterAutomaton, state: int, numbers: list[int], closing: int) -> tuple[int, bool]:
+        """The dense row of a state inside a string, and whether every character leads back to the state itself."""
+        dense = np.full(256, -1, np.int32)
+        multi: list[tuple[int, int, int]] = []
+        escaped: dict[int, int] = {}
+        ranges = automaton.ranges(state)
+        for first, last, target in ranges:
+            number = numbers[target]
+            dense[max(first, 0x20) : min(last, 0x7F) + 1] = number
+            escaped.update((code, number) for code in _SPECIAL if first <= code <= last)
+            if last >= 0x80:
+                multi.append((max(first, 0x80), last, number))
+        for byte, lead in self._lead_bytes(tuple(multi)).items():
+            dense[byte] = lead
+        dense[_BACKSLASH] = self._escape(escaped) if escaped else -1
+        dense[_QUOTE] = closing
+        self._builder.spend(64)
+        return self._builder.row(dense), ranges == [(low, high, state) for low, high in ALL]
+
+    def _op_before(self, targets: Iterable[int]) -> int:
+        """The op of a state inside a character: no character may begin unless one of its ends may be entered."""
+        guard = union_guards([self._guard_of.get(target, ()) for target in targets])
+        return self._builder.op(guard=guard) if guard else 0
+
+    def _lead_bytes(self, ranges: _Ranges) -> dict[int, int]:
+        """Lead byte -> state, for characters from U+0080 on."""
+        if not ranges:
+            return {}
+        leads = self._lead_cache.get(ranges)
+        if leads is None:
+            sequences = [
+                (sequence, target) for first, last, target in ranges for sequence in utf8_sequences(first, last)
+            ]
+            leads = self._lead_cache[ranges] = self._after_byte(sequences)
+        return leads
+
+    def _after_byte(self, sequences: Iterable[tuple[tuple[tuple[int, int], ...], int]]) -> dict[int, int]:
+        by_byte: dict[int, list[tuple[tuple[tuple[int, int], ...], int]]] = {}
+        for (bounds, *rest), target in sequences:
+            for byte in range(bounds[0], bounds[1] + 1):
+                by_byte.setdefault(byte, []).append((tuple(rest), target))
+        self._builder.spend(len(by_byte))
+        return {
+            byte: options[0][1] if not options[0][0] else self._continuation(tuple(options))
+            for byte, options in by_byte.items()
+        }
+
+    def _continuation(self, rests: _Sequences) -> int:
+        """The state inside a character, from which one of `rests` must follow."""
+        known = self._continuations.get(rests)
+        if known is None:
+            row = self._builder.row(self._after_byte(rests))
+            known = self._builder.state(row=row, op=self._op_before(target for _, target in rests))
+            self._continuations[rests] = known
+        return known
+
+    def _escape(self, escaped: dict[int, int]) -> int:
+        """The state after a backslash; `escaped` maps the characters that have no raw spelling to states."""
+        identity = tuple(sorted(escaped.items()))
+        known = self._escape_states.get(identity)
+        if known is not None:
+            return known
+        targets = {_ESCAPES[code]: target for code, target in escaped.items() if code in _ESCAPES}
+        by_digits: dict[int, dict[int, int]] = {}
+        for code, target in escaped.items():
+            if code not in _ESCAPES:
+                high, low = f"{code:02x}".encode()
+                by_digits.setdefault(high, {})[low] = target
+        if by_digits:
+            digits = {high: self._partial(lows, lows.values()) for high, lows in by_digits.items()}
+            ends = [target for lows in by_digits.values() for target in lows.values()]
+            zero = self._partial({ord("0"): self._partial(digits, ends)}, ends)
+            targets[ord("u")] = self._partial({ord("0"): zero}, ends)
+        known = self._partial(targets, escaped.values())
+        self._escape_states[identity] = known
+        return known
+
+    def _partial(self, targets: dict[int, int], ends: Iterable[int]) -> int:
+        return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
+
+
+_SPECIAL = (*range(0x20), _QUOTE, _BACKSLASH)
+
+
+def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[tuple[Interval, ...]]:
+    """Per state: the register values before counting with which it may be entered after a character.
+
+    With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
+    characters with minimum <= c + r <= maximum. Raises LimitExceededError when the table would be too large.
+    """
+    minimum, maximum = lengths
+    many = len(automaton.moves)
+    # Without a maximum, a state with any long enough continuation has one less than `many` characters longer.
+    horizon = minimum + many if maximum == UNBOUNDED else maximum
+    if many * horizon > _MAX_LENGTH_TABLE:
+        raise LimitExceededError(f"a length of {max(minimum, maximum)} characters is too large beside this pattern")
+    remaining = _accepting_lengths(automaton, horizon + 1)
+    registers = np.arange(minimum + 1 if maximum == UNBOUNDED else maximum)
+    guards: list[tuple[Interval, ...]] = []
+    for state in range(many):
+        accepted = remaining[:, state]
+        if maximum == UNBOUNDED:
+            intervals = _runs(registers + 1 + np.flatnonzero(accepted).max(initial=-1) >= minimum)
+            # The register saturates at the minimum.
+            guards.append(tuple((low, UNBOUNDED if high == minimum else high) for low, high in intervals))
+            continue
+        sums = np.concatenate([[0], np.cumsum(accepted)])
+        low = np.maximum(minimum - registers - 1, 0)
+        guards.append(tuple(_runs(sums[maximum - registers] > sums[np.minimum(low, maximum - registers)])))
+    return guards
+
+
+def has_length(automaton: CharacterAutomaton, lengths: Interval) -> bool:
+    """Whether the automaton accepts any text of between `lengths[0]` and `lengths[1]` characters."""
+    minimum, maximum = lengths
+    if minimum == 0 and maximum == UNBOUNDED:
+        return not automaton.is_empty
+    if automaton.accepting[0] and minimum == 0:
+        return True
+    horizon = minimum + len(automaton.moves) if maximum == UNBOUNDED else maximum
+    return bool(_accepting_lengths(automaton, horizon + 1)[minimum:, 0].any())
+
+
+def _accepting_lengths(automaton: CharacterAutomaton, horizon: int) -> NDArray[np.bool_]:
+    """bool [horizon, states]: whether a state accepts some continuation of exactly r characters.
+
+    Rows are a function of the row before, so they become periodic; the period is found and repeated.
+    """
+    sources: list[int] = [0] * len(automaton.moves)
+    for state in range(len(automaton.moves)):
+        for _, _, target in automaton.ranges(state):
+            sources[target] |= 1 << state
+    current = sum(1 << state for state, accepts in enumerate(automaton.accepting) if accepts)
+    seen: dict[int, int] = {}
+    rows: list[int] = []
+    while current not in seen and len(rows) < horizon:
+        seen[current] = len(rows)
+        rows.append(current)
+        following = 0
+        for state, source in enumerate(sources):
+            if current >> state & 1:
+                following |= source
+        current = following
+    table = np.array([[row >> state & 1 for state in range(len(sources))] for row in rows], bool)
+    if len(rows) == horizon:
+        return table
+    start = seen[current]
+    period = len(rows) - start
+    index = np.arange(horizon)
+    return table[np.where(index < len(rows), index, start + (index - start) % period)]
+
+
+def _runs(flags: NDArray[np.bool_]) -> list[Interval]:
+    """Inclusive index intervals of the runs of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
+
+
+def utf8_sequences(first: int, last: int) -> list[tuple[tuple[int, int], ...]]:
+    """The code points first..last (no surrogates between) as sequences of inclusive byte ranges.
+
+    Splits at the borders of encoded length, then where leading bytes change (Cox, "Regular expression matching in the
+    wild", 2010).
+    """
+    for border in (0x7F, 0x7FF, 0xFFFF):
+        if first <= border < last:
+            return utf8_sequences(first, border) + utf8_sequences(border + 1, last)
+    for bits in (6, 12, 18):
+        mask = (1 << bits) - 1
+        if first >> bits != last >> bits and last > 0x7F:
+            if first & mask:
+                return utf8_sequences(first, first | mask) + utf8_sequences((first | mask) + 1, last)
+            if last & mask != mask:
+                return utf8_sequences(first, (last & ~mask) - 1) + utf8_sequences(last & ~mask, last)
+    return [tuple(zip(chr(first).encode(), chr(last).encode(), strict=True))]
