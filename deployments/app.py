@@ -5,6 +5,7 @@ No `from __future__ import annotations` here: Serve finds the type of the argume
 
 from typing import cast
 
+from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
@@ -24,17 +25,14 @@ BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
 
 def build_app(args: AppArguments) -> Application:
     """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
-    compiler = (
-        cast(Deployment, GrammarCompiler)
-        .options(request_router_config=BY_GRAMMAR_KEY, **args.compiler.deployment_options())
-        .bind(
-            args.model_source,
-            args.store_url,
-            processes=args.compiler.processes,
-            compile_timeout_s=args.compiler.compile_timeout_s,
-            memory_limit_mb=args.compiler.memory_limit_mb,
-            options=args.compiler.options.model_dump(),
-        )
+    compiler_options = {"request_router_config": BY_GRAMMAR_KEY, **args.compiler.deployment_options()}
+    compiler = serve.deployment(**compiler_options)(GrammarCompiler).bind(
+        args.model_source,
+        args.store_url,
+        processes=args.compiler.processes,
+        compile_timeout_s=args.compiler.compile_timeout_s,
+        memory_limit_mb=args.compiler.memory_limit_mb,
+        options=args.compiler.options.model_dump(),
     )
     replica = (
         cast(Deployment, ModelReplica)

@@ -1,0 +1,73 @@
+"""One real server for the whole session, two of each deployment, with a Redis of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.integration.server import Server
+from tests.redis_server import RedisServer
+
+TWO_OF_EACH = {
+    "router": {"replicas": 2, "num_cpus": 0.1},
+    "compiler": {"replicas": 2, "num_cpus": 0.1},
+    "replica": {"replicas": 2, "num_cpus": 0.1, "engine": {"threads": 1, "max_length": 1024}},
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def server_redis() -> Iterator[RedisServer]:
+    with RedisServer() as redis:
+        yield redis
+
+
+@pytest.fixture(scope="session")
+def server(server_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    files = tmp_path_factory.mktemp("grammars")
+    with Server({**TWO_OF_EACH, "store": f"{server_redis.url}?file={files}"}) as server:
+        yield server
+
+
+@pytest.fixture
+async def http(server: Server) -> AsyncIterator[httpx.AsyncClient]:
+    limits = httpx.Limits(max_connections=None)
+    async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=limits, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+async def client(server: Server, http: httpx.AsyncClient) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(api_key="none", base_url=f"{server.url}/v1", http_client=http, max_retries=0)
+
+
+@pytest.fixture(scope="session")
+def schemas() -> list[Any]:
+    """Forty ordinary JSON Schemas."""
+    path = Path(__file__).parents[1] / "data" / "ordinary_schemas.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(autouse=True)
+async def two_of_each(request: pytest.FixtureRequest) -> None:
+    """Tests kill replicas: the next one begins when Serve has replaced them."""
+    if "server" not in request.fixturenames:
+        return
+    server: Server = request.getfixturevalue("server")
+    for _ in range(600):
+        counts = [len(server.replicas(name)) for name in ("Router", "GrammarCompiler", "ModelReplica")]
+        if counts == [2, 2, 2] and httpx.get(f"{server.url}/health", timeout=20, trust_env=False).status_code == 200:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail(f"replicas are missing: {counts}\n{server.log}")

@@ -1,0 +1,118 @@
+"""A real server for tests: the launcher in a process of its own, with everything it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+import psutil
+import yaml
+
+from deployments.arguments import REPOSITORY
+from tests.redis_server import free_port
+
+START_DEADLINE_S = 240
+
+
+class Server:
+    """`python -m deployments.launcher` on free ports. Entering it waits until it is ready."""
+
+    def __init__(self, arguments: dict[str, Any], *, deadline_s: float = START_DEADLINE_S) -> None:
+        config = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
+        config["applications"][0]["args"] |= arguments
+        self.port = free_port()
+        self.metrics_port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        # Ray puts sockets below its folder: their paths must be short.
+        self._folder = Path(tempfile.mkdtemp(prefix="ts"))
+        self._log_path = self._folder / "log"
+        self._config = self._folder / "config.yaml"
+        self._config.write_text(yaml.safe_dump(config))
+        self._deadline_s = deadline_s
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Begin to start; returns at once."""
+        command = [sys.executable, "-m", "deployments.launcher", str(self._config), "--port", str(self.port)]
+        command += ["--metrics-port", str(self.metrics_port), "--deadline", str(self._deadline_s)]
+        environment = {**os.environ, "RAY_TMPDIR": str(self._folder)}
+        with self._log_path.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+
+    def wait_ready(self) -> None:
+        deadline = time.monotonic() + self._deadline_s
+        while "Try:" not in self.log:
+            assert self.process.poll() is None, f"the server ended:\n{self.log}"
+            assert time.monotonic() < deadline, f"the server is not ready:\n{self.log}"
+            time.sleep(0.2)
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def log(self) -> str:
+        return self._log_path.read_text()
+
+    def interrupt(self) -> tuple[int, list[psutil.Process]]:
+        """What Ctrl-C does. Returns the exit code and the processes that are left over."""
+        started = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(timeout=30)
+        return code, [process for process in started if process.is_running()]
+
+    def replicas(self, deployment: str) -> list[psutil.Process]:
+        """The processes of a deployment's replicas."""
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if f"ServeReplica:turnstile:{deployment}" in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric over every process that has the labels; Ray collects them every few seconds."""
+        text = httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
+        total = 0.0
+        for line in text.splitlines():
+            if re.match(rf"(ray_)?{name}(_total)?\{{", line) and all(f'{k}="{v}"' in line for k, v in labels.items()):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def __enter__(self) -> Server:
+        self.start()
+        try:
+            self.wait_ready()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        if self.process.poll() is None:
+            started = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=30)
+            for process in (self.process, *started):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
