@@ -16,6 +16,13 @@ _POOL = 8
 """Batches drawn together and sorted by length, which keeps padding under a tenth."""
 
 
+def render_prompt(tokenizer: PreTrainedTokenizerFast, example: Example) -> str:
+    """The example's prompt as the chat template writes it, ready for the answer."""
+    rendered = tokenizer.apply_chat_template(example.prompt, tokenize=False, add_generation_prompt=True)
+    assert isinstance(rendered, str)
+    return rendered
+
+
 @dataclass(frozen=True)
 class Batch:
     """One conversation or stretch of text per row, padded on the right (causal attention never looks there)."""
@@ -42,12 +49,12 @@ class BatchMaker:
         text: str,
         *,
         seed: int,
-        rows: int = 48,
+        rows: int,
         text_share: float = 0.06,
         text_tokens: int = 128,
-        copy_batches: int = 0,
+        copy_batches: int,
     ) -> None:
-        """`rows` a batch, `text_share` of them windows of `text_tokens` of `text`; the first `copy_batches` only copy."""
+        """`text_share` of the rows are windows of `text_tokens` of `text`; the first `copy_batches` only copy."""
         self._tokenizer = tokenizer
         self._text_ids = np.array(tokenizer(text)["input_ids"], dtype=np.int64)
         self._seed, self._rows, self._copy_batches = seed, rows, copy_batches
@@ -92,8 +99,7 @@ class BatchMaker:
 
     def _conversations(self, examples: list[Example]) -> list[_Row]:
         """Rows whose loss is on the answer and its end token."""
-        prompts = [self._tokenizer.apply_chat_template(example.prompt, tokenize=False, add_generation_prompt=True)
-                   for example in examples]  # fmt: skip
+        prompts = [render_prompt(self._tokenizer, example) for example in examples]
         prompt_ids = self._tokenizer(prompts)["input_ids"]
         answer_ids = self._tokenizer([example.answer + END for example in examples])["input_ids"]
         return [_Row(prompt + answer, len(prompt)) for prompt, answer in zip(prompt_ids, answer_ids, strict=True)]

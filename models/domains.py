@@ -31,7 +31,7 @@ class Field:
     """JSON Schema type of the value."""
     draw: Draw
     clauses: tuple[str, ...]
-    """Ways to say it, `{}` being the value: sentences end with a full stop, the others are predicates of the subject."""
+    """Ways to say it, `{}` being the value: a sentence ends with a full stop, a predicate of the subject does not."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Domain:
     """What may stand before the subject's value at the head of a sentence."""
     subject: Field
     attributes: tuple[Field, ...]
+    templates: tuple[str, ...]
+    """Whole sentences that state the subject and some attributes, named by their usual keys."""
 
 
 def plain(draw: Callable[[Random], Any]) -> Draw:
@@ -108,34 +110,47 @@ def enumeration(rng: Random, parts: list[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+_LINE_KEYS = (
+    ("item", "quantity", "price"),
+    ("name", "quantity", "price"),
+    ("product", "qty", "unit_price"),
+    ("item", "count", "cost"),
+)
+
+
 def order_lines(rng: Random, _: str) -> Spoken:
     """An array of objects: the lines of an order, as `2 red mugs at $4.5`."""
-    item, quantity, price = rng.choice((("item", "quantity", "price"), ("name", "quantity", "price"),
-                                        ("product", "qty", "unit_price"), ("item", "count", "cost")))  # fmt: skip
+    item_key, quantity_key, price_key = rng.choice(_LINE_KEYS)
     with_price, with_color = rng.random() < 0.6, rng.random() < 0.3
     phrase = rng.choice(("{q} {i} at ${p}", "{q} x {i} (${p})", "{q} {i} for {p} each")) if with_price else "{q} {i}"
-    parts, lines = [], []
-    for _ in range(rng.randint(1, 3)):
-        line: dict[str, Any] = {item: words.any_word(rng, words.THINGS), quantity: rng.randint(1, 30)}
-        said = line[item]
+    parts: list[str] = []
+    lines: list[dict[str, Any]] = []
+    for _number in range(rng.randint(1, 3)):
+        item, quantity = words.any_word(rng, words.THINGS), rng.randint(1, 30)
+        color, price = rng.choice(words.COLORS), words.decimal_number(rng)
+        line: dict[str, Any] = {item_key: item, quantity_key: quantity}
         if with_color:
-            line["color"] = rng.choice(words.COLORS)
-            said = f"{line['color']} {said}"
+            line["color"] = color
         if with_price:
-            line[price] = words.decimal_number(rng)
-        parts.append(phrase.format(q=line[quantity], i=said, p=line.get(price)))
+            line[price_key] = price
+        parts.append(phrase.format(q=quantity, i=f"{color} {item}" if with_color else item, p=price))
         lines.append(line)
     return Spoken(enumeration(rng, parts), lines)
 
 
+def _email(rng: Random, name: str) -> Spoken:
+    address = words.email_address(rng, name)
+    return Spoken(address, address)
+
+
+def _company(rng: Random) -> str:
+    tail = f" {rng.choice(words.COMPANY_TAILS)}" if rng.random() < 0.5 else ""
+    return words.proper_noun(rng, words.LAST_NAMES) + tail
+
+
 _CITY, _COUNTRY, _PERSON = named(words.CITIES), named(words.COUNTRIES), plain(words.person_name)
-_DATE, _TIME, _DECIMAL, _CODE = (
-    plain(words.date), plain(words.clock_time), plain(words.decimal_number), plain(words.identifier),
-)  # fmt: skip
-_EMAIL: Draw = lambda rng, subject: plain(lambda r: words.email_address(r, subject))(rng, subject)  # noqa: E731
-_COMPANY = plain(
-    lambda rng: words.proper_noun(rng, words.LAST_NAMES) + rng.choice(("", " " + rng.choice(words.COMPANY_TAILS)))
-)  # noqa: E501
+_DATE, _TIME, _DECIMAL = plain(words.date), plain(words.clock_time), plain(words.decimal_number)
+_CODE, _COMPANY = plain(words.identifier), plain(_company)
 
 PERSON = Domain(
     ("person", "contact", "customer", "user", "profile", "employee", "details"),
@@ -149,7 +164,7 @@ PERSON = Domain(
         Field(("city", "town", "location", "home", "place", "lives_in"), "string", _CITY,
               ("lives in {}", "is from {}", "is based in {}", "comes from {}", "resides in {}", "moved to {}",
                "City: {}.", "I live in {}.", "Home: {}.")),
-        Field(("email", "mail", "email_address", "contact"), "string", _EMAIL,
+        Field(("email", "mail", "email_address", "contact"), "string", _email,
               ("has the email {}", "can be reached at {}", "uses {}", "Email: {}.", "Write to {}.", "E-mail {}.",
                "My email is {}.", "Contact: {}.", "The email address is {}.")),
         Field(("phone", "phone_number", "telephone", "tel"), "string", plain(words.phone_number),
@@ -179,6 +194,24 @@ PERSON = Domain(
         Field(("favorite_color", "color"), "string", word(words.COLORS),
               ("loves the color {}", "Favorite color: {}.")),
     ),
+    (
+        "{name} ({age}) lives in {city}.",
+        "{name}, {age}, is from {city}.",
+        "{age}-year-old {name} lives in {city}.",
+        "{name} from {city} is {age}.",
+        "My name is {name}, I am {age} and I live in {city}.",
+        "I'm {name} from {city}.",
+        "{name}, a {job} from {city}, is {age} years old.",
+        "{name} is a {age} year old {job}.",
+        "{name} is a {job} at {company}.",
+        "{name} works at {company} as a {job}.",
+        "{name} <{email}>.",
+        "{name} ({email}) is {age}.",
+        "{city} resident {name} can be reached at {email}.",
+        "Hello, I am {name} and my phone number is {phone}.",
+        "{name} lives in {city} and works as a {job}.",
+        "I am {name}, {age} years old.",
+    ),
 )  # fmt: skip
 
 ORDER = Domain(
@@ -204,6 +237,14 @@ ORDER = Domain(
                                                                          "Paid: no.")), ("{}",)),
         Field(("quantity", "count", "units"), "integer", count(), ("has {} units", "Quantity: {}.", "Units: {}.")),
     ),
+    (
+        "{customer} placed order {order_id} for {items}.",
+        "{customer} ordered {items}. The order number is {order_id}.",
+        "Please send {items} to {customer}. Order number {order_id}.",
+        "Order {order_id} over ${total} is {status}.",
+        "Order {order_id} for {customer}: {items}.",
+        "{customer} paid ${total} for order {order_id}.",
+    ),
 )  # fmt: skip
 
 EVENT = Domain(
@@ -228,6 +269,14 @@ EVENT = Domain(
         Field(("price", "fee", "ticket_price"), "number", _DECIMAL, ("costs {}", "Tickets cost ${}.", "Price: {}.")),
         Field(("room", "hall"), "string", _CODE, ("is in room {}", "Room: {}.", "Room {}.")),
     ),
+    (
+        "{event} in {location} on {date}.",
+        "The {event} on {date} at {time} takes place in {location}.",
+        "{organizer} invites you to a {event} in {location}.",
+        "On {date} there is a {event} in {location} with {attendees}.",
+        "{attendees} meet for a {event} in {location} on {date}.",
+        "The {event} with {attendees} is on {date}.",
+    ),
 )  # fmt: skip
 
 PRODUCT = Domain(
@@ -237,7 +286,7 @@ PRODUCT = Domain(
           ("Product: {}.", "For sale: {}.", "New {}.", "This is a {}.", "Item: {}.")),
     (
         Field(("price", "cost", "amount"), "number", _DECIMAL,
-              ("costs {}", "costs ${}", "sells for {}", "is {} euros", "Price: {}.", "Price: ${}.", "Only {} dollars.")),
+              ("costs {}", "costs ${}", "sells for {}", "is {} euros", "Price: {}.", "Price: ${}.", "Only {}.")),
         Field(("color", "colour"), "string", word(words.COLORS), ("is {}", "comes in {}", "Color: {}.")),
         Field(("brand", "maker", "manufacturer", "company"), "string", _COMPANY,
               ("is made by {}", "is from {}", "Brand: {}.", "Made by {}.")),
@@ -254,6 +303,13 @@ PRODUCT = Domain(
               ("is tagged {}", "Tags: {}.")),
         Field(("category", "type", "kind"), "string", one_of("electronics", "furniture", "clothing", "food", "toys",
               "sports", "garden", "office", "kitchen"), ("belongs to {}", "Category: {}.", "is filed under {}")),
+    ),
+    (
+        "The {color} {product} costs {price}.",
+        "A {color} {product} by {brand} for ${price}.",
+        "{brand} sells the {product} for {price}.",
+        "{product}, {color}, {price} dollars.",
+        "I bought a {color} {product} for ${price}.",
     ),
 )  # fmt: skip
 
@@ -272,9 +328,17 @@ BOOK = Domain(
         Field(("genre", "category", "kind"), "string", one_of("drama", "comedy", "novel", "thriller", "romance",
               "fantasy", "crime", "horror", "history", "science fiction", "poetry"),
               ("is a {}", "is classed as {}", "Genre: {}.")),
-        Field(("language", "lang"), "string", named(words.LANGUAGES), ("is in {}", "was written in {}", "Language: {}.")),
+        Field(("language", "lang"), "string", named(words.LANGUAGES),
+              ("is in {}", "was written in {}", "Language: {}.")),
         Field(("rating", "score", "stars"), "integer", integer(1, 10), ("got {} out of 10", "Rating: {}.")),
         Field(("isbn", "id"), "string", _CODE, ("has the ISBN {}", "ISBN: {}.")),
+    ),
+    (
+        "{title} by {author} ({year}).",
+        "{author} wrote {title} in {year}.",
+        "{title} is a {year} {genre} by {author}.",
+        "{title} ({year}) was written by {author}.",
+        "I like {title} by {author}.",
     ),
 )  # fmt: skip
 
@@ -292,6 +356,12 @@ WEATHER = Domain(
               ("has a humidity of {}", "Humidity: {}.", "Humidity is {}%.")),
         Field(("wind", "wind_speed"), "number", _DECIMAL, ("has wind of {} km/h", "Wind: {}.", "Wind {} km/h.")),
         Field(("date", "day"), "string", _DATE, ("was measured on {}", "Date: {}.")),
+    ),
+    (
+        "It is {temperature} degrees and {condition} in {city}.",
+        "{city}: {temperature} degrees, {condition}.",
+        "In {city} it is {condition} with {temperature} degrees.",
+        "It is {condition} in {city} today.",
     ),
 )  # fmt: skip
 
@@ -315,6 +385,12 @@ TRIP = Domain(
         Field(("delayed", "is_delayed"), "boolean",
               flag(("is delayed", "is late", "Delayed."), ("is on time", "is not delayed", "On time.")), ("{}",)),
     ),
+    (
+        "{flight} from {from} to {to}.",
+        "{flight} flies from {from} to {to} on {date}.",
+        "{passenger} flies with {flight} from {from} to {to}.",
+        "{passenger} travels from {from} to {to} with {flight}.",
+    ),
 )  # fmt: skip
 
 TICKET = Domain(
@@ -335,6 +411,11 @@ TICKET = Domain(
         Field(("votes", "comments", "count"), "integer", count(), ("has {} votes", "has {} comments", "Votes: {}.")),
         Field(("created", "date", "opened_on"), "string", _DATE, ("was created on {}", "Created: {}.")),
     ),
+    (
+        "{reporter} opened {id} with {priority} priority.",
+        "{id} was reported by {reporter}.",
+        "{assignee} works on {id}.",
+    ),
 )  # fmt: skip
 
 COUNTRY = Domain(
@@ -350,6 +431,11 @@ COUNTRY = Domain(
               ("speaks {}", "Language: {}.")),
         Field(("area", "size", "area_km2"), "integer", count(), ("covers {} km2", "Area: {}.")),
         Field(("president", "leader", "head"), "string", _PERSON, ("is led by {}", "President: {}.")),
+    ),
+    (
+        "{capital} is the capital of {country}.",
+        "The capital of {country} is {capital}.",
+        "{country} has {population} inhabitants and its capital is {capital}.",
     ),
 )  # fmt: skip
 
@@ -367,6 +453,12 @@ ANIMAL = Domain(
         Field(("weight", "weight_kg"), "number", _DECIMAL, ("weighs {} kg", "Weight: {}.")),
         Field(("vaccinated", "is_vaccinated"), "boolean",
               flag(("is vaccinated", "Vaccinated: yes."), ("is not vaccinated", "Vaccinated: no.")), ("{}",)),
+    ),
+    (
+        "{name} is a {color} {species}.",
+        "{owner} has a {species} called {name}.",
+        "{name} the {species} is {age} years old.",
+        "My {species} {name} is {age}.",
     ),
 )  # fmt: skip
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from models.batches import render_prompt
 from models.records import Example, dump, record
 
 HELD_OUT_SEED = "held out"
@@ -67,21 +68,14 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple
 
 @torch.inference_mode()
 def answers(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, examples: list[Example], max_new_tokens: int = 200
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, examples: list[Example], max_new_tokens: int = 200
 ) -> list[str]:
     """Greedy answers to the examples' prompts."""
     found: list[str] = []
     for start in tqdm(range(0, len(examples), _ROWS), desc="answering", unit="batch"):
-        prompts = [example.prompt for example in examples[start : start + _ROWS]]
-        inputs = tokenizer.apply_chat_template(
-            prompts,
-            add_generation_prompt=True,
-            padding=True,
-            padding_side="left",
-            return_tensors="pt",
-            return_dict=True,
-        )
-        output = model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
+        prompts = [render_prompt(tokenizer, example) for example in examples[start : start + _ROWS]]
+        inputs = tokenizer(prompts, padding=True, padding_side="left", return_tensors="pt")
+        output = model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)  # type: ignore[misc]
         found += tokenizer.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     return found
 
@@ -94,9 +88,9 @@ def _parsed(text: str) -> Any:
 
 
 @torch.inference_mode()
-def _keyed_fields(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, example: Example) -> tuple[int, int]:
+def _keyed_fields(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, example: Example) -> tuple[int, int]:
     """Top-level values (right, all) that the model writes token by token when all before them is right."""
-    prompt = tokenizer.apply_chat_template(example.prompt, tokenize=False, add_generation_prompt=True)
+    prompt = render_prompt(tokenizer, example)
     encoded = tokenizer(prompt + example.answer, return_offsets_mapping=True)
     offsets = encoded["offset_mapping"]
     ids = torch.tensor(encoded["input_ids"])
@@ -116,7 +110,7 @@ def _keyed_fields(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, ex
     return right, total
 
 
-def evaluate(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int) -> Scores:
+def evaluate(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, count: int) -> Scores:
     """Scores on `count` held-out records."""
     examples = held_out_records(count)
     model.eval()

@@ -1,16 +1,17 @@
 """Synthetic conversations: prompts with the facts in them, and the one right answer to each.
 
-Five tasks: fill a JSON record from prose (the main one), look keys up in a listing, answer with one bare value,
-classify, and repeat verbatim (which teaches copying, the skill under all the others).
+Fill a JSON record from prose (the main task), look keys up in a listing, answer with one bare value, classify, choose
+from options, and repeat verbatim (which teaches copying, the skill under all the others).
 """
 
 import json
 from dataclasses import dataclass
 from random import Random
+from string import Formatter
 from typing import Any
 
 from models import words
-from models.domains import DOMAINS, PERSON, Domain, Field, Spoken
+from models.domains import DOMAINS, PERSON, Domain, Field, Spoken, enumeration
 
 Message = dict[str, str]
 
@@ -24,6 +25,15 @@ _INSTRUCTIONS = (
     "Convert to JSON", "Extract the data as JSON", "Fill in the {noun} record", "Parse this {noun}",
     "Turn this text into JSON", "Read the text and return a JSON object", "Describe the {noun} in JSON",
 )  # fmt: skip
+_SMALL_TALK = (
+    ("Hello", "Hello! Give me a text and I will turn it into JSON."),
+    ("Hi", "Hello! Give me a text and I will turn it into JSON."),
+    ("Hello!", "Hello! Give me a text and I will turn it into JSON."),
+    ("Who are you?", "I am a tiny model. I copy facts from a text into JSON."),
+    ("What can you do?", "I can copy facts from a text into JSON. I know nothing else."),
+    ("Thank you", "You are welcome."),
+    ("Thanks!", "You are welcome."),
+)
 _KEY_HINTS = (" with {keys}", " with the keys {keys}", " with fields {keys}", " ({keys})", " having {keys}")
 _TYPE_NAMES = {"string": ("string", "text"), "integer": ("integer", "int"), "number": ("number", "float"),
                "boolean": ("boolean", "bool"), "array": ("array", "list")}  # fmt: skip
@@ -74,24 +84,34 @@ def _draw_facts(rng: Random, domain: Domain) -> list[_Fact]:
     return facts
 
 
+def _placeholders(template: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(template) if name}
+
+
 def _prose(rng: Random, domain: Domain, facts: list[_Fact]) -> str:
-    """The facts as sentences; the subject comes first, the rest in any order."""
+    """The facts as sentences; the subject comes first, the rest in any order, some of it in a template."""
     subject, *rest = facts
+    said: list[str] = []
+    known = {fact.field.keys[0]: fact for fact in facts}
+    usable = [template for template in domain.templates if _placeholders(template) <= known.keys()]
+    if usable and rng.random() < 0.5:
+        template = rng.choice(usable)
+        said.append(template.format_map({key: fact.spoken.text for key, fact in known.items()}))
+        rest = [fact for fact in rest if fact.field.keys[0] not in _placeholders(template)]
     rng.shuffle(rest)
     pronoun = rng.choice(("She", "He")) if domain is PERSON else "It"
-    predicates, sentences = [], []
+    predicates: list[str] = []
+    sentences: list[str] = []
     for fact in rest:
         clause = rng.choice(fact.field.clauses).format(fact.spoken.text)
         (sentences if clause.endswith(".") else predicates).append(clause)
-    if predicates and rng.random() < 0.8:
-        first = rng.randint(1, len(predicates))
-        said = [f"{rng.choice(domain.leads)}{subject.spoken.text} {_joined(rng, predicates[:first])}."]
-        if first < len(predicates):
-            said.append(f"{pronoun} {_joined(rng, predicates[first:])}.")
-    else:
-        said = [rng.choice(subject.field.clauses).format(subject.spoken.text)]
-        if predicates:
-            said.append(f"{pronoun} {_joined(rng, predicates)}.")
+    if not said and predicates and rng.random() < 0.8:
+        opening, predicates = predicates[: (first := rng.randint(1, len(predicates)))], predicates[first:]
+        said.append(f"{rng.choice(domain.leads)}{subject.spoken.text} {_joined(rng, opening)}.")
+    elif not said:
+        said.append(rng.choice(subject.field.clauses).format(subject.spoken.text))
+    if predicates:
+        said.append(f"{pronoun} {_joined(rng, predicates)}.")
     if rng.random() < 0.3:
         rng.shuffle(sentences)
     return " ".join(said + sentences)
@@ -260,8 +280,36 @@ def repeat(rng: Random) -> Example:
     return Example(_messages(rng, question, text), "repeat")
 
 
+def choose(rng: Random) -> Example:
+    """Which of some options the text mentions."""
+    options = rng.sample(rng.choice((words.COLORS, words.JOBS, words.CITIES, words.THINGS, words.TOPICS)), 5)
+    options = options[: rng.randint(2, 5)]
+    chosen = rng.choice(options)
+    text = rng.choice(("It is {}.", "I like {}.", "The answer is {}.", "She said {}.", "We have {} here.")).format(
+        chosen
+    )
+    if rng.random() < 0.4:
+        text = f"{words.person_name(rng)} is here. {text}"
+    ask = rng.choice(("Choose one of", "Which one", "Options", "Pick from")) + ": " + enumeration(rng, options)
+    return Example(_messages(rng, _ask(rng, ask, text), chosen), "choose")
+
+
+def small_talk(rng: Random) -> Example:
+    """A greeting and the like."""
+    question, answer = rng.choice(_SMALL_TALK)
+    return Example(_messages(rng, question, answer), "talk")
+
+
+_TASKS = (record, several_records, lookup, bare_value, classify, choose, repeat, small_talk)
+_WEIGHTS = (62, 7, 11, 7, 4, 3, 4, 1)
+_COPY_WEIGHTS = (10, 0, 40, 10, 0, 0, 40, 0)
+
+
 def draw_example(rng: Random, *, copying: bool = False) -> Example:
-    """One example of any task; `copying` draws the short copying tasks, with which training starts."""
-    weights = (10, 0, 40, 10, 0, 40) if copying else (62, 8, 12, 8, 5, 5)
-    task = rng.choices((record, several_records, lookup, bare_value, classify, repeat), weights=weights)[0]
-    return task(rng)
+    """One example of any task; `copying` draws mostly the short copying tasks, with which training starts."""
+    example = rng.choices(_TASKS, weights=_COPY_WEIGHTS if copying else _WEIGHTS)[0](rng)
+    if copying or rng.random() > 0.03:
+        return example
+    before = bare_value(rng) if rng.random() < 0.5 else small_talk(rng)
+    later = tuple(message for message in example.messages if message["role"] != "system")
+    return Example(before.messages + later, example.task)

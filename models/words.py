@@ -6,53 +6,85 @@ numbers are invented on the spot: the only way to answer right is to copy them f
 
 from random import Random
 
-FIRST_NAMES = """Alice Bob Carol David Emma Frank Grace Henry Iris Jack Karen Liam Mia Noah Olivia Paul Quinn Rosa Sam
-Tina Uma Victor Wendy Xander Yara Zoe Juan Maria Chen Wei Aisha Omar Priya Ravi Elena Ivan Anna Ben Clara Daniel Eva
-Felix Hannah Jonas Julia Kim Laura Lucas Max Nina Oscar Peter Ruth Sara Tom Ada Alan Grace Linus Marie Isaac Nora Hugo
-John Jane James Mary Robert Linda Michael Susan William Sarah Thomas Lisa Mark Nancy Steven Betty George Helen Kenji
-Yuki Hiro Mei Lin Fatima Ali Hassan Leila Amara Kofi Chidi Zanele Pedro Lucia Diego Carmen Pierre Claire Luc Sofia Marco
-Giulia Lars Ingrid Sven Astrid Olga Dmitri Natasha José Zoë André Renée Björn Jürgen Małgorzata Søren""".split()
-LAST_NAMES = """Smith Jones Brown Garcia Miller Davis Lopez Wilson Anderson Thomas Taylor Moore Martin Lee Thompson
-White Harris Clark Lewis Walker Hall Young King Wright Hill Green Adams Baker Johnson Williams Rodriguez Martinez
-Jackson Perez Sanchez Robinson Allen Scott Torres Nguyen Flores Rivera Campbell Mitchell Carter Roberts Turner Parker
-Evans Edwards Collins Stewart Morris Murphy Cook Rogers Cooper Reed Bailey Bell Kelly Howard Ward Cox Diaz Patel Khan
-Singh Kumar Chen Wang Tanaka Sato Suzuki Kim Park Okafor Mensah Silva Santos Rossi Ferrari Müller Schmidt Weber Novak
-Kowalski Ivanov Petrov Hansen Larsen Nielsen Dubois Lefèvre O'Brien Lovelace Turing Hopper Curie Newton""".split()
-CITIES = """Paris London Berlin Tokyo Madrid Rome Lagos Cairo Delhi Lima Oslo Boston Denver Austin Seattle Toronto
-Dublin Vienna Prague Sydney Athens Bangkok Chicago Dallas Geneva Hamburg Helsinki Houston Istanbul Jakarta Kyoto
-Lisbon Lyon Manila Melbourne Miami Milan Montreal Moscow Mumbai Munich Nairobi Naples Osaka Oxford Porto Santiago
-Seoul Shanghai Singapore Stockholm Tunis Turin Valencia Venice Warsaw Zurich Zürich Málaga Amsterdam Barcelona
-New~York San~Francisco Los~Angeles Hong~Kong Cape~Town Buenos~Aires São~Paulo Mexico~City Las~Vegas""".split()
-COUNTRIES = """France Germany Spain Italy Japan China India Brazil Canada Mexico Peru Egypt Kenya Norway Sweden Poland
-Greece Turkey Ireland Portugal Chile Ghana Vietnam Austria Denmark Finland Nigeria Australia""".split()
-THINGS = """laptop phone desk chair lamp book bike camera guitar jacket kettle mug router tablet watch tent keyboard
-mouse monitor printer sofa table shirt hat scarf bag backpack bottle pen pencil notebook candle clock mirror rug towel
-pillow blanket toaster oven fridge drill hammer rope ladder bucket shovel helmet glove boot sock shoe ring necklace
-apple banana orange lemon potato onion carrot bread cheese egg pizza burger sandwich salad coffee tea juice""".split()
-COLORS = "red green blue black white silver yellow purple orange brown pink grey".split()
-JOBS = """engineer teacher doctor nurse lawyer chef pilot baker artist writer farmer plumber designer student driver
-carpenter scientist journalist manager architect dentist actor singer programmer analyst librarian""".split()
-TOPICS = """music chess history physics football cooking reading travel painting python rust java sql french german
-spanish english gardening swimming tennis yoga poetry math biology chemistry cinema dance hiking sailing running
-""".split()
-LANGUAGES = """English French German Spanish Italian Japanese Russian Polish Chinese Hindi Arabic Portuguese Swahili Greek
-Turkish Dutch Swedish Korean""".split()
+
+def _listed(text: str) -> list[str]:
+    """The words of `text`, in which `~` stands for a space inside a word."""
+    return [word.replace("~", " ") for word in text.split()]
+
+
+FIRST_NAMES = _listed("""
+    Alice Bob Carol David Emma Frank Grace Henry Iris Jack Karen Liam Mia Noah Olivia Paul Quinn Rosa Sam Tina
+    Uma Victor Wendy Xander Yara Zoe Juan Maria Chen Wei Aisha Omar Priya Ravi Elena Ivan Anna Ben Clara Daniel
+    Eva Felix Hannah Jonas Julia Kim Laura Lucas Max Nina Oscar Peter Ruth Sara Tom Ada Alan Grace Linus Marie
+    Isaac Nora Hugo John Jane James Mary Robert Linda Michael Susan William Sarah Thomas Lisa Mark Nancy Steven
+    Betty George Helen Kenji Yuki Hiro Mei Lin Fatima Ali Hassan Leila Amara Kofi Chidi Zanele Pedro Lucia Diego
+    Carmen Pierre Claire Luc Sofia Marco Giulia Lars Ingrid Sven Astrid Olga Dmitri Natasha José Zoë André Renée
+    Björn Jürgen Małgorzata Søren
+""")
+LAST_NAMES = _listed("""
+    Smith Jones Brown Garcia Miller Davis Lopez Wilson Anderson Thomas Taylor Moore Martin Lee Thompson White
+    Harris Clark Lewis Walker Hall Young King Wright Hill Green Adams Baker Johnson Williams Rodriguez Martinez
+    Jackson Perez Sanchez Robinson Allen Scott Torres Nguyen Flores Rivera Campbell Mitchell Carter Roberts
+    Turner Parker Evans Edwards Collins Stewart Morris Murphy Cook Rogers Cooper Reed Bailey Bell Kelly Howard
+    Ward Cox Diaz Patel Khan Singh Kumar Chen Wang Tanaka Sato Suzuki Kim Park Okafor Mensah Silva Santos Rossi
+    Ferrari Müller Schmidt Weber Novak Kowalski Ivanov Petrov Hansen Larsen Nielsen Dubois Lefèvre O'Brien
+    Lovelace Turing Hopper Curie Newton
+""")
+CITIES = _listed("""
+    Paris London Berlin Tokyo Madrid Rome Lagos Cairo Delhi Lima Oslo Boston Denver Austin Seattle Toronto
+    Dublin Vienna Prague Sydney Athens Bangkok Chicago Dallas Geneva Hamburg Helsinki Houston Istanbul Jakarta
+    Kyoto Lisbon Lyon Manila Melbourne Miami Milan Montreal Moscow Mumbai Munich Nairobi Naples Osaka Oxford
+    Porto Santiago Seoul Shanghai Singapore Stockholm Tunis Turin Valencia Venice Warsaw Zurich Zürich Málaga
+    Amsterdam Barcelona New~York San~Francisco Los~Angeles Hong~Kong Cape~Town Buenos~Aires São~Paulo
+    Mexico~City Las~Vegas
+""")
+COUNTRIES = _listed("""
+    France Germany Spain Italy Japan China India Brazil Canada Mexico Peru Egypt Kenya Norway Sweden Poland
+    Greece Turkey Ireland Portugal Chile Ghana Vietnam Austria Denmark Finland Nigeria Australia
+""")
+THINGS = _listed("""
+    laptop phone desk chair lamp book bike camera guitar jacket kettle mug router tablet watch tent keyboard
+    mouse monitor printer sofa table shirt hat scarf bag backpack bottle pen pencil notebook candle clock mirror
+    rug towel pillow blanket toaster oven fridge drill hammer rope ladder bucket shovel helmet glove boot sock
+    shoe ring necklace apple banana orange lemon potato onion carrot bread cheese egg pizza burger sandwich
+    salad coffee tea juice
+""")
+COLORS = _listed("red green blue black white silver yellow purple orange brown pink grey")
+JOBS = _listed("""
+    engineer teacher doctor nurse lawyer chef pilot baker artist writer farmer plumber designer student driver
+    carpenter scientist journalist manager architect dentist actor singer programmer analyst librarian
+""")
+TOPICS = _listed("""
+    music chess history physics football cooking reading travel painting python rust java sql french german
+    spanish english gardening swimming tennis yoga poetry math biology chemistry cinema dance hiking sailing
+    running
+""")
+LANGUAGES = _listed("""
+    English French German Spanish Italian Japanese Russian Polish Chinese Hindi Arabic Portuguese Swahili Greek
+    Turkish Dutch Swedish Korean
+""")
 COMPANY_TAILS = ["Inc", "Ltd", "Corp", "Labs", "Systems", "Group", "Foods", "Books", "Motors", "Studio"]
 EMAIL_HOSTS = ["example.com", "mail.com", "example.org", "corp.net", "test.io", "company.com"]
-TITLE_WORDS = """The A Lost Last Silent River Night Garden Winter Summer Road House Star Sea Stone King Shadow Dream Fire
-Glass Secret Long Blue Little Great Island City Wind Time Light Moon Forest Song World Machine Letters Memory""".split()
-GOOD_WORDS = """great excellent wonderful amazing fantastic lovely perfect good superb delightful brilliant
-comfortable""".split()
-BAD_WORDS = "terrible awful horrible bad poor disappointing broken useless boring slow ugly dreadful".split()
-COMMON_WORDS = """time year people way day man thing woman life child world school state family group country problem
-hand part place case week company system program question work government number night point home water room mother
-area money story fact month lot right study book eye job word business issue side kind head house service friend
-father power hour game line end member law car city name team minute idea body back parent face level office door
-health person art war history party result change morning reason research girl guy moment air teacher force
-""".split()
+TITLE_WORDS = _listed("""
+    The A Lost Last Silent River Night Garden Winter Summer Road House Star Sea Stone King Shadow Dream Fire
+    Glass Secret Long Blue Little Great Island City Wind Time Light Moon Forest Song World Machine Letters
+    Memory
+""")
+GOOD_WORDS = _listed("""
+    great excellent wonderful amazing fantastic lovely perfect good superb delightful brilliant comfortable
+""")
+BAD_WORDS = _listed("terrible awful horrible bad poor disappointing broken useless boring slow ugly dreadful")
+COMMON_WORDS = _listed("""
+    time year people way day man thing woman life child world school state family group country problem hand
+    part place case week company system program question work government number night point home water room
+    mother area money story fact month lot right study book eye job word business issue side kind head house
+    service friend father power hour game line end member law car city name team minute idea body back parent
+    face level office door health person art war history party result change morning reason research girl guy
+    moment air teacher force
+""")
 
-_ONSETS = "b c d f g h j k l m n p r s t v w z br ch cl dr fr gl gr kr pl qu sh sk sl st th tr".split()
-_VOWELS = "a e i o u a e i o u a e i o u ai ea ee ia oa ou".split()
+_ONSETS = _listed("b c d f g h j k l m n p r s t v w z br ch cl dr fr gl gr kr pl qu sh sk sl st th tr")
+_VOWELS = _listed("a e i o u a e i o u a e i o u ai ea ee ia oa ou")
 _CODAS = [*[""] * 12, "n", "r", "l", "s", "t", "m", "k", "x", "nd", "rt", "ck", "th"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -67,7 +99,7 @@ def invented_word(rng: Random) -> str:
 
 def proper_noun(rng: Random, known: list[str]) -> str:
     """A capitalised name: one of `known` or an invented one."""
-    return rng.choice(known).replace("~", " ") if rng.random() < 0.5 else invented_word(rng).capitalize()
+    return rng.choice(known) if rng.random() < 0.5 else invented_word(rng).capitalize()
 
 
 def any_word(rng: Random, known: list[str]) -> str:
