@@ -89,6 +89,14 @@ def verify(data: bytes | memoryview, *, key: str, fingerprint: str | None = None
     _open(data, key, fingerprint)
 
 
+def read_key(data: bytes | memoryview) -> str:
+    """The grammar key in the header (unverified: `unpack` checks the digest that covers it)."""
+    if len(data) < _PREFIX_SIZE:
+        raise ArtifactError("truncated")
+    key: bytes = _HEADER.unpack(memoryview(data)[: _HEADER.size])[2]
+    return key.hex()
+
+
 def read_notes(data: bytes | memoryview, *, key: str) -> list[str]:
     """The notes that `pack` was given."""
     try:

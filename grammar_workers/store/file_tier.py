@@ -85,7 +85,7 @@ class FileTier:
             self._degraded("remove", error)
 
     def stats(self) -> dict[str, int | str]:
-        return {**self.counters.snapshot()}
+        return {}
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}{_VERSIONED_SUFFIX}"

@@ -26,9 +26,4 @@ class MemoryTier:
         self._artifacts.discard(key)
 
     def stats(self) -> dict[str, int | str]:
-        return {
-            **self.counters.snapshot(),
-            "entries": len(self._artifacts),
-            "bytes": self._artifacts.size,
-            "evicted": self._artifacts.evictions,
-        }
+        return {"entries": len(self._artifacts), "bytes": self._artifacts.size, "evicted": self._artifacts.evictions}

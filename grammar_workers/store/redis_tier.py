@@ -40,7 +40,7 @@ class RedisTier:
         self._call(lambda redis: redis.delete(PREFIX + key))
 
     def stats(self) -> dict[str, int | str]:
-        return {**self.counters.snapshot(), "breaker": self._client.breaker.state}
+        return {"breaker": self._client.breaker.state}
 
     def _call(self, command: Any) -> Any:
         try:

@@ -14,7 +14,7 @@ class Flight:
     """One attempt to be the only one who compiles a key.
 
     `settled()` takes one step without waiting; call it every `POLL_S` seconds until it is true. Then the caller either
-    `leads` (and must compile, store and `release()`), or the artifact is there, or the wait was given up and the caller
+    `leads` and must compile, store and `release()`; or the artifact is there; or the wait was given up and the caller
     goes on uncoordinated. When a leader vanishes its lock does too, and one of the waiters leads.
     """
 
@@ -31,7 +31,10 @@ class Flight:
 
     def settled(self) -> bool:
         self._release = self._try_acquire()
-        return self.leads or self._is_stored() or time.monotonic() >= self._deadline
+        stored = self._is_stored()
+        if stored:
+            self.release()
+        return stored or self.leads or time.monotonic() >= self._deadline
 
     def release(self) -> None:
         """Give up the lead, if there is one."""

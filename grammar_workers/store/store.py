@@ -38,15 +38,17 @@ class Tier(Protocol):
     def get(self, key: str) -> bytes | None: ...
     def put(self, key: str, data: bytes) -> None: ...
     def discard(self, key: str) -> None: ...
-    def stats(self) -> dict[str, int | str]: ...
+    def stats(self) -> dict[str, int | str]:
+        """What is not an event: sizes and states."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredArtifact:
-    """A verified artifact and the name of the tier that had it: `process`, `file` or `redis`."""
+    """A verified artifact and where it came from."""
 
     data: bytes
-    tier: str
+    source: str
+    """The tier that had it (`process`, `file` or `redis`), or `compiled`."""
 
 
 class GrammarStore:
@@ -93,8 +95,9 @@ class GrammarStore:
 
     @contextlib.contextmanager
     def single_flight(self, key: str, timeout_s: float = 60.0) -> Iterator[bool]:
-        """Wait until this caller may compile `key` (yields True) or need not: the artifact has arrived, or nobody
-        delivered within `timeout_s` seconds (yields False). Look the key up again inside in either case.
+        """Wait for one's turn, at most `timeout_s` seconds. Yields True to the one caller in the cluster that should
+        compile `key`. Yields False where the artifact is there, or where nobody delivered it in time: look it up, and
+        compile if it is missing.
         """
         flight = self.flight(key, timeout_s)
         while not flight.settled():
@@ -105,8 +108,12 @@ class GrammarStore:
             flight.release()
 
     def stats(self) -> dict[str, dict[str, int | str]]:
-        """Counters per tier: hits, misses, puts, corrupt, errors, ... and the state of Redis' circuit breaker."""
-        return {tier.name: tier.stats() for tier in self._tiers}
+        """`counters` and the present sizes of each tier, and the state of Redis' circuit breaker."""
+        return {tier.name: {**tier.counters.snapshot(), **tier.stats()} for tier in self._tiers}
+
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Events per tier since the start: hits, misses, puts, corrupt, errors, refused, no_space, evicted."""
+        return {tier.name: tier.counters.snapshot() for tier in self._tiers}
 
     def _verified(self, tier: Tier, key: str) -> bytes | None:
         data = tier.get(key)

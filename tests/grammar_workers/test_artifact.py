@@ -45,6 +45,7 @@ def test_round_trip(payload: bytes, notes: list[str]) -> None:
     assert unpack(data, key=None) == payload
     assert unpack(memoryview(data)) == payload  # type: ignore[arg-type]
     assert artifact.read_notes(data, key=KEY) == notes
+    assert artifact.read_key(data) == KEY
     artifact.verify(data, key=KEY, fingerprint=FINGERPRINT)
 
 

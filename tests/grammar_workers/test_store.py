@@ -70,7 +70,7 @@ def test_round_trip(url: str) -> None:
     assert store.get(key) is None
     store.put(key, data)
     assert store.get(key) == data
-    assert store.lookup(key).tier == "process"  # type: ignore[union-attr]
+    assert store.lookup(key).source == "process"  # type: ignore[union-attr]
     assert store.stats()["process"]["hits"] == 2
     assert store.stats()["process"]["misses"] == 1
 
@@ -91,7 +91,7 @@ def test_another_process_of_the_node_finds_the_file(tmp_path: Path) -> None:
     open_store(f"file://{tmp_path}").put(key, data)
     found = open_store(f"file://{tmp_path}").lookup(key)
     assert found is not None
-    assert (found.data, found.tier) == (data, "file")
+    assert (found.data, found.source) == (data, "file")
 
 
 def test_another_node_finds_it_in_redis_and_keeps_a_file(redis_url: str, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_another_node_finds_it_in_redis_and_keeps_a_file(redis_url: str, tmp_pat
     data = new_artifact(key)
     open_store(f"{redis_url}?file={tmp_path / 'a'}").put(key, data)
     other_node = open_store(f"{redis_url}?file={tmp_path / 'b'}")
-    assert other_node.lookup(key).tier == "redis"  # type: ignore[union-attr]
+    assert other_node.lookup(key).source == "redis"  # type: ignore[union-attr]
     assert open_store(f"file://{tmp_path / 'b'}").get(key) == data
 
 

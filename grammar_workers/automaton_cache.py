@@ -1,0 +1,16 @@
+"""The automata that this process used last."""
+
+from __future__ import annotations
+
+from grammar_workers.lru import LeastRecentlyUsed
+from grammar_workers.token_fsm import TokenFSM
+
+
+class AutomatonCache(LeastRecentlyUsed[TokenFSM]):
+    """TokenFSM objects by grammar key, bounded by the sum of their `nbytes`, which grow as generations visit states.
+
+    Evicting one frees nothing while a sequence still steps it; the next request for its key loads it again.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        super().__init__(capacity_bytes, lambda fsm: fsm.nbytes)

@@ -1,0 +1,114 @@
+"""What runs inside a worker process of the compile pool: `python -m grammar_workers.compile_process FD SETTINGS`.
+
+The process talks to its pool over the socket FD in messages of `multiprocessing.connection` framing: JSON, never
+pickles. It reports ready once its compiler is loaded, then answers jobs one at a time. It runs at the lowest priority,
+with a limit on its memory, and ends when the pool's end of the socket closes, however the pool's process came to die.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import queue
+import resource
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from grammar_workers import GrammarError, GrammarOptions, compile_grammar, warm_up
+from grammar_workers.vocabulary import load_vocabulary
+
+CompileFunction = Callable[[str, dict[str, Any]], bytes]
+"""(grammar key, specification) -> artifact; raises GrammarError."""
+
+LOWEST_PRIORITY = 19
+
+
+def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunction]:
+    """The vocabulary's fingerprint and the compile function for `model`, warm."""
+    vocabulary = load_vocabulary(model)
+    warm_up(vocabulary)
+    grammar_options = GrammarOptions.model_validate(options)
+
+    def compile_artifact(key: str, specification: dict[str, Any]) -> bytes:
+        fsm = compile_grammar(specification, vocabulary, options=grammar_options)
+        if fsm.key != key:
+            raise ValueError(f"the specification's key is {fsm.key}, not {key}: other vocabulary, options or version")
+        return fsm.to_bytes()
+
+    return vocabulary.fingerprint, compile_artifact
+
+
+def encode(header: dict[str, Any], artifact: bytes = b"") -> bytes:
+    """One message: a JSON header on the first line, then the artifact."""
+    return json.dumps(header).encode() + b"\n" + artifact
+
+
+def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
+    """Inverse of `encode`."""
+    header, _, artifact = message.partition(b"\n")
+    return json.loads(header), artifact
+
+
+def main(descriptor: int, settings: dict[str, Any]) -> int:
+    """Serve jobs until the pool is gone; returns 1 if the compiler cannot be loaded.
+
+    `settings`: `target` ("module:function" returning what `load_compiler` does), its `arguments`, `memory_limit_mb`.
+    """
+    _yield_to_everybody()
+    limit = settings["memory_limit_mb"] << 20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    connection = Connection(descriptor)
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
+    try:
+        module, _, function = settings["target"].partition(":")
+        fingerprint, compile_artifact = getattr(importlib.import_module(module), function)(**settings["arguments"])
+    except Exception as error:
+        traceback.print_exc()
+        connection.send_bytes(encode({"status": "failed", "message": f"{type(error).__name__}: {error}"}))
+        return 1
+    connection.send_bytes(encode({"status": "ready", "fingerprint": fingerprint}))
+    while True:
+        header, _ = decode(jobs.get())
+        connection.send_bytes(_answer(compile_artifact, header["key"], header["specification"]))
+
+
+def _answer(compile_artifact: CompileFunction, key: str, specification: dict[str, Any]) -> bytes:
+    try:
+        return encode({"status": "compiled"}, compile_artifact(key, specification))
+    except GrammarError as error:
+        return encode({"status": "refused", "error": error.to_dict()})
+    except MemoryError:
+        return encode({"status": "out_of_memory"})
+    except Exception as error:
+        traceback.print_exc()
+        return encode({"status": "failed", "message": f"{type(error).__name__}: {error}"})
+
+
+def _receive(connection: Connection, jobs: queue.SimpleQueue[bytes]) -> None:
+    """Pass jobs on. Its end of file is the pool's death, noticed here even while a compilation runs."""
+    try:
+        while True:
+            jobs.put(connection.recv_bytes())
+    except (EOFError, OSError):
+        os._exit(0)
+
+
+def _yield_to_everybody() -> None:
+    """Last in line for the CPU, first in line for the kernel's out-of-memory killer."""
+    os.nice(LOWEST_PRIORITY)
+    # Where Linux groups tasks by session, nice values count only inside a group: lower the group, which is ours alone.
+    for file, value in (("autogroup", LOWEST_PRIORITY), ("oom_score_adj", 1000)):
+        with contextlib.suppress(OSError):
+            Path("/proc/self", file).write_text(str(value))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), json.loads(sys.argv[2])))

@@ -1,0 +1,61 @@
+"""A stand-in for the compiler inside the pool's processes: specifications say how to behave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from grammar_workers import artifact
+from grammar_workers.compile_process import CompileFunction
+from grammar_workers.errors import UnsatisfiableError
+
+FINGERPRINT = "fa4e"
+
+
+def load(failure: str | None = None, starts: str | None = None, **unused: Any) -> tuple[str, CompileFunction]:
+    """`failure`: raise it. `starts`: a folder that gets a file named after each process that starts."""
+    if failure == "exit":
+        os._exit(3)
+    if failure is not None:
+        raise OSError(failure)
+    if starts is not None:
+        Path(starts, str(os.getpid())).touch()
+    return FINGERPRINT, behave
+
+
+def behave(key: str, specification: dict[str, Any]) -> bytes:
+    if "log" in specification:
+        with open(specification["log"], "a") as log:
+            log.write(f"{os.getpid()}\n")
+    match specification["do"]:
+        case "sleep":
+            time.sleep(specification["seconds"])
+        case "wait":
+            while not Path(specification["until"]).exists():
+                time.sleep(0.01)
+        case "spin":
+            while True:
+                pass
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "allocate":
+            data = bytearray(specification["bytes"])
+            data[-1] = 1
+        case "die":
+            os._exit(1)
+        case "die once":
+            if not Path(specification["trace"]).exists():
+                Path(specification["trace"]).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        case "refuse":
+            raise UnsatisfiableError("nothing matches", pointer="#/a", position=3)
+        case "break":
+            raise KeyError("a bug")
+        case "nice":
+            return str(os.nice(0)).encode()
+        case "environment":
+            return f"{os.getppid()} {os.getsid(0)} {os.environ['CUDA_VISIBLE_DEVICES']!r}".encode()
+    return artifact.pack(b"payload", key=key, fingerprint=FINGERPRINT, notes=["a note"])

@@ -1,0 +1,249 @@
+"""The pool against compilers that hang, swell, crash and lie, and with the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from grammar_workers.compile_pool import CompileFailedError, CompilePool, PoolFullError, ResourceLimitError
+from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.worker_process import WorkerStartError
+from tests.grammar_workers import compile_jobs
+
+TARGET = "tests.grammar_workers.compile_jobs:load"
+PROGRAM = """
+import sys
+from grammar_workers.compile_pool import CompilePool
+pool = CompilePool("tests.grammar_workers.compile_jobs:load", {})
+pool.wait_ready()
+if sys.argv[1] == "busy":
+    pool.submit("0" * 64, {"do": "spin"})
+print(*pool.pids, flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def running(arguments: dict[str, Any] | None = None, **settings: Any) -> Iterator[CompilePool]:
+    pool = CompilePool(TARGET, arguments or {}, **settings)
+    try:
+        pool.wait_ready()
+        yield pool
+    finally:
+        pool.close()
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[CompilePool]:
+    """Two processes with generous limits."""
+    with running(processes=2, timeout_s=60) as pool:
+        yield pool
+
+
+def submit(pool: CompilePool, action: str, **details: Any) -> Future[bytes]:
+    return pool.submit(secrets.token_hex(32), {"do": action, **details})
+
+
+def run(pool: CompilePool, action: str, **details: Any) -> bytes:
+    return submit(pool, action, **details).result(timeout=120)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_answers(pool: CompilePool) -> None:
+    assert pool.wait_ready() == compile_jobs.FINGERPRINT
+    key = "ab" * 32
+    assert pool.submit(key, {"do": "nothing"}).result(60) == compile_jobs.behave(key, {"do": "nothing"})
+    results = [submit(pool, "nothing") for _ in range(50)]
+    assert all(result.result(60) for result in results)
+
+
+def test_a_refusal_arrives_whole(pool: CompilePool) -> None:
+    with pytest.raises(UnsatisfiableError) as caught:
+        run(pool, "refuse")
+    assert caught.value.to_dict() == {
+        "code": "unsatisfiable_grammar",
+        "message": "nothing matches",
+        "pointer": "#/a",
+        "position": 3,
+    }
+
+
+def test_a_bug_of_the_compiler_is_ours_and_ends_nothing(pool: CompilePool) -> None:
+    before = set(pool.pids)
+    with pytest.raises(CompileFailedError, match="KeyError: 'a bug'"):
+        run(pool, "break")
+    assert run(pool, "nothing")
+    assert set(pool.pids) == before
+
+
+def test_lowest_priority_own_session_no_gpu(pool: CompilePool) -> None:
+    assert run(pool, "nice") == b"19"
+    parent, session, devices = run(pool, "environment").decode().split()
+    assert int(parent) == os.getpid()
+    assert int(session) in pool.pids
+    assert devices == "''"
+
+
+def test_asyncio(pool: CompilePool) -> None:
+    async def compile_some() -> list[bytes]:
+        return await asyncio.gather(*(pool.compile(f"{number:064x}", {"do": "nothing"}) for number in range(10)))
+
+    assert len(asyncio.run(compile_some())) == 10
+
+
+def test_a_killed_process_costs_its_job_a_second_run(pool: CompilePool, tmp_path: Path) -> None:
+    before = set(pool.pids)
+    assert run(pool, "die once", trace=str(tmp_path / "trace"))
+    assert len(before & set(pool.pids)) == 1
+
+
+def test_idle_processes_that_were_killed_are_replaced(pool: CompilePool) -> None:
+    killed = pool.pids
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    # No job is refused for having met dead processes only.
+    assert all(result.result(60) for result in [submit(pool, "nothing") for _ in range(8)])
+    eventually(lambda: len(pool.pids) == 2 and not set(killed) & set(pool.pids))
+
+
+def test_a_job_that_kills_its_process_again_is_refused(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running() as pool:
+        poison = submit(pool, "die", log=str(log))
+        neighbour = submit(pool, "nothing")
+        with pytest.raises(ResourceLimitError, match="ended its process 2 times"):
+            poison.result(60)
+        assert neighbour.result(60)
+    pids = log.read_text().split()
+    assert len(pids) == len(set(pids)) == 2
+
+
+@pytest.mark.parametrize("action", ["spin", "stop"])
+def test_the_deadline_kills_and_the_neighbours_go_on(action: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running(processes=2, timeout_s=1.5) as pool:
+        hanging = submit(pool, action, log=str(log))
+        eventually(log.exists)
+        assert run(pool, "nothing")
+        assert not hanging.done()
+        with pytest.raises(ResourceLimitError, match=r"longer than the limit of 1\.5 s") as caught:
+            hanging.result(60)
+        assert caught.value.code == "grammar_limit_exceeded"
+        (pid,) = map(int, log.read_text().split())
+        eventually(lambda: not alive(pid))
+        eventually(lambda: len(pool.pids) == 2)
+        assert run(pool, "nothing")
+
+
+def test_the_memory_limit() -> None:
+    with running(memory_limit_mb=1024) as pool:
+        (before,) = pool.pids
+        assert run(pool, "allocate", bytes=100 << 20)
+        with pytest.raises(ResourceLimitError, match="more memory than the limit of 1024 MiB"):
+            run(pool, "allocate", bytes=2 << 30)
+        assert run(pool, "nothing")
+        assert pool.pids != [before]
+
+
+def test_the_queue_is_bounded_and_forgets_cancelled_jobs(tmp_path: Path) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    with running(queue_size=2) as pool:
+        running_job = submit(pool, "wait", until=str(gate), log=str(log))
+        eventually(log.exists)
+        first, second = submit(pool, "nothing"), submit(pool, "nothing", log=str(log))
+        with pytest.raises(PoolFullError):
+            submit(pool, "nothing")
+        assert pool.queued == 2
+        assert not running_job.cancel()
+        assert second.cancel()
+        third = submit(pool, "nothing")
+        gate.touch()
+        wait([running_job, first, third], timeout=60)
+        assert first.result() and third.result()
+        assert len(log.read_text().split()) == 1, "the cancelled job ran"
+
+
+def test_processes_that_cannot_load_say_why() -> None:
+    with pytest.raises(WorkerStartError, match="OSError: no such model"):
+        CompilePool(TARGET, {"failure": "no such model"}, processes=2).wait_ready()
+    with pytest.raises(WorkerStartError, match="ended before it was ready"):
+        CompilePool(TARGET, {"failure": "exit"}).wait_ready()
+    with pytest.raises(WorkerStartError, match="not ready within"):
+        CompilePool(TARGET, {}, start_timeout_s=0).wait_ready()
+
+
+def test_a_pool_that_cannot_restart_is_unhealthy_and_leaves_nobody_waiting(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    starts.mkdir()
+    with running({"starts": str(starts)}) as pool:
+        pool.check_health()
+        (starts / "moved").mkdir()
+        starts.rename(tmp_path / "away")
+        with pytest.raises(CompileFailedError, match="could not load the compiler"):
+            run(pool, "die")
+        with pytest.raises(WorkerStartError):
+            pool.check_health()
+        (tmp_path / "away").rename(starts)
+        eventually(lambda: healthy(pool))
+        assert run(pool, "nothing")
+
+
+def healthy(pool: CompilePool) -> bool:
+    try:
+        pool.check_health()
+    except WorkerStartError:
+        return False
+    return True
+
+
+def test_closing_kills_and_settles_everything(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running() as pool:
+        busy = submit(pool, "spin", log=str(log))
+        eventually(log.exists)
+        queued = submit(pool, "nothing")
+        pids = pool.pids
+    for result in (busy, queued):
+        with pytest.raises((CompileFailedError, CancelledError)):
+            result.result(0)
+    assert not any(map(alive, pids))
+    with pytest.raises(CompileFailedError):
+        submit(pool, "nothing")
+
+
+@pytest.mark.parametrize("state", ["idle", "busy"])
+def test_workers_die_with_their_parent(state: str) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout
+    (pid,) = map(int, parent.stdout.readline().split())
+    assert alive(pid)
+    parent.kill()
+    parent.communicate()
+    eventually(lambda: not alive(pid))
