@@ -163,7 +163,6 @@ class Engine:
             while self._take_messages():
                 try:
                     self._step()
-                    self._failed_steps = 0
                 except Exception:
                     self._fail_step()
         finally:
@@ -217,6 +216,7 @@ class Engine:
     def _keep(self, features: Tensor, plan: StepPlan) -> None:
         """Hands each completed sequence its row of the step. A row that is not finite is that sequence's failure."""
         self._progressed = True
+        self._failed_steps = 0
         self.statistics.steps += 1
         self.statistics.fed_tokens += sum(len(feed.token_ids) for feed in plan.decode + plan.chunks)
         finite = torch.isfinite(features).all(-1).tolist()

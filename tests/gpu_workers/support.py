@@ -261,8 +261,10 @@ def request(prompt: str | list[int], *, grammar: str | None = None, **settings: 
 
 
 async def collect(engine: Engine, one: GenerationRequest, *, after_steps: int = 0) -> Result:
-    """Runs one request to its end, entering once the engine has taken `after_steps` steps."""
-    while engine.statistics.steps < after_steps:
+    """Runs one request to its end, entering when the engine has taken `after_steps` steps, or after a while."""
+    for _ in range(50):
+        if engine.statistics.steps >= after_steps:
+            break
         await asyncio.sleep(0.001)
     result = Result([output async for output in engine.generate(one)])
     assert [output.finish_reason is not None for output in result.outputs].count(True) == 1
