@@ -30,7 +30,7 @@ from gpu_workers.request import GenerationRequest, GrammarReference, RequestErro
 from gpu_workers.sampler import Sampler
 from gpu_workers.scheduler import Scheduler, StepPlan
 from gpu_workers.sequence import Sequence
-from grammar_workers.token_fsm import TokenFSM
+from grammar_workers import TokenFSM
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from gpu_workers.request import GrammarReference, RequestError
+from grammar_workers import TokenFSM, Vocabulary
 from grammar_workers.artifact import ArtifactError
 from grammar_workers.automaton_cache import AutomatonCache
 from grammar_workers.store import GrammarStore
-from grammar_workers.token_fsm import TokenFSM
-from grammar_workers.vocabulary import Vocabulary
 
 AskCompiler = Callable[[str, dict[str, Any]], Awaitable[bytes | dict[str, Any]]]
 """(key, specification) -> the artifact, or `{"error": GrammarError.to_dict()}` when the compiler refuses."""

@@ -16,7 +16,8 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.kv_pool import KVPool
 from gpu_workers.model_runner import Feed, ModelRunner
 from gpu_workers.output_head import OutputHead
-from grammar_workers.vocabulary import Vocabulary, load_vocabulary
+from grammar_workers import Vocabulary
+from grammar_workers.vocabulary import load_vocabulary
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.token_fsm import TokenFSM
+from grammar_workers import TokenFSM
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_workers.request import RequestError
 from gpu_workers.sequence import Sequence
-from grammar_workers.token_fsm import TokenFSM
+from grammar_workers import TokenFSM
 
 
 @dataclass(frozen=True, slots=True)

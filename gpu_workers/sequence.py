@@ -11,8 +11,7 @@ from gpu_workers.output import FinishReason, OutputStream
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampler import Draw
 from gpu_workers.text import TextStream
-from grammar_workers.token_fsm import TokenFSM
-from grammar_workers.vocabulary import Vocabulary
+from grammar_workers import TokenFSM, Vocabulary
 
 
 class Sequence:

@@ -29,7 +29,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.loader import LoadedModel, prepare
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference
-from grammar_workers.vocabulary import Vocabulary
+from grammar_workers import Vocabulary
 
 torch.set_num_threads(1)
 
