@@ -22,7 +22,8 @@ from grammar_workers.vocabulary import load_vocabulary
 logger = logging.getLogger(__name__)
 
 _PROBE_TOKENS = 12
-_TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+# Relative to the largest logit. Models compute norms and rotations in float32 even when their weights are float64.
+_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
 class UnsupportedModelError(ValueError):

@@ -1,0 +1,66 @@
+"""The attention function alone, against plain causal attention over whole sequences."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gpu_workers.attention import AttentionPlan, decode_group, segment, slot_attention
+from gpu_workers.kv_pool import KVPool
+
+HEADS, KV_HEADS, HEAD_DIM, LENGTH = 4, 2, 8, 100
+
+
+def reference(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """[T, heads, D] of one sequence: causal, key heads repeated."""
+    shared = HEADS // KV_HEADS
+    heads = [tensor.transpose(0, 1)[None] for tensor in (query, key, value)]
+    key, value = (tensor.repeat_interleave(shared, 1) for tensor in heads[1:])
+    return F.scaled_dot_product_attention(heads[0], key, value, is_causal=True)[0].transpose(0, 1)
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("slots", [[0, 1, 2], [1, 3, 4]])
+def test_decode_rows_and_segments_equal_whole_sequences(queries: int, slots: list[int]) -> None:
+    """Three rows decode `queries` tokens each while two prompts are computed in chunks, in one step."""
+    torch.manual_seed(0)
+    pool = KVPool(
+        layers=1,
+        slots=8,
+        length=LENGTH,
+        kv_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        dtype=torch.float64,
+        device=torch.device("cpu"),
+    )
+    past = {slots[0]: 5, slots[1]: 70, slots[2]: 0, 6: 20, 7: 0}
+    new = dict.fromkeys(slots, queries) | {6: 9, 7: 4}
+    sequences = {}
+    for slot, before in past.items():
+        tokens = before + new[slot]
+        q = torch.randn(tokens, HEADS, HEAD_DIM, dtype=torch.float64)
+        k, v = (torch.randn(tokens, KV_HEADS, HEAD_DIM, dtype=torch.float64) for _ in "kv")
+        sequences[slot] = (q, k, v)
+        pool.keys[0][slot, :before] = k[:before]
+        pool.values[0][slot, :before] = v[:before]
+    flat = [tuple(tensor[past[slot] :] for tensor in sequences[slot]) for slot in past]
+    query, key, value = (torch.cat([part[i] for part in flat]).transpose(0, 1)[None] for i in range(3))
+    places = torch.cat([slot * LENGTH + torch.arange(past[slot], past[slot] + new[slot]) for slot in past])
+    start = 3 * queries
+    plan = AttentionPlan(
+        pool,
+        places,
+        decode_group(pool, slots, [past[slot] for slot in slots], queries),
+        (segment(pool, start, 9, 6, 20), segment(pool, start + 9, 4, 7, 0)),
+    )
+    module = SimpleNamespace(layer_idx=0)
+    output, _ = slot_attention(module, query, key, value, None, None, attention_plan=plan)  # type: ignore[arg-type]
+    expected = torch.cat([reference(*sequences[slot])[past[slot] :] for slot in past])
+    torch.testing.assert_close(output[0], expected)
+    for slot, (_, k, v) in sequences.items():
+        assert torch.equal(pool.keys[0][slot, : len(k)], k)
+        assert torch.equal(pool.values[0][slot, : len(v)], v)

@@ -1,0 +1,126 @@
+"""Where automata come from: cache, store, compiler, in this order; once per key however many ask."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpu_workers.grammar_source import GrammarSource
+from gpu_workers.request import GrammarReference, RequestError
+from grammar_workers import TokenFSM, Vocabulary, compile_grammar, grammar_key
+from grammar_workers.automaton_cache import AutomatonCache
+from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.store import open_store
+from tests.gpu_workers.support import byte_vocabulary
+
+SPECIFICATION = {"type": "choice", "choices": ["yes", "no"]}
+
+
+def reference(specification: dict[str, Any] | None = None) -> GrammarReference:
+    specification = specification or SPECIFICATION
+    return GrammarReference(key=grammar_key(specification, byte_vocabulary().fingerprint), specification=specification)
+
+
+class Compiler:
+    """Counts what it is asked and takes its time."""
+
+    def __init__(self, answer: bytes | dict[str, Any] | None = None) -> None:
+        self.asked = 0
+        self.answer = answer
+
+    async def __call__(self, key: str, specification: dict[str, Any]) -> bytes | dict[str, Any]:
+        self.asked += 1
+        await asyncio.sleep(0.01)
+        return self.answer or compile_grammar(specification, byte_vocabulary()).to_bytes()
+
+
+def source(compiler: Compiler, url: str = "memory://", vocabulary: Vocabulary | None = None) -> GrammarSource:
+    vocabulary = vocabulary or byte_vocabulary()
+    return GrammarSource(vocabulary, open_store(url, vocabulary.fingerprint), AutomatonCache(1 << 20), compiler)
+
+
+def test_many_requests_ask_the_compiler_once_and_share_the_automaton() -> None:
+    async def scenario() -> None:
+        compiler = Compiler()
+        grammars = source(compiler)
+        fsms = await asyncio.gather(*(grammars.fetch(reference()) for _ in range(10)))
+        assert len(set(map(id, fsms))) == 1
+        assert await grammars.fetch(reference()) is fsms[0]
+        assert compiler.asked == 1
+        assert fsms[0].allowed_tokens(fsms[0].initial_state) == {ord("y"), ord("n")}
+
+    asyncio.run(scenario())
+
+
+def test_what_the_store_has_is_not_asked_for(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}"
+    fsm = compile_grammar(SPECIFICATION, byte_vocabulary())
+    open_store(url, byte_vocabulary().fingerprint).put(fsm.key, fsm.to_bytes())
+
+    async def scenario() -> None:
+        compiler = Compiler()
+        assert isinstance(await source(compiler, url).fetch(reference()), TokenFSM)
+        assert compiler.asked == 0
+
+    asyncio.run(scenario())
+
+
+def test_rubbish_in_the_store_is_no_answer(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}"
+    fsm = compile_grammar(SPECIFICATION, byte_vocabulary())
+    open_store(url, byte_vocabulary().fingerprint).put(fsm.key, fsm.to_bytes())
+    for path in tmp_path.rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-5] + b"wrong")
+
+    async def scenario() -> None:
+        compiler = Compiler()
+        await source(compiler, url).fetch(reference())
+        assert compiler.asked == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_is_the_requests_error() -> None:
+    refusal = UnsupportedFeatureError("not this keyword", pointer="/not").to_dict()
+
+    async def scenario() -> None:
+        grammars = source(Compiler({"status": "refused", "error": refusal}))
+        for _ in range(2):
+            with pytest.raises(RequestError, match="not this keyword") as raised:
+                await grammars.fetch(reference())
+            assert raised.value.to_dict() == {
+                "status": 400,
+                "code": "unsupported_grammar",
+                "message": "not this keyword",
+                "param": "/not",
+            }
+
+    asyncio.run(scenario())
+
+
+def test_an_artifact_for_another_grammar_is_not_taken() -> None:
+    other = compile_grammar({"type": "choice", "choices": ["other"]}, byte_vocabulary()).to_bytes()
+
+    async def scenario() -> None:
+        with pytest.raises(ValueError, match="artifact"):
+            await source(Compiler(other)).fetch(reference())
+
+    asyncio.run(scenario())
+
+
+def test_a_request_that_leaves_does_not_take_the_fetch_along() -> None:
+    async def scenario() -> None:
+        compiler = Compiler()
+        grammars = source(compiler)
+        first = asyncio.create_task(grammars.fetch(reference()))
+        second = asyncio.create_task(grammars.fetch(reference()))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert isinstance(await second, TokenFSM)
+        assert compiler.asked == 1
+
+    asyncio.run(scenario())

@@ -1,0 +1,198 @@
+"""The deployment class without Ray: a saved model, real grammars, a compiler behind a handle that may fail."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import jsonschema
+import pytest
+from ray.exceptions import RayActorError
+from ray.serve import Deployment
+
+import gpu_workers
+from gpu_workers.replica import ModelReplica
+from grammar_workers import GrammarError, compile_grammar, grammar_key
+from grammar_workers.vocabulary import load_vocabulary
+
+MODEL = str(Path(__file__).resolve().parents[2] / "models" / "turnstile-tiny")
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+SCHEMAS: list[dict[str, Any]] = [
+    PERSON,
+    {"type": "array", "items": {"enum": ["red", "green", 3]}, "minItems": 2, "maxItems": 5},
+    {
+        "type": "object",
+        "properties": {
+            "ok": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"type": "string", "maxLength": 3}, "maxItems": 2},
+        },
+        "required": ["ok"],
+        "additionalProperties": False,
+    },
+    {"anyOf": [{"type": "null"}, {"type": "number", "minimum": 1, "maximum": 9}]},
+]
+
+
+class CompilerHandle:
+    """Compiles where it stands. `failures` calls die like a killed replica first."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.vocabulary = load_vocabulary(MODEL)
+        self.failures = failures
+        self.sessions: list[str] = []
+        self.get = self
+
+    def options(self, *, session_id: str) -> CompilerHandle:
+        self.sessions.append(session_id)
+        return self
+
+    async def remote(self, key: str, specification: dict[str, Any]) -> bytes | dict[str, Any]:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise RayActorError
+        try:
+            return (await asyncio.to_thread(compile_grammar, specification, self.vocabulary)).to_bytes()
+        except GrammarError as error:
+            return {"status": "refused", "error": error.to_dict()}
+
+
+@contextlib.contextmanager
+def running_replica(handle: CompilerHandle | None = None) -> Iterator[Any]:
+    replica = cast(Deployment, ModelReplica).func_or_class(
+        MODEL, "memory://", handle or CompilerHandle(), engine={"slots": 8, "threads": 1, "max_length": 512}
+    )
+    yield replica
+    replica.__del__()
+
+
+@pytest.fixture(scope="module")
+def replica() -> Iterator[Any]:
+    with running_replica() as one:
+        yield one
+
+
+def body(schema: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    specification = {"type": "json_schema", "schema": schema}
+    key = "" if schema is None else grammar_key(specification, load_vocabulary(MODEL).fingerprint)
+    return {
+        "request_id": "r",
+        "prompt": None,
+        "messages": [{"role": "user", "content": "Extract the person: Alice Moore is 34 years old."}],
+        "sampling": {
+            "max_tokens": 200,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "seed": 0,
+            "stop": [],
+            **settings,
+        },
+        "choice_index": 0,
+        "grammar": None if schema is None else {"key": key, "specification": specification},
+        "emitted_token_ids": [],
+    }
+
+
+async def answer(replica: Any, request: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The whole text and the last item, which must be plain data."""
+    items = [item async for item in replica.generate(request)]
+    assert json.loads(json.dumps(items)) == items
+    assert all("error" not in item and item["finish_reason"] is None for item in items[:-1])
+    return "".join(item.get("text", "") for item in items), items[-1]
+
+
+def test_schemas_in_valid_json_out(replica: Any) -> None:
+    async def scenario() -> None:
+        jobs = [(schema, seed) for schema in SCHEMAS for seed in range(12)]
+        answers = await asyncio.gather(*(answer(replica, body(schema, seed=seed)) for schema, seed in jobs))
+        finished = 0
+        for (schema, _), (text, last) in zip(jobs, answers, strict=True):
+            assert last["finish_reason"] in ("stop", "length")
+            if last["finish_reason"] == "stop":
+                jsonschema.validate(json.loads(text), schema)
+                finished += 1
+        assert finished > len(jobs) / 2
+        assert await replica.compilations() == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_resumed_structured_output_is_the_same(replica: Any) -> None:
+    async def scenario() -> None:
+        items = [item async for item in replica.generate(body(PERSON, seed=5))]
+        tokens = [token for item in items for token in item["token_ids"]]
+        for cut in range(0, len(tokens), 3):
+            request = {**body(PERSON, seed=5), "emitted_token_ids": tokens[:cut]}
+            rest = [token async for item in replica.generate(request) for token in item["token_ids"]]
+            assert tokens[:cut] + rest == tokens
+
+    asyncio.run(scenario())
+
+
+def test_info_names_what_callers_need(replica: Any) -> None:
+    info = asyncio.run(replica.info())
+    assert info["model"] == MODEL and info["max_length"] == 512
+    assert info["vocabulary_fingerprint"] == load_vocabulary(MODEL).fingerprint
+
+
+def test_refusals_are_items_not_exceptions(replica: Any) -> None:
+    async def scenario() -> None:
+        unsupported = {"type": "object", "dependentRequired": {"a": ["b"]}}
+        _, refused = await answer(replica, body(unsupported))
+        assert refused["error"]["status"] == 400
+        assert refused["error"]["code"] == "unsupported_grammar"
+        assert refused["error"]["param"] == "/dependentRequired"
+        _, malformed = await answer(replica, {**body(), "prompts": "x"})
+        assert malformed["error"]["status"] == 400 and malformed["error"]["param"] == "prompts"
+        _, both = await answer(replica, {**body(), "prompt": "x"})
+        assert both["error"]["status"] == 400
+        _, long = await answer(replica, {**body(), "messages": None, "prompt": "x " * 2000})
+        assert long["error"]["code"] == "context_length_exceeded" and long["error"]["param"] == "prompt"
+
+    asyncio.run(scenario())
+
+
+def test_a_compiler_that_dies_is_asked_again() -> None:
+    handle = CompilerHandle(failures=3)
+    request = body(PERSON)
+    with running_replica(handle) as one:
+        text, last = asyncio.run(answer(one, request))
+        assert last["finish_reason"] in ("stop", "length") and text
+        asyncio.run(one.check_health())
+    assert handle.sessions == [request["grammar"]["key"]]
+
+
+def test_leaving_early_frees_the_slot(replica: Any) -> None:
+    async def scenario() -> None:
+        async with contextlib.aclosing(cast(AsyncGenerator[Any, None], replica.generate(body()))) as items:
+            await anext(items)
+        async with asyncio.timeout(30):
+            while replica._engine.scheduler.running:
+                await asyncio.sleep(0.005)
+        assert replica._engine.pool.free_slots == 8
+
+    asyncio.run(scenario())
+
+
+def test_only_the_replica_imports_ray_and_nothing_here_compiles() -> None:
+    """A model replica never compiles: the name of the function does not occur in this package."""
+    for path in Path(gpu_workers.__path__[0]).glob("*.py"):
+        tree = ast.parse(path.read_text())
+        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert path.name == "replica.py" or not any(module.split(".")[0] == "ray" for module in modules)
+        assert not any(module.split(".")[0] == "deployments" for module in modules)
+        assert "compile_grammar" not in path.read_text()

@@ -1,0 +1,88 @@
+"""Slots and plans: random lives of random sequences against the scheduler's invariants."""
+
+from __future__ import annotations
+
+import asyncio
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_workers.kv_pool import KVPool
+from gpu_workers.output import OutputStream
+from gpu_workers.scheduler import Scheduler
+from gpu_workers.sequence import Sequence
+from tests.gpu_workers.support import byte_vocabulary, request
+
+LENGTH = 64
+
+
+def make_pool(slots: int) -> KVPool:
+    return KVPool(
+        layers=1, slots=slots, length=LENGTH, kv_heads=1, head_dim=1, dtype=torch.float32, device=torch.device("cpu")
+    )
+
+
+def make_sequence(prompt: int) -> Sequence:
+    sequence = Sequence(request([1] * prompt), [1] * prompt, byte_vocabulary(), LENGTH, OutputStream(prompt))
+    sequence.settle()
+    return sequence
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_random_lives(data: st.DataObject) -> None:
+    """Decoding is never held up, budgets hold, nobody loses tokens, a slot has one owner, all come back."""
+    slots = data.draw(st.integers(1, 5))
+    chunk = data.draw(st.integers(1, 9))
+    budget = slots + data.draw(st.integers(1, 9))
+    pool = make_pool(slots)
+    scheduler = Scheduler(pool, step_tokens=budget, prefill_chunk=chunk)
+
+    async def live() -> None:
+        expected: list[Sequence] = []
+        for _ in range(data.draw(st.integers(1, 30))):
+            for prompt in data.draw(st.lists(st.integers(1, 20), max_size=3)):
+                expected.append(make_sequence(prompt))
+                scheduler.add(expected[-1])
+            scheduler.admit()
+            assert len(scheduler.running) == min(len(expected), slots)
+            assert scheduler.running == expected[: len(scheduler.running)]  # first come, first served
+            assert len({sequence.slot for sequence in scheduler.running}) == len(scheduler.running)
+            plan = scheduler.plan()
+            feeds = plan.decode + plan.chunks
+            assert sum(len(feed.token_ids) for feed in feeds) <= budget
+            assert all(len(feed.token_ids) <= chunk for feed in plan.chunks)
+            decoding = [sequence for sequence in scheduler.running if sequence.pending == 1]
+            assert {feed.slot for feed in plan.decode} == {sequence.slot for sequence in decoding}
+            assert [feed.slot for feed in plan.decode] == sorted(feed.slot for feed in plan.decode)
+            assert feeds or not any(sequence.pending for sequence in scheduler.running)
+            for sequence, feed in zip(plan.sequences, feeds, strict=True):
+                assert feed.slot == sequence.slot and feed.past == sequence.length
+                assert feed.token_ids == sequence.token_ids[sequence.length :][: len(feed.token_ids)]
+                assert feed.completes == (len(feed.token_ids) == sequence.pending)
+            completed = plan.completed
+            scheduler.commit(plan)
+            assert all(sequence.pending == 0 for sequence in completed)
+            for sequence in completed:
+                sequence.append(7)
+                sequence.settle()
+            for sequence in list(expected):
+                if sequence.finish_reason or data.draw(st.integers(0, 9)) == 0:
+                    scheduler.remove(sequence)
+                    expected.remove(sequence)
+        for sequence in expected:
+            scheduler.remove(sequence)
+
+    asyncio.run(live())
+    assert pool.free_slots == slots and not scheduler.running and not scheduler.waiting
+
+
+def test_the_lowest_slot_is_taken_first_and_comes_back_clean() -> None:
+    pool = make_pool(3)
+    assert [pool.acquire() for _ in range(4)] == [0, 1, 2, None]
+    pool.keys[0][1, :5] = torch.nan
+    pool.release(1, 5)
+    pool.release(0, 0)
+    assert not pool.keys[0].any()
+    assert [pool.acquire(), pool.acquire()] == [0, 1]
