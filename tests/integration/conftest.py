@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def schemas() -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-async def two_of_each(request: pytest.FixtureRequest) -> None:
+def two_of_each(request: pytest.FixtureRequest) -> None:
     """Tests kill replicas: the next one begins when Serve has replaced them."""
     if "server" not in request.fixturenames:
         return
@@ -69,5 +69,5 @@ async def two_of_each(request: pytest.FixtureRequest) -> None:
         counts = [len(server.replicas(name)) for name in ("Router", "GrammarCompiler", "ModelReplica")]
         if counts == [2, 2, 2] and httpx.get(f"{server.url}/health", timeout=20, trust_env=False).status_code == 200:
             return
-        await asyncio.sleep(0.1)
+        time.sleep(0.1)
     pytest.fail(f"replicas are missing: {counts}\n{server.log}")

@@ -23,6 +23,7 @@ from deployments.arguments import REPOSITORY
 from tests.redis_server import free_port
 
 START_DEADLINE_S = 240
+METRICS_DEADLINE_S = 60
 
 
 class Server:
@@ -83,13 +84,20 @@ class Server:
         return found
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric over every process that has the labels; Ray collects them every few seconds."""
+        """The sum of a counter over every process that has the labels, as far as Ray has collected it."""
         text = httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
         total = 0.0
         for line in text.splitlines():
             if re.match(rf"(ray_)?{name}(_total)?\{{", line) and all(f'{k}="{v}"' in line for k, v in labels.items()):
                 total += float(line.rsplit(" ", 1)[1])
         return total
+
+    def wait_metric(self, name: str, **labels: str) -> None:
+        """Return when a counter is no longer zero. Ray collects every few seconds, from all processes alike."""
+        deadline = time.monotonic() + METRICS_DEADLINE_S
+        while self.metric(name, **labels) == 0:
+            assert time.monotonic() < deadline, f"{name} stays at 0"
+            time.sleep(0.2)
 
     def __enter__(self) -> Server:
         self.start()

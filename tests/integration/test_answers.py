@@ -97,7 +97,7 @@ REFUSED = {
     "malformed pattern": ({"type": "json_schema", "schema": {"type": "string", "pattern": "("}}, "/pattern"),
     "malformed regex": ({"type": "regex", "pattern": "a("}, "position"),
     "NUL": ({"type": "regex", "pattern": "a\0b"}, "position"),
-    "unsatisfiable": ({"type": "json_schema", "schema": {"type": "integer", "minimum": 3, "maximum": 2}}, "/"),
+    "unsatisfiable": ({"type": "json_schema", "schema": {"type": "integer", "minimum": 3, "maximum": 2}}, "no value"),
     "exploding regex": ({"type": "regex", "pattern": "(a|b)*a(a|b){40}"}, "max_regex_states"),
 }
 

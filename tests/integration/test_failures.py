@@ -99,15 +99,3 @@ async def test_redis_stops_in_the_middle_of_load(http: httpx.AsyncClient, server
             server_redis.start()
         await answered(finished, 8)
     assert any(finished)
-
-
-async def test_model_replicas_compile_nothing(server: Server, http: httpx.AsyncClient) -> None:
-    schema = fresh(PERSON, "metrics")
-    before = server.metric("turnstile_grammar_compilations", place="grammar_compiler")
-    await asyncio.gather(*(complete(http, structured(schema, seed=seed)) for seed in range(6)))
-    for _ in range(300):
-        if server.metric("turnstile_grammar_compilations", place="grammar_compiler") > before:
-            break
-        await asyncio.sleep(0.1)
-    assert server.metric("turnstile_grammar_compilations", place="grammar_compiler") == before + 1
-    assert server.metric("turnstile_grammar_compilations", place="model_replica") == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -10,28 +11,39 @@ import httpx
 from tests.integration.server import Server
 from tests.integration.traffic import PERSON, structured
 
+COMPILATIONS = "turnstile_grammar_compilations"
+STORE_EVENTS = "turnstile_grammar_store_events"
 
-def grammar_source(server: Server) -> str:
-    """Where a running server found the automaton of a schema."""
-    body = structured(PERSON, temperature=0)
-    response = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=120, trust_env=False)
-    assert response.status_code == 200, response.text
-    return str(response.json()["grammar"]["source"])
+
+def grammar_sources(server: Server, requests: int) -> list[str]:
+    """Where a running server found the automaton of one schema, for requests that arrive together."""
+
+    def ask(seed: int) -> str:
+        body = structured(PERSON, seed=seed)
+        response = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=120, trust_env=False)
+        assert response.status_code == 200, response.text
+        return str(response.json()["grammar"]["source"])
+
+    with ThreadPoolExecutor(requests) as threads:
+        return list(threads.map(ask, range(requests)))
 
 
 def test_a_restarted_server_takes_the_automaton_from_the_store(tmp_path: Path) -> None:
-    arguments = {"store": f"file://{tmp_path}"}
+    arguments = {"store": f"file://{tmp_path}", "replica": {"replicas": 2, "num_cpus": 0.1}}
     with Server(arguments) as server:
-        assert grammar_source(server) == "compiled"
-        assert grammar_source(server) != "compiled"
+        assert set(grammar_sources(server, 8)) == {"compiled"}
+        assert grammar_sources(server, 1) == ["process"]
+        server.wait_metric(COMPILATIONS)
+        assert server.metric(COMPILATIONS) == server.metric(COMPILATIONS, place="grammar_compiler") == 1
         started = time.monotonic()
         code, left = server.interrupt()
         assert time.monotonic() - started < 15
         assert (code, left) == (0, [])
         assert server.log.splitlines()[-1] == "stopped cleanly"
     with Server(arguments) as server:
-        assert grammar_source(server) == "file"
-        assert server.metric("turnstile_grammar_compilations", place="grammar_compiler") == 0
+        assert "file" in grammar_sources(server, 8)
+        server.wait_metric(STORE_EVENTS, tier="file", event="hits")
+        assert server.metric(COMPILATIONS) == 0
 
 
 def test_a_failed_start_ends_with_its_reason() -> None:
