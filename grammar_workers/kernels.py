@@ -10,6 +10,8 @@ All loops release the GIL and keep no lock: the caller serialises those that may
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -36,7 +38,7 @@ FRAMES_FULL = -2
 SILENT_MOVES = 4096
 """The most moves between two bytes. Compiled automata need a handful; a hostile one must not hang the reader."""
 
-_OPTIONS = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
 
 @njit(inline="always", **_OPTIONS)

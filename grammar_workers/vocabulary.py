@@ -236,7 +236,7 @@ def load_vocabulary(model: str, revision: str | None = None) -> Vocabulary:
     """The vocabulary of a model: a local folder or a Hugging Face id. Needs `transformers`; loads no weights."""
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
-    pinned = {"revision": revision} if revision else {}
+    pinned: dict[str, Any] = {"revision": revision} if revision else {}
     tokenizer = AutoTokenizer.from_pretrained(model, **pinned)
     config = AutoConfig.from_pretrained(model, **pinned).get_text_config()
     try:

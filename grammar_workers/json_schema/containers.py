@@ -182,19 +182,20 @@ class Objects(Container):
 
     def moves(self, node: Node) -> Iterator[Move]:
         for index in range(node.position, len(self.names) + 1):
-            # Whatever required a name that is passed over can no longer hold.
-            skipped = self._settle(
-                node, lambda leaf, last=index: FALSE if self._misses(leaf, node.position, last) else leaf
-            )
+            skipped = self._settle(node, functools.partial(self._after_skipping, node.position, index))
             if skipped.formulas[0] == FALSE:
                 return
             if index < len(self.names):
-                name = self.names[index]
-                move = self._move(skipped, index, index + 1, lambda leaf, name=name: self.property(leaf, name))
+                asked = functools.partial(self.property, name=self.names[index])
+                move = self._move(skipped, index, index + 1, asked)
             else:
                 move = self._move(skipped, FREE, index, lambda leaf: self.shapes[leaf].additional)
             if move is not None:
                 yield move
+
+    def _after_skipping(self, first: int, last: int, leaf: FormulaId) -> FormulaId:
+        """Whatever requires a name that is passed over can no longer hold."""
+        return FALSE if self._misses(leaf, first, last) else leaf
 
 
 class Arrays(Container):

@@ -30,6 +30,7 @@ class Rules:
         self._scalars = Scalars(pool, limits, spellable)
         self._labels: dict[Rule, set[Label]] = {}
         self._users: dict[Rule, dict[Rule, None]] = {}
+        self._fresh: list[Rule] = []
         self._steps = 0
         self.strings = functools.cache(self._strings)
         self.numbers = functools.cache(self._numbers)
@@ -54,23 +55,18 @@ class Rules:
 
     def solve(self, root: Rule) -> None:
         """Find the labels of `root` and of every rule that it may call."""
-        pending = [root]
-        queued = {root}
-        while pending:
-            rule = pending.pop()
-            queued.discard(rule)
-            known = self._labels.setdefault(rule, set())
+        self._labels[root] = set()
+        self._fresh = [root]
+        # Insertion order makes this a queue: rules whose children have gained labels since they were evaluated.
+        again: dict[Rule, None] = {}
+        while self._fresh or again:
+            rule = self._fresh.pop() if self._fresh else next(iter(again))
+            again.pop(rule, None)
+            known = self._labels[rule]
             before = len(known)
-            self._fresh: list[Rule] = []
             known |= self._evaluate(rule)
-            fresh = [child for child in dict.fromkeys(self._fresh) if child not in self._labels]
-            again = [user for user in self._users.get(rule, ()) if len(known) > before]
-            if fresh:
-                again.append(rule)
-            for waiting in (*again, *reversed(fresh)):
-                if waiting not in queued:
-                    queued.add(waiting)
-                    pending.append(waiting)
+            if len(known) > before:
+                again.update(self._users.get(rule, {}))
 
     def _evaluate(self, rule: Rule) -> set[Label]:
         labels: set[Label] = set(self.strings(rule).labels) | set(self.numbers(rule).labels)
@@ -121,7 +117,7 @@ class Rules:
         while pending:
             node = pending.pop()
             for move in container.moves(node):
-                for label in self._ask(rule, move.rule):
+                for label in tuple(self._ask(rule, move.rule)):
                     following = move.follow(label)
                     if following is not None and following not in found:
                         found[following] = None
@@ -132,10 +128,11 @@ class Rules:
     def _ask(self, user: Rule, rule: Rule) -> set[Label]:
         self._users.setdefault(rule, {}).setdefault(user)
         self._spend(1)
-        if rule not in self._labels:
+        known = self._labels.get(rule)
+        if known is None:
+            known = self._labels[rule] = set()
             self._fresh.append(rule)
-            return set()
-        return self._labels[rule]
+        return known
 
     def _spend(self, steps: int) -> None:
         self._steps += steps
