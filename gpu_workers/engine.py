@@ -24,7 +24,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.loader import LoadedModel
 from gpu_workers.masks import AllowedTokens, Constraint, ForbiddenTokenError, MaskReader
 from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message, Wake
-from gpu_workers.output import FinishReason, GenerationOutput, OutputStream
+from gpu_workers.output import FinishReason, GenerationOutput, Outbox, OutputStream
 from gpu_workers.prompt import PromptEncoder
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.sampler import Sampler
@@ -79,6 +79,7 @@ class Engine:
             wake=lambda: self._inbox.put(Wake()),
         )
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._outbox = Outbox()
         self._live: set[Sequence] = set()
         self._late: set[concurrent.futures.Future[AllowedTokens]] = set()
         self._failed_steps = 0
@@ -94,7 +95,7 @@ class Engine:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
         try:
             prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)
-            stream = OutputStream(len(prompt_token_ids))
+            stream = OutputStream(len(prompt_token_ids), self._outbox)
             sequence = Sequence(request, prompt_token_ids, self._vocabulary, self._max_length, stream)
             if request.grammar is None:
                 sequence.replay(None)
@@ -181,6 +182,7 @@ class Engine:
 
     def _take_messages(self) -> bool:
         """Handles what is in the inbox; waits for something when the last step changed nothing. False to end."""
+        self._outbox.flush()
         wait = not self._progressed
         while True:
             try:
@@ -294,4 +296,5 @@ class Engine:
         gone = RequestError("the engine has shut down", code="unavailable", status=503)
         for sequence in list(self._live):
             self._close_stream(sequence, "error", gone)
+        self._outbox.flush()
         self._mask_threads.shutdown(wait=False, cancel_futures=True)

@@ -43,6 +43,10 @@ class KVPool:
     def free_slots(self) -> int:
         return len(self._free)
 
+    @property
+    def nbytes(self) -> int:
+        return sum(layer.nbytes for layer in (*self.keys, *self.values))
+
     def acquire(self) -> int | None:
         """The lowest free slot (low slots keep a decode batch contiguous), or None."""
         return heapq.heappop(self._free) if self._free else None

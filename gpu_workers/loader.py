@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _PROBE_TOKENS = 12
 # Relative to the largest logit. Models compute norms and rotations in float32 even when their weights are float64.
-_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+_TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-3, torch.bfloat16: 1e-1, torch.float16: 2e-2}
 
 
 class UnsupportedModelError(ValueError):
@@ -65,6 +65,7 @@ def prepare(model: PreTrainedModel, tokenizer: Tokenizer, vocabulary: Vocabulary
         dtype=model.dtype,
         device=model.device,
     )
+    logger.info("KV cache: %.2f GiB for %d slots of %d tokens", pool.nbytes / 2**30, config.slots, max_length)
     separable = verify(model, pool)
     head = OutputHead(model.get_output_embeddings(), token_limit(tokenizer, settings.vocab_size), separable=separable)
     return LoadedModel(
@@ -84,9 +85,10 @@ def check_supported(model: PreTrainedModel, max_length: int) -> None:
     if model.config.is_encoder_decoder:
         raise UnsupportedModelError(f"{kind}: encoder-decoder models are not supported")
     other_layers = sorted(set(getattr(settings, "layer_types", None) or ()) - {"full_attention", "sliding_attention"})
-    if model._is_stateful or other_layers:
-        reason = f" ({', '.join(other_layers)})" if other_layers else ""
-        raise UnsupportedModelError(f"{kind}: layers without attention state{reason} cannot be rolled back")
+    if other_layers:
+        raise UnsupportedModelError(f"{kind}: layers of kind {', '.join(other_layers)} are not supported")
+    if model._is_stateful:
+        raise UnsupportedModelError(f"{kind}: layers without attention state cannot be rolled back")
     layer_types = getattr(settings, "layer_types", None)
     slides = "sliding_attention" in layer_types if layer_types else getattr(settings, "use_sliding_window", True)
     window = getattr(settings, "sliding_window", None)
@@ -120,7 +122,7 @@ def verify(model: PreTrainedModel, pool: KVPool) -> bool:
         ) from error
     finally:
         pool.clear(pool.dummy_slot, pool.length)
-    if not _close(logits[0].double(), expected, model.dtype):
+    if not _close(logits[0].double(), expected, _TOLERANCE[model.dtype]):
         raise UnsupportedModelError(
             f"{model.config.model_type}: its attention is not plain causal attention, which is all the engine supports"
         )
@@ -140,7 +142,8 @@ def _is_separable(model: PreTrainedModel, hidden: Tensor, logits: Tensor) -> boo
     if getattr(model.config.get_text_config(), "final_logit_softcapping", None):
         return False
     projected = torch.nn.functional.linear(hidden, weight, getattr(head, "bias", None))
-    return _close(projected.double(), logits.double(), model.dtype)
+    # The same arithmetic twice, so much closer than two attention kernels are.
+    return _close(projected.double(), logits.double(), _TOLERANCE[model.dtype] / 10)
 
 
 def _probe(runner: ModelRunner, pool: KVPool, tokens: list[int]) -> Tensor:
@@ -152,9 +155,8 @@ def _probe(runner: ModelRunner, pool: KVPool, tokens: list[int]) -> Tensor:
     return runner.forward([Feed(slot, last, tokens[last:], completes=True)], [])
 
 
-def _close(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
-    scale = float(expected.abs().max()) or 1.0
-    return bool((actual - expected).abs().max() <= _TOLERANCE[dtype] * scale)
+def _close(actual: Tensor, expected: Tensor, tolerance: float) -> bool:
+    return bool((actual - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def _dtype(settings: PreTrainedConfig, config: EngineConfig) -> Any:

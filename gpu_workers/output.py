@@ -32,16 +32,34 @@ class GenerationOutput:
         }
 
 
+class Outbox:
+    """The streams with news since the last `flush`. Waking an event loop costs a system call: once a step is enough."""
+
+    def __init__(self) -> None:
+        self._streams: list[OutputStream] = []
+
+    def add(self, stream: OutputStream) -> None:
+        self._streams.append(stream)
+
+    def flush(self) -> None:
+        """Wakes the readers."""
+        streams, self._streams = self._streams, []
+        for loop in {stream.loop for stream in streams}:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no reader is left to wake
+                loop.call_soon_threadsafe(_wake, [stream for stream in streams if stream.loop is loop])
+
+
 class OutputStream:
     """One generation's outputs: the engine thread pushes, one asyncio task reads, what waits is merged into one."""
 
-    def __init__(self, prompt_tokens: int) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, prompt_tokens: int, outbox: Outbox) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.ready = asyncio.Event()
+        self._outbox = outbox
         self._prompt_tokens = prompt_tokens
         self._lock = threading.Lock()
         self._waiting: GenerationOutput | None = None
         self._ended = False
-        self._ready = asyncio.Event()
 
     def push(self, text: str, token_ids: list[int]) -> None:
         with self._lock:
@@ -58,18 +76,22 @@ class OutputStream:
 
     async def next(self) -> GenerationOutput:
         """Everything since the last call; waits until there is something."""
-        await self._ready.wait()
+        await self.ready.wait()
         with self._lock:
             output, self._waiting = self._waiting, None
-            self._ready.clear()
+            self.ready.clear()
         assert output is not None
         return output
 
     def _merge(self, text: str, token_ids: list[int]) -> GenerationOutput:
         if self._waiting is None:
             self._waiting = GenerationOutput(prompt_tokens=self._prompt_tokens)
-            with contextlib.suppress(RuntimeError):  # the loop is closed: no consumer is left to wake
-                self._loop.call_soon_threadsafe(self._ready.set)
+            self._outbox.add(self)
         self._waiting.text += text
         self._waiting.token_ids += token_ids
         return self._waiting
+
+
+def _wake(streams: list[OutputStream]) -> None:
+    for stream in streams:
+        stream.ready.set()

@@ -92,6 +92,29 @@ def test_a_grammar_that_may_go_on_ends_by_its_end_token_or_by_length() -> None:
     assert {result.finish_reason for result in results} == {"stop", "length"}
 
 
+def test_under_a_grammar_a_stop_string_counts_only_where_the_output_is_complete() -> None:
+    """`a` then lines: stopping at the first line end leaves a match. Inside braces it would not, so it does not stop."""
+    lines = TableFSM({0: {ord("a"): 1}, 1: {ord("\n"): 0}}, [1])
+    braces = text_fsm("{\n}")
+    with running_engine(fetch=grammars(lines=lines, braces=braces)) as engine:
+        stopped, whole = run(
+            engine,
+            request("x", grammar="lines", stop=["\n"], temperature=0, max_tokens=40),
+            request("x", grammar="braces", stop=["\n"]),
+        )
+    assert (stopped.text, stopped.finish_reason) == ("a", "stop")
+    assert (whole.text, whole.finish_reason) == ("{\n}", "stop")
+
+
+def test_a_stop_string_ends_free_text_where_it_begins() -> None:
+    with running_engine() as engine:
+        (whole,) = run(engine, request("abc", max_tokens=30, seed=3))
+        stop = whole.text[10:13]
+        (stopped,) = run(engine, request("abc", max_tokens=30, seed=3, stop=[stop]))
+    assert stopped.text == whole.text[: whole.text.index(stop)]
+    assert stopped.finish_reason == "stop"
+
+
 def test_prefill_does_not_wait_for_the_grammar_and_others_do_not_wait_at_all() -> None:
     """While one grammar is missing its prompt is computed, another request runs to its end, and then it goes on."""
     arrived = asyncio.Event()

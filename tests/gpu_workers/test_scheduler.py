@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_workers.kv_pool import KVPool
-from gpu_workers.output import OutputStream
+from gpu_workers.output import Outbox, OutputStream
 from gpu_workers.scheduler import Scheduler
 from gpu_workers.sequence import Sequence
 from tests.gpu_workers.support import byte_vocabulary, request
@@ -24,7 +24,7 @@ def make_pool(slots: int) -> KVPool:
 
 
 def make_sequence(prompt: int) -> Sequence:
-    sequence = Sequence(request([1] * prompt), [1] * prompt, byte_vocabulary(), LENGTH, OutputStream(prompt))
+    sequence = Sequence(request([1] * prompt), [1] * prompt, byte_vocabulary(), LENGTH, OutputStream(prompt, Outbox()))
     sequence.settle()
     return sequence
 
