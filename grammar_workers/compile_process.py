@@ -1,8 +1,8 @@
 """What runs inside a worker process of the compile pool: `python -m grammar_workers.compile_process FD SETTINGS`.
 
 The process talks to its pool over the socket FD in messages of `multiprocessing.connection` framing: JSON, never
-pickles. It reports ready once its compiler is loaded, then answers jobs one at a time. It runs at the lowest priority,
-with a limit on its memory, and ends when the pool's end of the socket closes, however the pool's process came to die.
+pickles. It reports ready once its compiler is loaded, then answers jobs one at a time, at the lowest priority. Its
+memory is limited, and it ends when the pool's end of the socket closes, however the pool's process came to die.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ CompileFunction = Callable[[str, dict[str, Any]], bytes]
 """(grammar key, specification) -> artifact; raises GrammarError."""
 
 LOWEST_PRIORITY = 19
+SESSION_PRIORITY = 10
 
 
 def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunction]:
@@ -61,7 +62,7 @@ def main(descriptor: int, settings: dict[str, Any]) -> int:
 
     `settings`: `target` ("module:function" returning what `load_compiler` does), its `arguments`, `memory_limit_mb`.
     """
-    _yield_to_everybody()
+    _be_first_to_run_out_of_memory()
     limit = settings["memory_limit_mb"] << 20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     connection = Connection(descriptor)
@@ -74,6 +75,8 @@ def main(descriptor: int, settings: dict[str, Any]) -> int:
         traceback.print_exc()
         connection.send_bytes(encode({"status": "failed", "message": f"{type(error).__name__}: {error}"}))
         return 1
+    # Only now: everybody waits for a process that is loading, and on a busy machine it would take minutes.
+    _lower_priority()
     connection.send_bytes(encode({"status": "ready", "fingerprint": fingerprint}))
     while True:
         header, _ = decode(jobs.get())
@@ -101,13 +104,19 @@ def _receive(connection: Connection, jobs: queue.SimpleQueue[bytes]) -> None:
         os._exit(0)
 
 
-def _yield_to_everybody() -> None:
-    """Last in line for the CPU, first in line for the kernel's out-of-memory killer."""
+def _be_first_to_run_out_of_memory() -> None:
+    """Offer this process to the kernel's out-of-memory killer before all others."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _lower_priority() -> None:
+    """Leave the CPU to the streams of other processes."""
     os.nice(LOWEST_PRIORITY)
-    # Where Linux groups tasks by session, nice values count only inside a group: lower the group, which is ours alone.
-    for file, value in (("autogroup", LOWEST_PRIORITY), ("oom_score_adj", 1000)):
-        with contextlib.suppress(OSError):
-            Path("/proc/self", file).write_text(str(value))
+    # Where Linux shares the CPU out by session first, nice values count only inside one, and this process has its own.
+    # The session gets about a tenth of the weight of another one, so that a saturated machine still compiles.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(SESSION_PRIORITY))
 
 
 if __name__ == "__main__":

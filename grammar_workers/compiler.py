@@ -191,7 +191,6 @@ class _Metrics:
             tag_keys=("place",),
         )
         self._compilations.set_default_tags({"place": "grammar_compiler"})
-        self._compilations.inc(0.0)
         self._compile_seconds = Histogram(
             "turnstile_grammar_compile_seconds",
             description="Seconds from queueing a compilation to its end.",

@@ -1,0 +1,259 @@
+"""The deployment class of the grammar tier, without a cluster: its processes and its store are real."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter as Counts
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray.util.metrics
+import redis
+from ray.serve.exceptions import BackPressureError
+
+from grammar_workers import TokenFSM, artifact, compiler, grammar_key
+from grammar_workers.compile_pool import CompileFailedError, CompilePool
+from grammar_workers.compiler import GrammarCompiler
+from grammar_workers.store.redis_tier import PREFIX
+from grammar_workers.vocabulary import load_vocabulary
+from tests.grammar_workers import compile_jobs
+
+MODEL = str(Path(__file__).parents[2] / "models" / "turnstile-tiny")
+
+
+@contextmanager
+def running(store_url: str, **settings: Any) -> Iterator[GrammarCompiler]:
+    deployed = GrammarCompiler("no model", store_url, **settings)
+    try:
+        yield deployed
+    finally:
+        deployed.__del__()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fake_compiler() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "LOAD_COMPILER", "tests.grammar_workers.compile_jobs:load")
+        yield
+
+
+@pytest.fixture(scope="module")
+def shared(fake_compiler: None) -> Iterator[GrammarCompiler]:
+    """One process, nothing stored outside."""
+    with running("memory://") as deployed:
+        yield deployed
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Gets a line for each compilation whose specification names it."""
+    (tmp_path / "log").touch()
+    return tmp_path / "log"
+
+
+def new_key() -> str:
+    return secrets.token_hex(32)
+
+
+def compilations(log: Path) -> int:
+    return len(log.read_text().split())
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_compile_then_known(shared: GrammarCompiler, log: Path) -> None:
+    key, specification = new_key(), {"do": "nothing", "log": str(log)}
+    first = asyncio.run(shared.compile(key, specification))
+    second = asyncio.run(shared.compile(key, specification))
+    assert first.pop("seconds") > 0 and second.pop("seconds") > 0
+    assert first == {"key": key, "status": "ready", "notes": ["a note"], "source": "compiled"}
+    assert second == {**first, "source": "process"}
+    assert asyncio.run(shared.get(key, specification)) == compile_jobs.behave(key, {"do": "nothing"})
+    assert compilations(log) == 1
+
+
+def test_info(shared: GrammarCompiler) -> None:
+    info = asyncio.run(shared.info())
+    assert info["vocabulary_fingerprint"] == compile_jobs.FINGERPRINT
+    assert info["options"]["whitespace"] == "compact"
+
+
+def test_one_key_from_many_callers_compiles_once(shared: GrammarCompiler, log: Path) -> None:
+    key, specification = new_key(), {"do": "sleep", "seconds": 0.2, "log": str(log)}
+
+    async def call() -> list[Any]:
+        calls = [shared.compile(key, specification) for _ in range(40)]
+        return await asyncio.gather(*calls, *(shared.get(key, specification) for _ in range(24)))
+
+    answers = asyncio.run(call())
+    assert compilations(log) == 1
+    assert {answer["status"] for answer in answers[:40]} == {"ready"}
+    assert len(set(answers[40:])) == 1
+
+
+def test_refusals_are_answers_and_remembered(shared: GrammarCompiler, log: Path) -> None:
+    key, specification = new_key(), {"do": "refuse", "log": str(log)}
+    answers = [asyncio.run(shared.compile(key, specification)) for _ in range(3)]
+    answers.append(asyncio.run(shared.get(key, specification)))  # type: ignore[arg-type]
+    error = {"code": "unsatisfiable_grammar", "message": "nothing matches", "pointer": "#/a", "position": 3}
+    assert answers == [{"status": "refused", "error": error}] * 4
+    assert compilations(log) == 1
+
+
+def test_a_fault_of_ours_is_raised_and_not_remembered(shared: GrammarCompiler, log: Path) -> None:
+    key = new_key()
+    for _ in range(2):
+        with pytest.raises(CompileFailedError, match="a bug"):
+            asyncio.run(shared.compile(key, {"do": "break", "log": str(log)}))
+    assert compilations(log) == 2
+    assert asyncio.run(shared.compile(key, {"do": "nothing"}))["status"] == "ready"
+
+
+def test_a_caller_that_leaves_takes_nothing_from_the_others(shared: GrammarCompiler, tmp_path: Path, log: Path) -> None:
+    key, gate = new_key(), tmp_path / "gate"
+    specification = {"do": "wait", "until": str(gate), "log": str(log)}
+
+    async def call() -> dict[str, Any]:
+        leaving, staying = (asyncio.create_task(shared.compile(key, specification)) for _ in range(2))
+        await eventually(lambda: compilations(log) == 1)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        gate.touch()
+        return await staying
+
+    assert asyncio.run(call())["source"] == "compiled"
+    assert compilations(log) == 1
+
+
+def test_a_compilation_nobody_waits_for_is_not_begun(shared: GrammarCompiler, tmp_path: Path, log: Path) -> None:
+    gate, busy_log = tmp_path / "gate", tmp_path / "busy"
+    busy_log.touch()
+    abandoned = new_key()
+    pool: CompilePool = shared._pool
+
+    async def call() -> None:
+        busy = {"do": "wait", "until": str(gate), "log": str(busy_log)}
+        holding = asyncio.create_task(shared.compile(new_key(), busy))
+        await eventually(lambda: compilations(busy_log) == 1)
+        leaving = asyncio.create_task(shared.compile(abandoned, {"do": "nothing", "log": str(log)}))
+        await eventually(lambda: pool.queued == 1)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        # Somebody who wants the same after all starts afresh.
+        returning = asyncio.create_task(shared.compile(abandoned, {"do": "nothing"}))
+        gate.touch()
+        await holding
+        assert (await returning)["source"] == "compiled"
+
+    asyncio.run(call())
+    assert compilations(log) == 0
+
+
+def test_a_full_queue_pushes_back(shared: GrammarCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared._pool, "queue_size", 0)
+    with pytest.raises(BackPressureError) as caught:
+        asyncio.run(shared.compile(new_key(), {"do": "nothing"}))
+    assert (caught.value.status_code, caught.value.retry_after_s) == (429, 1.0)
+
+
+@pytest.mark.parametrize("kind", ["file", "redis"])
+def test_two_replicas_compile_once_and_find_each_others_work(
+    kind: str, tmp_path: Path, log: Path, request: pytest.FixtureRequest
+) -> None:
+    def url(node: str) -> str:
+        if kind == "file":
+            return f"file://{tmp_path}"
+        return f"{request.getfixturevalue('redis_url')}?file={tmp_path / node}"
+
+    with running(url("a")) as first, running(url("b")) as second:
+        keys = [new_key() for _ in range(4)]
+        specification = {"do": "sleep", "seconds": 0.2, "log": str(log)}
+
+        async def call() -> list[dict[str, Any]]:
+            return await asyncio.gather(
+                *(replica.compile(key, specification) for key in keys for replica in (first, second))
+            )
+
+        answers = asyncio.run(call())
+        assert compilations(log) == len(keys)
+        assert sorted(answer["source"] for answer in answers) == ["compiled"] * 4 + [kind] * 4
+        assert all(answer["notes"] == ["a note"] for answer in answers)
+
+
+def test_rubbish_in_redis_is_compiled_over(redis_url: str, tmp_path: Path, log: Path) -> None:
+    key, client = new_key(), redis.Redis.from_url(redis_url)
+    client.set(PREFIX + key, artifact.pack(b"payload", key=key, fingerprint="another vocabulary"))
+    with running(f"{redis_url}?file={tmp_path / 'a'}") as deployed:
+        assert asyncio.run(deployed.compile(key, {"do": "nothing"}))["source"] == "compiled"
+    artifact.verify(client.get(PREFIX + key), key=key, fingerprint=compile_jobs.FINGERPRINT)  # type: ignore[arg-type]
+
+
+def test_limits_reach_the_processes_and_their_refusals_are_forgotten_sooner(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "REMEMBER_RESOURCE_REFUSAL_S", 0.0)
+    key = new_key()
+    with running("memory://", compile_timeout_s=0.5) as deployed:
+        for _ in range(2):
+            answer = asyncio.run(deployed.compile(key, {"do": "spin", "log": str(log)}))
+            assert answer["status"] == "refused"
+            assert answer["error"]["code"] == "grammar_limit_exceeded"
+            assert "0.5 s" in answer["error"]["message"]
+    assert compilations(log) == 2
+
+
+def test_metrics(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: Counts[tuple[Any, ...]] = Counts()
+
+    def count(metric: Any, value: float = 1.0, tags: dict[str, str] | None = None) -> None:
+        counted[metric.info["name"], *{**metric.info["default_tags"], **(tags or {})}.values()] += int(value)
+
+    monkeypatch.setattr(ray.util.metrics.Counter, "inc", count)
+    key = new_key()
+    for _ in range(3):
+        asyncio.run(shared.compile(key, {"do": "nothing"}))
+    assert counted["turnstile_grammar_compilations_total", "grammar_compiler"] == 1
+    assert counted["turnstile_grammar_store_events_total", "process", "misses"] == 1
+    assert counted["turnstile_grammar_store_events_total", "process", "hits"] == 2
+
+
+def test_with_the_real_compiler(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "LOAD_COMPILER", "grammar_workers.compile_process:load_compiler")
+        deployed = GrammarCompiler(MODEL, f"file://{tmp_path}", options={"whitespace": "flexible"})
+    try:
+        info = asyncio.run(deployed.info())
+        vocabulary = load_vocabulary(MODEL)
+        assert info["vocabulary_fingerprint"] == vocabulary.fingerprint
+        schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "x-note": 1}
+        specification = {"type": "json_schema", "schema": schema}
+        options = compiler.GrammarOptions.model_validate(info["options"])
+        key = grammar_key(specification, vocabulary.fingerprint, options)
+        data = asyncio.run(deployed.get(key, specification))
+        assert isinstance(data, bytes)
+        fsm = TokenFSM.from_bytes(data, vocabulary)
+        assert fsm.key == key
+        assert fsm.allowed_tokens(fsm.initial_state)
+        answer = asyncio.run(deployed.compile(key, specification))
+        assert answer["notes"] == fsm.notes
+
+        bad = {"type": "json_schema", "schema": {"type": "string", "pattern": "a("}}
+        refusal = asyncio.run(deployed.compile(grammar_key(bad, vocabulary.fingerprint, options), bad))
+        assert refusal["status"] == "refused"
+        assert refusal["error"]["pointer"] == "/pattern"
+
+        # A key that is not the specification's would poison the store for everybody.
+        with pytest.raises(CompileFailedError, match="key"):
+            asyncio.run(deployed.compile(new_key(), specification))
+    finally:
+        deployed.__del__()
