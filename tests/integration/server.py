@@ -104,16 +104,17 @@ class Server:
         try:
             self.wait_ready()
         except BaseException:
-            self._end()
+            self.end()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self.end()
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Stop whatever runs and remove the folder."""
         if self.process.poll() is None:
             started = psutil.Process(self.process.pid).children(recursive=True)
             self.process.send_signal(signal.SIGINT)
