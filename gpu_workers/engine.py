@@ -30,7 +30,7 @@ from gpu_workers.request import GenerationRequest, GrammarReference, RequestErro
 from gpu_workers.sampler import Sampler
 from gpu_workers.scheduler import Scheduler, StepPlan
 from gpu_workers.sequence import Sequence
-from grammar_workers import TokenFSM
+from grammar_workers import GrammarError, TokenFSM
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,8 @@ class Engine:
         )
         self._config = config
         self._fetch_grammar = fetch_grammar
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._outbox = Outbox()
         self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
         self._masks = MaskReader(
             self._mask_threads,
@@ -78,8 +80,6 @@ class Engine:
             config.sparse_limit,
             wake=lambda: self._inbox.put(Wake()),
         )
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._outbox = Outbox()
         self._live: set[Sequence] = set()
         self._late: set[concurrent.futures.Future[AllowedTokens]] = set()
         self._failed_steps = 0
@@ -195,7 +195,7 @@ class Engine:
                     self._live.add(sequence)
                     self.scheduler.add(sequence)
                 case Constrain(sequence, fsm, state):
-                    if sequence in self._live:
+                    with self._row(sequence):
                         sequence.constrain(Constraint(fsm, state, self._masks.table(fsm)))
                 case Fail(sequence, error):
                     self._end(sequence, "error", error)
@@ -261,6 +261,8 @@ class Engine:
         """An exception in here ends `sequence` and nothing else."""
         try:
             yield
+        except GrammarError as error:  # the automaton has grown past a budget of the grammar's
+            self._end(sequence, "error", RequestError(str(error), code=error.code))
         except Exception as error:
             logger.exception("request %s failed", sequence.request.request_id)
             self._end(sequence, "error", RequestError(str(error), code="internal_error", status=500))

@@ -43,9 +43,23 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def admit(self) -> None:
-        """Gives free slots to waiting sequences."""
-        while self.waiting and (slot := self._pool.acquire()) is not None:
-            sequence = self.waiting.popleft()
+        """Gives free slots to waiting sequences, oldest first.
+
+        At most half of the slots go to sequences whose grammar is not there yet: slow compilations must not keep
+        everybody else out.
+        """
+        if not (self.waiting and self._pool.free_slots):
+            return
+        without_grammar = sum(sequence.awaits_grammar for sequence in self.running)
+        for sequence in list(self.waiting):
+            if sequence.awaits_grammar:
+                if without_grammar >= max(1, self._pool.slots // 2):
+                    continue
+                without_grammar += 1
+            slot = self._pool.acquire()
+            if slot is None:
+                return
+            self.waiting.remove(sequence)
             sequence.slot = slot
             self.running.append(sequence)
 

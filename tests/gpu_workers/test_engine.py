@@ -13,6 +13,7 @@ import torch
 from gpu_workers.engine import Engine
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
+from grammar_workers.errors import LimitExceededError
 from tests.gpu_workers.support import (
     END,
     MAX_LENGTH,
@@ -93,7 +94,7 @@ def test_a_grammar_that_may_go_on_ends_by_its_end_token_or_by_length() -> None:
 
 
 def test_under_a_grammar_a_stop_string_counts_only_where_the_output_is_complete() -> None:
-    """`a` then lines: stopping at the first line end leaves a match. Inside braces it would not, so it does not stop."""
+    """After `a` a line end may be cut off, what is left matches. Inside braces it would not: no stop there."""
     lines = TableFSM({0: {ord("a"): 1}, 1: {ord("\n"): 0}}, [1])
     braces = text_fsm("{\n}")
     with running_engine(fetch=grammars(lines=lines, braces=braces)) as engine:
@@ -137,6 +138,40 @@ def test_prefill_does_not_wait_for_the_grammar_and_others_do_not_wait_at_all() -
 
     with running_engine(fetch=fetch) as engine:
         asyncio.run(scenario(engine))
+
+
+def test_slow_grammars_do_not_take_every_slot() -> None:
+    """More requests than slots wait for a grammar that does not come; requests behind them are served."""
+    arrived = asyncio.Event()
+
+    async def fetch(grammar: GrammarReference) -> TableFSM:
+        await arrived.wait()
+        return text_fsm("at last")
+
+    async def scenario(engine: Engine) -> None:
+        waiting = [asyncio.create_task(collect(engine, request("p" * 9, grammar="late"))) for _ in range(6)]
+        await eventually(lambda: len(engine.scheduler.running) + len(engine.scheduler.waiting) == 6)
+        results = await asyncio.gather(*(collect(engine, request("q", max_tokens=9)) for _ in range(6)))
+        assert not any(result.error for result in results)
+        arrived.set()
+        assert {result.text for result in await asyncio.gather(*waiting)} == {"at last"}
+
+    with running_engine(fetch=fetch) as engine:
+        asyncio.run(scenario(engine))
+
+
+def test_an_automaton_that_outgrows_its_budget_is_the_requests_error() -> None:
+    class Growing(TableFSM):
+        def next_state(self, state: int, token_id: int) -> int:
+            if state == 2:
+                raise LimitExceededError("too many states")
+            return super().next_state(state, token_id)
+
+    with running_engine(fetch=grammars(growing=Growing({i: {97: i + 1} for i in range(9)}, [9]))) as engine:
+        fine, failed = run(engine, request("a", max_tokens=20, temperature=0), request("b", grammar="growing"))
+    assert len(fine.token_ids) == 20
+    assert failed.error is not None
+    assert (failed.error["status"], failed.error["code"]) == (400, "grammar_limit_exceeded")
 
 
 def test_a_slow_mask_stops_its_own_row_only() -> None:
