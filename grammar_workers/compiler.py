@@ -152,7 +152,8 @@ class GrammarCompiler:
             await self._in_thread(self._store.put, key, data)
             return StoredArtifact(data, "compiled")
         finally:
-            await self._in_thread(flight.release)
+            if flight.leads:
+                await self._in_thread(flight.release)
             self._metrics.publish_store_events()
             self._forget(key, production)
 

@@ -90,7 +90,12 @@ class GrammarStore:
             tier.counters.add("puts")
 
     def flight(self, key: str, timeout_s: float) -> Flight:
-        """An attempt to be the only process that compiles `key`, for callers that wait in their own way."""
+        """An attempt to be the only process that compiles `key`, for callers that wait in their own way.
+
+        Raises ValueError for what is no grammar key: it will name a lock file.
+        """
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"not a grammar key: {key!r}")
         return Flight(key, self._locks, lambda: self._is_stored(key), timeout_s)
 
     @contextlib.contextmanager

@@ -83,6 +83,8 @@ def test_only_valid_artifacts_get_in_and_only_keys_get_out(url: str) -> None:
             store.put(key, data)
     for name in ("", "../../etc/passwd", key.upper(), key + "\n", "é" * 64):
         assert store.get(name) is None
+        with pytest.raises(ValueError, match="grammar key"), store.single_flight(name):
+            raise AssertionError
 
 
 def test_another_process_of_the_node_finds_the_file(tmp_path: Path) -> None:
