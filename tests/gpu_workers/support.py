@@ -40,26 +40,18 @@ KEY = "0" * 64
 MAX_LENGTH = 96
 
 _SMALL = {"vocab_size": WIDTH, "eos_token_id": END, "bos_token_id": None, "pad_token_id": None}
+_GROUPED = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": MAX_LENGTH,
+    **_SMALL,
+}
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
-    "llama": lambda: LlamaConfig(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=MAX_LENGTH,
-        **_SMALL,
-    ),
-    "qwen3": lambda: Qwen3Config(
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=MAX_LENGTH,
-        **_SMALL,
-    ),
+    "llama": lambda: LlamaConfig(**_GROUPED),
+    "qwen3": lambda: Qwen3Config(head_dim=16, **_GROUPED),
     "gpt2": lambda: GPT2Config(
         n_embd=32, n_layer=2, n_head=4, n_positions=MAX_LENGTH, tie_word_embeddings=False, **_SMALL
     ),
