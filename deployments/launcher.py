@@ -8,19 +8,32 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
+import tempfile
 from pathlib import Path
 
-# Ray reads these when it is imported, here and in every process it starts. HAProxy in front of the routers and gRPC
-# between replicas carry several times the requests; the drain periods are those of one machine, not a load balancer's.
-ENVIRONMENT = {
-    "RAY_SERVE_ENABLE_HA_PROXY": "1",
-    "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
-    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
-    "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "1",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+
+def environment(folder: Path) -> dict[str, str]:
+    """What Ray reads when it is imported, here and in every process it starts; `folder` is for HAProxy's files."""
+    return {
+        # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
+        "RAY_SERVE_ENABLE_HA_PROXY": "1",
+        "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # HAProxy's own ports and files are fixed by default, and a second server on the machine fails on them.
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
+        "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
+        "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
+        "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",
+        "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
+        "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
+        # The drain periods of one machine, where no load balancer has to notice first.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
+        "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "1",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
 
 
 def main() -> int:
@@ -31,14 +44,21 @@ def main() -> int:
     parser.add_argument("--metrics-port", type=int, help="port of Ray's Prometheus metrics (default: any free one)")
     parser.add_argument("--deadline", type=float, default=300, help="seconds a start may take (default 300)")
     options = parser.parse_args()
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
+        for name, value in environment(Path(folder)).items():
+            os.environ.setdefault(name, value)
 
-    from deployments.local_server import serve_locally
+        from deployments.local_server import serve_locally
 
-    return serve_locally(
-        options.config, port=options.port, metrics_port=options.metrics_port, deadline_s=options.deadline
-    )
+        return serve_locally(
+            options.config, port=options.port, metrics_port=options.metrics_port, deadline_s=options.deadline
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -107,6 +107,7 @@ def _start(
     """Return when the first request will be answered at full speed, or when asked to stop. Raises `StartError`."""
     deadline = time.monotonic() + deadline_s
     progress("starting a local Ray")
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     ray.init(
         address="local",
         namespace="serve",
@@ -114,7 +115,7 @@ def _start(
         num_cpus=max(4, os.cpu_count() or 1),
         include_dashboard=False,
         log_to_driver=False,
-        logging_level=logging.WARNING,
+        logging_level=logging.ERROR,
         object_store_memory=512 << 20,
         _metrics_export_port=metrics_port,
     )
@@ -172,7 +173,6 @@ def _stop(progress: Progress) -> bool:
             # Shutting Serve down at once would take the proxies away from under the open requests.
             for name in serve.status().applications:
                 serve.delete(name)
-            serve.shutdown()
         with contextlib.suppress(Exception):
             ray.shutdown()
 
