@@ -1,0 +1,11 @@
+"""How hypothesis runs the grammar properties: the same examples every time, and no clock."""
+
+from hypothesis import HealthCheck, Phase, settings
+
+PROPERTY = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

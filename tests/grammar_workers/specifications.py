@@ -1,0 +1,66 @@
+"""Specifications of every kind for tests of laws that hold of any grammar."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from grammar_workers import TokenFSM, Vocabulary, compile_grammar
+from grammar_workers.errors import UnsatisfiableError
+from tests.grammar_workers.schemas import TEXTS, schemas
+
+CORNER_CASES: dict[str, dict[str, Any]] = {
+    "any value": {"type": "json_schema", "schema": True},
+    "any object": {"type": "json_object"},
+    "string": {"type": "json_schema", "schema": {"type": "string"}},
+    "short string": {"type": "json_schema", "schema": {"type": "string", "minLength": 2, "maxLength": 5}},
+    "long string": {"type": "json_schema", "schema": {"type": "string", "minLength": 3}},
+    "pattern and length": {"type": "json_schema", "schema": {"type": "string", "pattern": "^(ab)*$", "minLength": 3}},
+    "number": {"type": "json_schema", "schema": {"type": "number"}},
+    "declared and free names": {
+        "type": "json_schema",
+        "schema": {"type": "object", "properties": {"ab": {"type": "integer"}, "abc": True}, "required": ["abc"]},
+    },
+    "union of objects": {
+        "type": "json_schema",
+        "schema": {
+            "anyOf": [
+                {"type": "object", "properties": {"a": {"const": 1}, "b": {"type": "string"}}, "required": ["a", "b"]},
+                {"type": "object", "properties": {"a": {"type": "integer"}}, "additionalProperties": False},
+            ]
+        },
+    },
+    "tree": {
+        "type": "json_schema",
+        "schema": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "array", "items": {"$ref": "#"}, "maxItems": 3}},
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+    },
+    "regex": {"type": "regex", "pattern": "(ab|[^a]b?){1,4}"},
+    "unbounded regex": {"type": "regex", "pattern": "a*b?"},
+    "choice": {"type": "choice", "choices": ["a", "ab", "abc", "b", ""]},
+}
+"""What exercises each part of the machine: slices, counters, free names, labels, recursion, literals."""
+
+_regexes = st.sampled_from(["a+b?", "(ab|a)*", "[^a]{0,3}", "a{2}|b", r"\d{1,3}(\.\d)?", ".*", "x?y?", ""])
+_choices = st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4)
+SPECIFICATIONS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    schemas().map(lambda schema: {"type": "json_schema", "schema": schema}),
+    _regexes.map(lambda pattern: {"type": "regex", "pattern": pattern}),
+    _choices.map(lambda choices: {"type": "choice", "choices": choices}),
+    st.sampled_from(list(CORNER_CASES.values())),
+)
+
+
+def compile_or_assume(specification: dict[str, Any], vocabulary: Vocabulary) -> TokenFSM:
+    """The automaton; an example that nothing matches is none."""
+    try:
+        return compile_grammar(specification, vocabulary)
+    except UnsatisfiableError:
+        assume(False)
+        raise
