@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, ReplicaUnavailableError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+from ray.util.metrics import Counter
 
 from deployments.errors import ApiError
 
@@ -41,6 +42,8 @@ MAX_TRIES = 8
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 """Pause before the second try, doubled each time: Serve needs a moment to notice a death and route around it."""
+
+COMPILER, REPLICA = "GrammarCompiler", "ModelReplica"
 
 T = TypeVar("T")
 
@@ -86,6 +89,9 @@ class Tiers:
     def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle) -> None:
         self._compiler = compiler
         self._replica = replica
+        self._retries = Counter(
+            "turnstile_retries_total", "Calls repeated because their replica was lost.", ("deployment",)
+        )
 
     async def start_generation(self, request: dict[str, Any], grammar: Grammar | None) -> Generation:
         """Call both tiers at once; return when the grammar is ready and the first event is there.
@@ -111,17 +117,17 @@ class Tiers:
             raise
 
     async def compiler_info(self) -> dict[str, Any]:
-        return await _retried("grammar compiler", lambda: self._compiler.info.remote())
+        return await self._retried(COMPILER, lambda: self._compiler.info.remote())
 
     async def replica_info(self) -> dict[str, Any]:
-        return await _retried("model replica", lambda: self._replica.info.remote())
+        return await self._retried(REPLICA, lambda: self._replica.info.remote())
 
     async def _compile(self, grammar: Grammar | None) -> CompiledGrammar | None:
         if grammar is None:
             return None
         # The session id is what the consistent hash looks at: one key always meets the same compiler's caches.
         handle = self._compiler.options(session_id=grammar.key)
-        answer = await _retried("grammar compiler", lambda: handle.compile.remote(grammar.key, grammar.specification))
+        answer = await self._retried(COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification))
         if answer["status"] == "refused":
             raise ApiError.of_grammar(answer["error"], param=grammar.param)
         return CompiledGrammar(answer["key"], answer["source"], answer["notes"])
@@ -132,7 +138,7 @@ class Tiers:
             request = {**request, "grammar": {"key": grammar.key, "specification": grammar.specification}}
         handle = self._replica.options(stream=True)
         emitted: list[int] = []
-        pauses = _Pauses("model replica")
+        pauses = _Pauses(REPLICA, self._retries)
         while True:
             call = handle.generate.remote({**request, "emitted_token_ids": list(emitted)})
             stream = cast(DeploymentResponseGenerator[Event], call)
@@ -160,12 +166,24 @@ class Tiers:
                 if not ended:
                     stream.cancel()
 
+    async def _retried(self, deployment: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer of an idempotent call, over as many replicas as it takes."""
+        pauses = _Pauses(deployment, self._retries)
+        while True:
+            try:
+                return await call()
+            except REPLICA_LOST as error:
+                await pauses.wait(error)
+            except BackPressureError as error:
+                raise ApiError.full(error) from error
+
 
 class _Pauses:
     """Counts the failures of one call and waits between them; re-raises the last when there were too many."""
 
-    def __init__(self, callee: str) -> None:
-        self._callee = callee
+    def __init__(self, deployment: str, retries: Counter) -> None:
+        self._deployment = deployment
+        self._retries = retries
         self.reset()
 
     def reset(self) -> None:
@@ -175,17 +193,6 @@ class _Pauses:
         self._failures += 1
         if self._failures >= MAX_TRIES:
             raise error
-        logger.warning("lost a %s (%s), try %d", self._callee, type(error).__name__, self._failures + 1)
+        self._retries.inc(tags={"deployment": self._deployment})
+        logger.warning("lost a %s (%s), try %d", self._deployment, type(error).__name__, self._failures + 1)
         await asyncio.sleep(min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S))
-
-
-async def _retried(callee: str, call: Callable[[], Awaitable[T]]) -> T:
-    """The answer of an idempotent call, over as many replicas as it takes."""
-    pauses = _Pauses(callee)
-    while True:
-        try:
-            return await call()
-        except REPLICA_LOST as error:
-            await pauses.wait(error)
-        except BackPressureError as error:
-            raise ApiError.full(error) from error

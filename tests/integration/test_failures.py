@@ -63,15 +63,6 @@ def kill_one(server: Server, deployment: str) -> psutil.Process:
     return victim
 
 
-@pytest.mark.parametrize("deployment", ["ModelReplica", "GrammarCompiler"])
-async def test_a_killed_replica_costs_no_request(server: Server, http: httpx.AsyncClient, deployment: str) -> None:
-    async with load(http, deployment) as finished:
-        await answered(finished, 8)
-        kill_one(server, deployment)
-        await answered(finished, 40)
-    assert any(finished)
-
-
 async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.AsyncClient) -> None:
     bodies = [
         {
@@ -87,6 +78,16 @@ async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.Asy
     await asyncio.gather(*(event.wait() for event in started))
     kill_one(server, "ModelReplica")
     assert await streams == undisturbed
+    server.wait_metric("turnstile_retries", deployment="ModelReplica")
+
+
+@pytest.mark.parametrize("deployment", ["ModelReplica", "GrammarCompiler"])
+async def test_a_killed_replica_costs_no_request(server: Server, http: httpx.AsyncClient, deployment: str) -> None:
+    async with load(http, deployment) as finished:
+        await answered(finished, 8)
+        kill_one(server, deployment)
+        await answered(finished, 40)
+    assert any(finished)
 
 
 async def test_redis_stops_in_the_middle_of_load(http: httpx.AsyncClient, server_redis: RedisServer) -> None:
