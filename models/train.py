@@ -38,7 +38,7 @@ HELD_OUT_TEXT = 0.05
 class Recipe:
     """What fixes a run."""
 
-    steps: int = 8000
+    steps: int = 5400
     seed: int = 1
     rows: int = 24
     """Conversations or stretches of text a step."""
