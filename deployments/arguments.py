@@ -68,7 +68,9 @@ class RouterArguments(Scale):
     """The HTTP front. With one replica only, its death breaks the connections it holds."""
 
     num_cpus: float = Field(0.25, ge=0, description="CPUs that Ray reserves for each replica.")
-    max_ongoing_requests: int = Field(1024, ge=1, description="Requests that one replica works on at a time.")
+    max_ongoing_requests: int = Field(
+        4096, ge=1, description="Requests that one replica works on at a time; more than the tiers behind it hold."
+    )
     max_body_bytes: int = Field(4 << 20, ge=1, description="Largest request body; a larger one is answered with 413.")
 
 
