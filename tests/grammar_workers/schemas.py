@@ -117,7 +117,8 @@ def _numbers_in(schema: dict[str, Any]) -> bool:
 @st.composite
 def _arrays_near(draw: st.DrawFn, schema: dict[str, Any], root: Schema, depth: int) -> list[Any]:
     prefix = schema.get("prefixItems", [])
-    length = draw(st.integers(schema.get("minItems", 0), min(schema.get("maxItems", 4), 4) + 1))
+    least, most = sorted([schema.get("minItems", 0), min(schema.get("maxItems", 4), 4)])
+    length = draw(st.integers(least, most + 1))
     parts = [*prefix, *[schema.get("items", True)] * length][:length]
     return [draw(values_near(part, root, depth + 1)) for part in parts]
 

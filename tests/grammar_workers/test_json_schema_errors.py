@@ -1,0 +1,179 @@
+"""Malformed schemas and specifications: the right error, at the right place, whatever comes in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grammar_workers import TokenFSM, compile_grammar
+from grammar_workers.errors import GrammarError, InvalidSpecificationError
+from tests.grammar_workers.properties import PROPERTY
+from tests.grammar_workers.schemas import Schema
+from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, text_of
+
+
+def compiled(schema: Schema) -> TokenFSM:
+    return compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"type": "text"}, "/type"),
+        ({"type": 3}, "/type"),
+        ({"type": []}, "/type"),
+        ({"type": ["string", 1]}, "/type"),
+        ({"enum": 1}, "/enum"),
+        ({"properties": []}, "/properties"),
+        ({"properties": {"a": 1}}, "/properties/a"),
+        ({"properties": {"a/b~": {"minLength": -1}}}, "/properties/a~1b~0/minLength"),
+        ({"required": "a"}, "/required"),
+        ({"required": [1]}, "/required"),
+        ({"items": 3}, "/items"),
+        ({"prefixItems": []}, "/prefixItems"),
+        ({"prefixItems": [{"items": None}]}, "/prefixItems/0/items"),
+        ({"minItems": "1"}, "/minItems"),
+        ({"maxLength": 1.5}, "/maxLength"),
+        ({"minLength": True}, "/minLength"),
+        ({"minimum": "3"}, "/minimum"),
+        ({"maximum": True}, "/maximum"),
+        ({"pattern": 1}, "/pattern"),
+        ({"items": {"pattern": "("}}, "/items/pattern"),
+        ({"anyOf": []}, "/anyOf"),
+        ({"anyOf": {}}, "/anyOf"),
+        ({"anyOf": [True, 1]}, "/anyOf/1"),
+        ({"$ref": 1}, "/$ref"),
+        ({"$ref": "#/$defs/missing"}, "/$ref"),
+        ({"$defs": {"a": {"$ref": "#/$defs/b"}}, "$ref": "#/$defs/a"}, "/$defs/a/$ref"),
+        ({"anyOf": [{"$ref": "#/anyOf/7"}]}, "/anyOf/0/$ref"),
+        ({"additionalProperties": 0}, "/additionalProperties"),
+        ({"pattern": "a\0b"}, "/pattern"),
+    ],
+)
+def test_malformed_schemas_are_refused_where_they_are_malformed(schema: Schema, pointer: str) -> None:
+    with pytest.raises(InvalidSpecificationError) as caught:
+        compiled(schema)
+    assert caught.value.pointer == pointer
+    assert caught.value.to_dict()["pointer"] == pointer
+    assert pointer in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        {"anyOf": [{"type": "null"}, {"$ref": "#"}]},
+        {
+            "properties": {
+                "x": {"$defs": {"y": {"anyOf": [{"$ref": "#/properties/x"}]}}, "$ref": "#/properties/x/$defs/y"}
+            }
+        },
+    ],
+)
+def test_references_that_only_lead_in_circles_end(schema: Schema) -> None:
+    """Nothing is described by a schema that is only itself: refused or without effect, never endless."""
+    try:
+        fsm = compiled(schema)
+    except GrammarError:
+        return
+    assert accepts(fsm, "null") or accepts(fsm, "{}")
+
+
+@pytest.mark.parametrize(
+    ("specification", "pointer"),
+    [
+        ({}, ""),
+        ({"type": "nothing"}, ""),
+        ({"type": "regex"}, "/pattern"),
+        ({"type": "regex", "pattern": 3}, "/pattern"),
+        ({"type": "choice", "choices": []}, "/choices"),
+        ({"type": "choice", "choices": ["a", 1]}, "/choices/1"),
+        ({"type": "json_schema", "schema": {}, "strict": True}, "/strict"),
+    ],
+)
+def test_malformed_specifications_are_refused(specification: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidSpecificationError) as caught:
+        compile_grammar(specification, bytes_vocabulary())
+    assert caught.value.pointer == pointer
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"a", object()])
+def test_what_is_not_json_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidSpecificationError):
+        compiled({"const": value})
+    with pytest.raises(InvalidSpecificationError):
+        compiled({"minimum": value})
+
+
+@pytest.mark.parametrize("schema", [{"const": "\ud800"}, {"enum": ["a", "\udc00b"]}, {"properties": {"\ud800": True}}])
+def test_lone_surrogates_have_no_utf8(schema: Schema) -> None:
+    with pytest.raises(GrammarError):
+        compiled(schema)
+    with pytest.raises(GrammarError):
+        compile_grammar({"type": "choice", "choices": ["\ud800"]}, bytes_vocabulary())
+
+
+@settings(PROPERTY, max_examples=200)
+@given(
+    st.recursive(
+        st.sampled_from([None, True, False, 0, -1, 1.5, "", "string", "#", "^a"]),
+        lambda inner: (
+            st.lists(inner, max_size=2)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["type", "enum", "const", "properties", "required", "additionalProperties", "items", "prefixItems"]
+                    + [
+                        "minItems",
+                        "maxItems",
+                        "minLength",
+                        "maxLength",
+                        "pattern",
+                        "minimum",
+                        "maximum",
+                        "anyOf",
+                        "$ref",
+                    ]
+                    + [
+                        "allOf",
+                        "oneOf",
+                        "not",
+                        "if",
+                        "then",
+                        "format",
+                        "multipleOf",
+                        "uniqueItems",
+                        "contains",
+                        "$defs",
+                    ]
+                    + [
+                        "patternProperties",
+                        "propertyNames",
+                        "minProperties",
+                        "dependentRequired",
+                        "dependencies",
+                        "$id",
+                    ]
+                    + ["additionalItems", "$anchor", "$schema", "unevaluatedProperties"]
+                ),
+                inner,
+                max_size=3,
+            )
+        ),
+        max_leaves=8,
+    ).filter(lambda schema: isinstance(schema, dict))
+)
+def test_any_json_is_compiled_or_refused(schema: Any) -> None:
+    """However malformed: an automaton without a dead end, or a typed error."""
+    try:
+        fsm = compiled(schema)
+    except GrammarError as error:
+        assert error.pointer is None or error.pointer == "" or error.pointer.startswith("/")
+        return
+    text = text_of(fsm.vocabulary, fsm.shortest_completion(fsm.initial_state))
+    assert accepts(fsm, text)
+    json.loads(text)
