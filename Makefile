@@ -8,7 +8,7 @@ CONFIG ?= configs/local.yaml
 TORCH_INDEX ?=
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test lint bench clean
+.PHONY: help serve test lint clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -16,8 +16,10 @@ help: ## List the targets
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (the first time takes a few minutes)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing torch"
-	@$(PIP_INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+ifneq ($(TORCH_INDEX),)
+	@echo "installing torch from $(TORCH_INDEX)"
+	@$(PIP_INSTALL) --no-deps --index-url $(TORCH_INDEX) torch
+endif
 	@echo "installing Turnstile and its dependencies"
 	@$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
