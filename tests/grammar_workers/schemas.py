@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import jsonschema
+from hypothesis import assume
 from hypothesis import strategies as st
 
 Schema = dict[str, Any] | bool
@@ -80,7 +81,32 @@ def schemas(draw: st.DrawFn) -> Schema:
     schema = draw(st.one_of(_branches(inner), inner))
     if isinstance(schema, bool):
         return schema
-    return {**schema, "$defs": {"one": draw(inner), "two": draw(_branches(inner))}}
+    schema = {**schema, "$defs": {"one": draw(inner), "two": draw(_branches(inner))}}
+    assume(not _leads_to_itself(schema, schema, frozenset()))
+    return schema
+
+
+def _leads_to_itself(schema: Schema, root: dict[str, Any], passed: frozenset[str]) -> bool:
+    """Whether a reference leads back to itself without describing any part of a value: that means nothing."""
+    if isinstance(schema, bool):
+        return False
+    ref = schema.get("$ref")
+    if ref in passed:
+        return True
+    if ref is not None and _leads_to_itself(resolve(ref, root), root, passed | {ref}):
+        return True
+    below = [*schema.get("prefixItems", []), *schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
+    below += [schema[keyword] for keyword in ("items", "additionalProperties") if keyword in schema]
+    return any(_leads_to_itself(part, root, passed) for part in schema.get("anyOf", [])) or any(
+        _leads_to_itself(part, root, frozenset()) for part in below if not passed
+    )
+
+
+def resolve(ref: str, root: Any) -> Schema:
+    """The schema that a reference within the document points to."""
+    for part in ref.split("/")[1:]:
+        root = root[part]
+    return root  # type: ignore[no-any-return]
 
 
 def values_near(schema: Schema, root: Schema, depth: int = 0) -> st.SearchStrategy[Any]:
@@ -88,10 +114,7 @@ def values_near(schema: Schema, root: Schema, depth: int = 0) -> st.SearchStrate
     if isinstance(schema, bool) or depth > 4:
         return _values
     if "$ref" in schema:
-        target: Any = root
-        for part in schema["$ref"].split("/")[1:]:
-            target = target[part]
-        return values_near(target, root, depth + 1)
+        return values_near(resolve(schema["$ref"], root), root, depth + 1)
     if "anyOf" in schema:
         return st.one_of([values_near(part, root, depth + 1) for part in schema["anyOf"]])
     if "const" in schema:

@@ -1,0 +1,144 @@
+"""Shortest completions against breadth-first search over single steps."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
+from grammar_workers.types import TokenId
+from tests.grammar_workers.properties import PROPERTY
+from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
+from tests.grammar_workers.vocabularies import (
+    LARGE,
+    SMALL,
+    accepts,
+    bytes_vocabulary,
+    random_walk,
+    states_along,
+    text_of,
+    visited_states,
+)
+
+
+@functools.cache
+def single_bytes(vocabulary: Vocabulary) -> list[TokenId]:
+    """The tokens of a single byte: they spell all that the small vocabularies can spell."""
+    return [token for token in range(vocabulary.size) if len(vocabulary.token_bytes(token)) == 1]
+
+
+def fewest_bytes(fsm: TokenFSM, state: int, bound: int) -> int:
+    """Bytes of a shortest way to a terminal state, breadth first; `bound` where there is none shorter."""
+    seen = layer = {state}
+    for length in range(bound):
+        if any(map(fsm.is_terminal, layer)):
+            return length
+        layer = {fsm.next_state(here, token) for here in layer for token in single_bytes(fsm.vocabulary)} - seen - {-1}
+        seen = seen | layer
+    return bound
+
+
+def check_completion(fsm: TokenFSM, state: int) -> bytes:
+    """It is spelled by allowed tokens and ends where the text may stop, at the first such place; its bytes."""
+    tokens = fsm.shortest_completion(state)
+    states = [state]
+    for token in tokens:
+        assert not any(map(fsm.is_terminal, states))
+        states.append(fsm.next_state(states[-1], token))
+        assert states[-1] >= 0
+    assert fsm.is_terminal(states[-1])
+    return text_of(fsm.vocabulary, tokens)
+
+
+@settings(PROPERTY, max_examples=50)
+@given(specification=SPECIFICATIONS, make=st.sampled_from(SMALL), rng=st.integers(0, 1 << 30).map(random.Random))
+def test_completions_end_and_are_spelled(specification: dict[str, Any], make: Any, rng: random.Random) -> None:
+    fsm = compile_or_assume(specification, make())
+    for state in visited_states(fsm, rng, limit=10):
+        check_completion(fsm, state)
+
+
+@settings(PROPERTY, max_examples=40)
+@given(specification=SPECIFICATIONS, make=st.sampled_from(SMALL), rng=st.integers(0, 1 << 30).map(random.Random))
+def test_no_completion_is_shorter(specification: dict[str, Any], make: Any, rng: random.Random) -> None:
+    fsm = compile_or_assume(specification, make())
+    for state in visited_states(fsm, rng, walks=1, limit=6):
+        found = check_completion(fsm, state)
+        # The search ends at the length found; it need not look further than a few bytes to fail.
+        bound = min(len(found), 7)
+        assert fewest_bytes(fsm, state, bound) == bound
+
+
+@pytest.mark.parametrize("make", LARGE)
+@pytest.mark.parametrize("name", CORNER_CASES)
+def test_completions_in_large_vocabularies(name: str, make: Any) -> None:
+    """The same bytes as with single bytes for tokens, in no more tokens than bytes."""
+    fsm = compile_grammar(CORNER_CASES[name], make())
+    plain = compile_grammar(CORNER_CASES[name], bytes_vocabulary())
+    rng = random.Random(name)
+    for _ in range(5):
+        tokens = random_walk(fsm, rng, longest=12)
+        cut = tokens[: rng.randrange(len(tokens) + 1)]
+        state = states_along(fsm, cut)[-1]
+        same = states_along(plain, list(text_of(fsm.vocabulary, cut)))[-1]
+        found = check_completion(fsm, state)
+        assert len(found) == len(check_completion(plain, same))
+        assert len(fsm.shortest_completion(state)) <= len(found)
+
+
+@pytest.mark.parametrize(
+    ("schema", "prefix", "completion"),
+    [
+        ({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, "", '{"a": 0}'),
+        ({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}, '{"a', '": 0}'),
+        ({"type": "string"}, '"ab', '"'),
+        ({"type": "string"}, '"ab\\', None),
+        ({"type": "string"}, '"ab\\u00', None),
+        ({"type": "string", "minLength": 5}, '"a', None),
+        ({"type": "array", "items": {"type": "number"}, "minItems": 3}, "[1, ", "0, 0]"),
+        ({"type": "number"}, "-", "0"),
+        ({"type": "number"}, "1.", "0"),
+        ({"type": "number"}, "12", ""),
+        ({"type": "integer", "minimum": 1000}, "", "1000"),
+        ({"enum": ["abc", "abcdef", "z"]}, '"abc', '"'),
+        ({"anyOf": [{"type": "array", "minItems": 4}, {"const": "a long text"}]}, "", "[0, 0, 0, 0]"),
+        (True, '{"a": [[', "]]}"),
+    ],
+)
+def test_examples(schema: Any, prefix: str, completion: str | None) -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    state = states_along(fsm, list(prefix.encode()))[-1]
+    found = check_completion(fsm, state)
+    if completion is not None:
+        assert len(found) == len(completion.encode())
+        assert accepts(fsm, prefix + completion)
+    assert accepts(fsm, prefix.encode() + found)
+
+
+def test_the_best_alternative_may_be_deep_in_a_recursion() -> None:
+    """A rule whose shortest text is known only once that of another is."""
+    schema = {
+        "$defs": {
+            "pair": {"type": "array", "items": {"$ref": "#/$defs/term"}, "minItems": 2, "maxItems": 2},
+            "term": {"anyOf": [{"$ref": "#/$defs/pair"}, {"const": 1234567}]},
+        },
+        "$ref": "#/$defs/pair",
+    }
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    assert check_completion(fsm, fsm.initial_state) == b"[1234567, 1234567]"
+    deep = states_along(fsm, list(b"[" * 40))[-1]
+    assert len(check_completion(fsm, deep)) == len(b"1234567, 1234567]") + 39 * len(b", 1234567]")
+
+
+def test_white_space_is_left_out() -> None:
+    options = GrammarOptions(whitespace="flexible")
+    schema = {"type": "object", "properties": {"a": {"type": "array", "minItems": 2}}, "required": ["a"]}
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary(), options=options)
+    assert check_completion(fsm, fsm.initial_state) == b'{"a":[0,0]}'
+    padded = states_along(fsm, list(b'{  "a" \n:\t'))[-1]
+    assert check_completion(fsm, padded) == b"[0,0]}"

@@ -1,0 +1,185 @@
+"""Grammar keys: equal exactly where the language and the vocabulary are."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grammar_workers import GrammarError, GrammarOptions, Vocabulary, compile_grammar, grammar_key, keys
+from grammar_workers.specification import SPECIFICATION
+from tests.grammar_workers.properties import PROPERTY
+from tests.grammar_workers.schemas import Schema, schemas
+from tests.grammar_workers.vocabularies import bytes_vocabulary, characters_vocabulary
+
+FINGERPRINT = "0" * 64
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 5},
+        "title": {"type": "integer"},
+        "examples": {"type": "array", "items": {"enum": [1, 2]}},
+    },
+    "required": ["name", "title"],
+    "anyOf": [{"minProperties": 1}, {"$ref": "#/$defs/d"}],
+    "$defs": {"d": {"type": "object"}},
+}
+
+
+def key(schema: Schema, options: GrammarOptions = GrammarOptions(), fingerprint: str = FINGERPRINT) -> str:  # noqa: B008
+    return grammar_key({"type": "json_schema", "schema": schema}, fingerprint, options)
+
+
+def annotated(schema: Any, rng: random.Random) -> Any:
+    """The schema with annotations strewn in wherever a schema stands, and its keywords in another order."""
+    if not isinstance(schema, dict):
+        return schema
+    result: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in ("properties", "$defs"):
+            value = {name: annotated(part, rng) for name, part in value.items()}
+        elif keyword in ("anyOf", "prefixItems"):
+            value = [annotated(part, rng) for part in value]
+        elif keyword in ("items", "additionalProperties"):
+            value = annotated(value, rng)
+        result[keyword] = value
+    notes = {"title": "T", "description": "D", "default": [1], "examples": [{}], "$comment": "C", "deprecated": True}
+    result.update((name, notes[name]) for name in rng.sample(sorted(notes), 3))
+    items = list(result.items())
+    rng.shuffle(items)
+    return dict(items)
+
+
+@settings(PROPERTY, max_examples=100)
+@given(schemas(), st.randoms(use_true_random=False))
+def test_annotations_and_the_order_of_keywords_do_not_matter(schema: Schema, rng: random.Random) -> None:
+    assert key(schema) == key(annotated(schema, rng))
+    assert key(schema) == key(copy.deepcopy(schema))
+
+
+@settings(PROPERTY, max_examples=100)
+@given(schemas(), schemas())
+def test_different_schemas_have_different_keys(first: Schema, second: Schema) -> None:
+    same = json.dumps(first, sort_keys=False) == json.dumps(second, sort_keys=False)
+    assert not same or key(first) == key(second)
+    if json.dumps(first, sort_keys=True) != json.dumps(second, sort_keys=True):
+        assert key(first) != key(second)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s["properties"].update(name=s["properties"].pop("name")),  # the order of properties
+        lambda s: s["properties"]["name"].update(maxLength=6),
+        lambda s: s["properties"]["examples"]["items"].update(enum=[2, 1]),
+        lambda s: s["properties"].pop("title"),
+        lambda s: s["properties"].pop("examples"),
+        lambda s: s.update(required=["name"]),
+        lambda s: s["anyOf"].reverse(),
+        lambda s: s["$defs"]["d"].update(type="array"),
+        lambda s: s.update({"$schema": "http://json-schema.org/draft-07/schema#"}),
+        lambda s: s.update(additionalProperties=False),
+        lambda s: s["properties"].update(other={"title": "only a name"}),
+    ],
+)
+def test_what_changes_the_language_changes_the_key(change: Any) -> None:
+    changed = copy.deepcopy(SCHEMA)
+    change(changed)
+    assert key(changed) != key(SCHEMA)
+
+
+def test_values_are_no_schemas() -> None:
+    """Names and values that look like annotations are part of the language."""
+    assert key({"const": {"title": "a"}}) != key({"const": {"title": "b"}})
+    assert key({"enum": [{"description": 1}]}) != key({"enum": [{}]})
+    assert key({"properties": {"title": {"type": "null"}}}) != key({"properties": {}})
+    assert key({"const": {"a": 1, "b": 2}}) != key({"const": {"b": 2, "a": 1}})
+    assert key({"const": 1}) != key({"const": 1.0})
+    assert key({"const": 1}) != key({"const": True})
+    assert key({"const": "1"}) != key({"const": 1})
+
+
+def test_vocabulary_and_options_are_part_of_the_key() -> None:
+    every = [
+        key(SCHEMA),
+        key(SCHEMA, fingerprint="1" * 64),
+        key(SCHEMA, GrammarOptions(whitespace="flexible")),
+        key(SCHEMA, GrammarOptions(whitespace="flexible", whitespace_limit=9)),
+        key(SCHEMA, GrammarOptions(additional_properties=False)),
+        grammar_key({"type": "json_object"}, FINGERPRINT),
+        grammar_key({"type": "regex", "pattern": "a"}, FINGERPRINT),
+        grammar_key({"type": "choice", "choices": ["a"]}, FINGERPRINT),
+        grammar_key({"type": "choice", "choices": ["a", "b"]}, FINGERPRINT),
+        grammar_key({"type": "choice", "choices": ["ab"]}, FINGERPRINT),
+    ]
+    assert len(set(every)) == len(every)
+    assert all(len(one) == 64 and set(one) <= set("0123456789abcdef") for one in every)
+
+
+def test_the_compiler_version_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = key(SCHEMA)
+    monkeypatch.setattr(keys, "COMPILER_VERSION", keys.COMPILER_VERSION + 1)
+    assert key(SCHEMA) != before
+
+
+def test_models_and_plain_data_have_the_same_key() -> None:
+    for data in (
+        {"type": "json_schema", "schema": SCHEMA},
+        {"type": "json_object"},
+        {"type": "regex", "pattern": "a+"},
+        {"type": "choice", "choices": ["x", "y"]},
+    ):
+        assert grammar_key(SPECIFICATION.validate_python(data), FINGERPRINT) == grammar_key(data, FINGERPRINT)
+
+
+def test_an_automaton_knows_its_key() -> None:
+    vocabulary = bytes_vocabulary()
+    specification = {"type": "json_schema", "schema": {"type": "integer"}}
+    options = GrammarOptions(whitespace="flexible")
+    fsm = compile_grammar(specification, vocabulary, options=options)
+    assert fsm.key == grammar_key(specification, vocabulary.fingerprint, options)
+    assert fsm.key != compile_grammar(specification, characters_vocabulary(), options=options).key
+
+
+def test_keys_are_the_same_in_every_process() -> None:
+    script = (
+        "import json, sys; from grammar_workers import grammar_key; "
+        "print(grammar_key({'type': 'json_schema', 'schema': json.loads(sys.argv[1])}, '0' * 64))"
+    )
+    command = [sys.executable, "-c", script, json.dumps(SCHEMA)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONHASHSEED": "7"})
+    assert found.stdout.strip() == key(SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "bad", [{}, {"type": "regex"}, {"type": "json_schema", "schema": {"const": float("nan")}}, {"x": 1}]
+)
+def test_malformed_specifications_have_no_key(bad: dict[str, Any]) -> None:
+    with pytest.raises(GrammarError):
+        grammar_key(bad, FINGERPRINT)
+
+
+def test_fingerprints_tell_vocabularies_apart() -> None:
+    tokens = [b"a", b"b", b"ab", b"", None]
+    every = [
+        Vocabulary(tokens, [3]),
+        Vocabulary(tokens, [4]),
+        Vocabulary(tokens, [3, 4]),
+        Vocabulary(tokens, [3], size=6),
+        Vocabulary([b"b", b"a", b"ab", b"", None], [3]),
+        Vocabulary([b"a", b"ba", b"b", b"", None], [3]),
+        Vocabulary(tokens, [3], {"<x>": 4}),
+        Vocabulary(tokens, [3], {"<y>": 4}),
+        Vocabulary([*tokens, b"c"], [3]),
+    ]
+    assert len({vocabulary.fingerprint for vocabulary in every}) == len(every)
+    assert Vocabulary(list(tokens), (3,)).fingerprint == every[0].fingerprint
+    # None and b"" mean the same.
+    assert Vocabulary([b"a", b"b", b"ab", None, b""], [3]).fingerprint == every[0].fingerprint

@@ -1,0 +1,301 @@
+"""Vocabularies: what each token appends to the text, for every kind of tokenizer, and what can be spelled at all."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from grammar_workers import Vocabulary, compile_grammar
+from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.vocabulary import load_vocabulary
+from tests.grammar_workers.properties import PROPERTY
+from tests.grammar_workers.vocabularies import (
+    LARGE,
+    accepts,
+    bytes_vocabulary,
+    characters_vocabulary,
+    random_walk,
+    shakespeare_vocabulary,
+    text_of,
+)
+
+SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "turnstile-tiny"
+TEXTS = [
+    "the cat sat on the mat",
+    "naïve café — 😀 ok",
+    "  two  spaces\n\tand tabs",
+    '{"a": [1, 2.5e3, null]}',
+    "日本語 €",
+]
+
+
+# -- from tokenizers ---------------------------------------------------------------------------------------------
+
+
+def byte_level_tokenizer() -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), special_tokens=["<s>", "</s>", "<pad>"]
+    )
+    backend.train_from_iterator(TEXTS, trainer)
+    backend.add_tokens([AddedToken("added é", normalized=False)])
+    backend.add_special_tokens([AddedToken("<tool>", normalized=False)])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", pad_token="<pad>")
+
+
+def byte_fallback_tokenizer() -> PreTrainedTokenizerFast:
+    """Like SentencePiece models with byte fallback: metaspace pieces, and <0x..> for what has no piece."""
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    pieces += ["▁", "t", "h", "e", "a", "c", "▁t", "▁th", "▁the", "▁▁", "é", "at"]
+    merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e"), ("▁", "▁"), ("a", "t")]
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    backend = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    backend.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>", unk_token="<unk>")
+
+
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character, no decoder: pieces are plain text."""
+    pieces = ["<end>", *sorted(set("".join(TEXTS)))]
+    backend = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(pieces)}, unk_token="<end>"))
+    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens(["<end>"])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+
+
+MAKERS = [byte_level_tokenizer, byte_fallback_tokenizer, character_tokenizer]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_token_bytes_put_together_are_the_text(make: Any) -> None:
+    """Against the tokenizer itself: what it encodes, our bytes spell."""
+    tokenizer = make()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, len(tokenizer))
+    for text in TEXTS:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert text_of(vocabulary, ids).decode() == text
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_end_ids_specials_and_padding(make: Any) -> None:
+    tokenizer = make()
+    many = len(tokenizer)
+    end = tokenizer.eos_token_id
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, many + 37, SimpleNamespace(eos_token_id=[end, 1]))
+    assert vocabulary.size == len(vocabulary) == many + 37
+    assert vocabulary.eos_token_ids == tuple(sorted({end, 1}))
+    assert Vocabulary.from_tokenizer(tokenizer, many).eos_token_ids == (end,)
+    assert Vocabulary.from_tokenizer(tokenizer, many, SimpleNamespace(eos_token_id=1)).eos_token_ids == tuple(
+        sorted({end, 1})
+    )
+    for token in (*tokenizer.all_special_ids, *range(many, many + 37)):
+        assert vocabulary.token_bytes(token) == b""
+        assert vocabulary.is_special(token)
+    fsm = compile_grammar({"type": "regex", "pattern": "[^~]*"}, vocabulary)
+    allowed = fsm.allowed_tokens(fsm.initial_state)
+    assert max(allowed) < many
+    assert not any(vocabulary.is_special(token) for token in allowed - set(vocabulary.eos_token_ids))
+    with pytest.raises(ValueError, match="tokens"):
+        Vocabulary.from_tokenizer(tokenizer, many - 1)
+
+
+def test_added_tokens_are_text_unless_they_are_special() -> None:
+    tokenizer = byte_level_tokenizer()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, len(tokenizer))
+    added = tokenizer.convert_tokens_to_ids("added é")
+    assert vocabulary.token_bytes(added) == "added é".encode()
+    tool = tokenizer.convert_tokens_to_ids("<tool>")
+    assert vocabulary.token_bytes(tool) == b""
+    assert vocabulary.special_tokens["<tool>"] == tool
+
+
+def test_every_byte_of_a_byte_level_tokenizer() -> None:
+    tokenizer = byte_level_tokenizer()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, len(tokenizer))
+    assert {vocabulary.token_bytes(token) for token in range(len(vocabulary))} >= {bytes([b]) for b in range(256)}
+    assert vocabulary.spellable is None
+
+
+def test_bytes_of_a_byte_fallback_tokenizer() -> None:
+    tokenizer = byte_fallback_tokenizer()
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, len(tokenizer))
+    for byte in range(256):
+        assert vocabulary.token_bytes(tokenizer.convert_tokens_to_ids(f"<0x{byte:02X}>")) == bytes([byte])
+    assert vocabulary.token_bytes(tokenizer.convert_tokens_to_ids("▁the")) == b" the"
+    assert vocabulary.spellable is None
+
+
+def test_the_shipped_model() -> None:
+    vocabulary = load_vocabulary(str(SHIPPED_MODEL))
+    assert vocabulary.eos_token_ids
+    fsm = compile_grammar({"type": "json_schema", "schema": {"properties": {"é": {"type": "string"}}}}, vocabulary)
+    assert accepts(fsm, '{"é": "日本"}')
+    rng = random.Random(0)
+    for _ in range(10):
+        text_of(vocabulary, random_walk(fsm, rng)).decode()
+
+
+# -- the tables --------------------------------------------------------------------------------------------------
+
+
+def naive_tree(strings: Iterable[bytes]) -> list[bytes]:
+    """All distinct prefixes in the order of a preorder walk: lexicographic, a prefix before what it begins."""
+    return sorted({string[:length] for string in strings for length in range(1, len(string) + 1)})
+
+
+token_lists = st.lists(
+    st.binary(max_size=4) | st.none() | st.sampled_from([b"a", b"ab", b"abc", b"b"]), min_size=1, max_size=40
+)
+
+
+@settings(PROPERTY, max_examples=150)
+@given(token_lists)
+def test_the_prefix_tree_holds_every_token_once(tokens: list[bytes | None]) -> None:
+    vocabulary = Vocabulary(tokens, [])
+    strings = [token for token in tokens if token]
+    expected = naive_tree(strings)
+    tree = vocabulary.tree
+    assert len(tree) == len(expected)
+    path: list[int] = []
+    for node, (prefix, (byte, depth, end, token)) in enumerate(zip(expected, tree.tolist(), strict=True)):
+        path[depth:] = [byte]
+        assert bytes(path) == prefix
+        assert end == node + sum(other.startswith(prefix) for other in expected)
+        assert token == (tokens.index(prefix) if prefix in strings else -1)
+        chain = []
+        while token >= 0:
+            chain.append(token)
+            token = int(vocabulary.same_bytes[token])
+        assert chain == [index for index, other in enumerate(tokens) if other == prefix]
+
+
+@settings(PROPERTY, max_examples=100)
+@given(token_lists, st.binary(max_size=6))
+def test_encode_finds_the_fewest_tokens(tokens: list[bytes | None], data: bytes) -> None:
+    vocabulary = Vocabulary(tokens, [])
+    found = vocabulary.encode(data)
+    strings = {token for token in tokens if token}
+    fewest = None
+    for many in range(len(data) + 1):
+        for cuts in itertools.combinations(range(1, len(data)), max(many - 1, 0)):
+            pieces = [data[a:b] for a, b in itertools.pairwise([0, *cuts, len(data)])] if data else []
+            if len(pieces) == many and all(piece in strings for piece in pieces):
+                fewest = many
+                break
+        if fewest is not None:
+            break
+    assert (None if found is None else len(found)) == fewest
+    if found is not None:
+        assert text_of(vocabulary, found) == data
+
+
+@pytest.mark.parametrize("make", [bytes_vocabulary, characters_vocabulary, *LARGE])
+def test_masks_of_a_vocabulary(make: Any) -> None:
+    vocabulary = make()
+    bits = np.unpackbits(vocabulary.text_mask.view(np.uint8), bitorder="little")
+    assert vocabulary.mask_words == -(-vocabulary.size // 32)
+    ends = set(vocabulary.eos_token_ids)
+    for token in range(vocabulary.size):
+        assert bits[token] == (bool(vocabulary.token_bytes(token)) or token in ends)
+    assert not bits[vocabulary.size :].any()
+    assert set(np.flatnonzero(np.unpackbits(vocabulary.eos_mask.view(np.uint8), bitorder="little"))) == ends
+
+
+@pytest.mark.parametrize(("ends", "specials"), [([5], {}), ([-1], {}), ([0], {"<x>": 9})])
+def test_ids_outside_the_vocabulary_are_refused(ends: list[int], specials: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        Vocabulary([b"a", b"b", None], ends, specials)
+
+
+def test_end_tokens_append_nothing() -> None:
+    """Even where the tokenizer gives them a text."""
+    vocabulary = Vocabulary([b"a", b"</s>"], [1])
+    assert vocabulary.token_bytes(1) == b""
+    assert compile_grammar({"type": "regex", "pattern": ".*"}, vocabulary).allowed_tokens(1) == {0, 1}
+
+
+# -- characters that cannot be spelled ---------------------------------------------------------------------------
+
+
+def test_spellable_characters() -> None:
+    assert characters_vocabulary().spellable == frozenset('abcdefghijklmnopqrstuvwxyzABXYZ0123456789_ {}[]":,.-+\\/\n')
+    assert len(shakespeare_vocabulary().spellable or ()) == 65
+    # Two bytes that have tokens of their own do not make a character spellable unless all bytes do.
+    assert Vocabulary([b"a", b"\xc3", b"\xa9"], []).spellable == frozenset("a")
+    assert Vocabulary([b"a", "é".encode()], []).spellable == frozenset("aé")
+
+
+@pytest.mark.parametrize(
+    "specification",
+    [
+        {"type": "regex", "pattern": "é"},
+        {"type": "regex", "pattern": "a\t"},
+        {"type": "choice", "choices": ["é", "aé"]},
+        {"type": "json_schema", "schema": {"const": "é"}},
+        {"type": "json_schema", "schema": {"type": "string", "pattern": "^é$"}},
+        {"type": "json_schema", "schema": {"type": "object", "properties": {"é": True}, "required": ["é"]}},
+        {"type": "json_schema", "schema": {"type": "object", "required": ["é"]}},
+        {"type": "json_schema", "schema": {"const": {"é": 1}}},
+        {"type": "json_schema", "schema": {"type": "array", "items": {"enum": ["é"]}, "minItems": 1}},
+    ],
+)
+def test_what_cannot_be_spelled_is_unsatisfiable(specification: dict[str, Any]) -> None:
+    with pytest.raises(UnsatisfiableError):
+        compile_grammar(specification, characters_vocabulary())
+    assert compile_grammar(specification, bytes_vocabulary()).allowed_tokens(1)
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "null"}, {"type": "boolean"}, {"type": "string"}, {"type": "object"}, True]
+)
+def test_json_needs_its_punctuation(schema: Any) -> None:
+    with pytest.raises(UnsatisfiableError):
+        compile_grammar({"type": "json_schema", "schema": schema}, Vocabulary([b"a", b"b", b"nul", None], [3]))
+
+
+def test_a_few_characters_are_enough_for_some_json() -> None:
+    digits = Vocabulary([b"0", b"1", b"[", b"]", b"1]", None], [5])
+    fsm = compile_grammar({"type": "json_schema", "schema": True}, digits)
+    assert fsm.allowed_tokens(fsm.initial_state) <= {0, 1, 2}
+    rng = random.Random(1)
+    for _ in range(20):
+        assert set(text_of(digits, random_walk(fsm, rng)).decode()) <= set("01[]")
+
+
+@pytest.mark.parametrize(
+    ("schema", "accepted", "rejected"),
+    [
+        ({"enum": ["é", "a"]}, ['"a"'], ['"é"']),
+        ({"type": "object", "properties": {"é": True, "aé": True, "ab": True}}, ['{"ab": 1}', '{"a": 1}', "{}"], []),
+        ({"type": "string", "pattern": "^(é|b)a?$"}, ['"b"', '"ba"'], ['"é"']),
+        ({"type": "string"}, ['"ab"', '"\\n"', '"\\\\"', '""', '"\\""'], ['"q\tq"', '"é"', '"éa"']),
+        ({"anyOf": [{"const": "é"}, {"const": 1}]}, ["1"], []),
+    ],
+)
+def test_the_rest_of_a_language_is_kept(schema: Any, accepted: list[str], rejected: list[str]) -> None:
+    """Only what cannot be spelled is gone; and no state is left from which nothing can be finished."""
+    vocabulary = characters_vocabulary()
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    for text in accepted:
+        assert accepts(fsm, text), text
+    for text in rejected:
+        assert not accepts(fsm, text), text
+    rng = random.Random(4)
+    for _ in range(30):
+        random_walk(fsm, rng, longest=15)
