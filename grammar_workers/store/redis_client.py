@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 SOCKET_TIMEOUT_S = 0.25
 CONNECT_TIMEOUT_S = 0.1
+PASSWORD_VARIABLE = "TURNSTILE_REDIS_PASSWORD"
 
 Result = TypeVar("Result")
 
@@ -27,13 +29,18 @@ class RedisUnavailableError(Exception):
 
 
 class RedisClient:
-    """One connection pool behind a circuit breaker. redis-py's own defaults would retry for seconds."""
+    """One connection pool behind a circuit breaker. redis-py's own defaults would retry for seconds.
+
+    The password is the URL's, or else the environment variable TURNSTILE_REDIS_PASSWORD, which is how a Kubernetes
+    Secret arrives.
+    """
 
     def __init__(self, url: str) -> None:
         self.breaker = CircuitBreaker()
         self.counters = Counters()
         self._redis = redis.Redis.from_url(
             url,
+            password=os.environ.get(PASSWORD_VARIABLE) or None,  # the URL's wins over it
             socket_timeout=SOCKET_TIMEOUT_S,
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),

@@ -103,6 +103,17 @@ def test_full(tmp_path: Path) -> None:
         assert other_node.get(kept[0]) is not None
 
 
+def test_the_password_of_a_kubernetes_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RedisServer() as server:
+        server.client().config_set("requirepass", "right")
+        with_password = server.url.replace("//", "//:right@")
+        for name, variable, url in (("a", "right", server.url), ("b", "wrong", with_password)):
+            monkeypatch.setenv("TURNSTILE_REDIS_PASSWORD", variable)
+            store, key = store_at(url, tmp_path / name), new_key()
+            store.put(key, new_artifact(key))
+            assert redis.Redis.from_url(with_password).exists(PREFIX + key)
+
+
 def test_wrong_password(tmp_path: Path) -> None:
     with RedisServer() as server:
         server.client().config_set("requirepass", "right")
