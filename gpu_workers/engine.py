@@ -15,7 +15,8 @@ import logging
 import queue
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ class Statistics:
     steps: int = 0
     fed_tokens: int = 0
     sampled_tokens: int = 0
-    finished: int = 0
+    ended: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(FinishReason), 0))
 
 
 class Engine:
@@ -274,10 +275,10 @@ class Engine:
         self._close_stream(sequence, reason, error)
         self.scheduler.remove(sequence)
         self._progressed = True
-        self.statistics.finished += 1
 
     def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:
         self._live.remove(sequence)
+        self.statistics.ended[reason] += 1
         text = sequence.rest_of_text() if reason in ("stop", "length") else ""
         sequence.stream.end(reason, text=text, error=None if error is None else error.to_dict())
 

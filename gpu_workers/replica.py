@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import time
+from collections import Counter as Counts
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, ReplicaUnavailableError
 from ray.serve.handle import DeploymentHandle
-from ray.util.metrics import Counter, Gauge
+from ray.serve.metrics import Counter, Gauge
 
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine import Engine
@@ -24,6 +25,7 @@ from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, RequestError
 from grammar_workers import warm_up
 from grammar_workers.automaton_cache import AutomatonCache
+from grammar_workers.metrics import COMPILATIONS
 from grammar_workers.store import open_store
 
 _RETRY_PAUSE_S = 0.1
@@ -52,13 +54,10 @@ class ModelReplica:
             self._ask_compiler,
         )
         self._engine = Engine(loaded, config, source.fetch)
-        self._output_tokens = Counter("turnstile_output_tokens_total", "Tokens generated.")
-        self._finished = Counter("turnstile_generations_total", "Generations by how they ended.", ("finish_reason",))
-        self._running = Gauge("turnstile_running_sequences", "Sequences that hold a slot.")
-        self._waiting = Gauge("turnstile_waiting_sequences", "Sequences that wait for a slot.")
         # Serve constructs a replica inside its event loop, which cannot be waited for here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, self._generate_once(config)).result()
+        self._metrics = _Metrics(self._engine)
 
     async def generate(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Streams one `GenerationRequest` as `GenerationOutput.to_dict`; tokens coalesce while the consumer is busy.
@@ -76,7 +75,6 @@ class ModelReplica:
         # Closed at once when the consumer goes away: that is what frees the slot.
         async with contextlib.aclosing(self._engine.generate(parsed)) as outputs:
             async for output in outputs:
-                self._count(output)
                 yield output.to_dict()
 
     async def info(self) -> dict[str, Any]:
@@ -88,12 +86,9 @@ class ModelReplica:
             "vocabulary_size": self._loaded.vocabulary.size,
         }
 
-    async def compilations(self) -> int:
-        """Grammars compiled in this process: none, ever."""
-        return 0
-
     async def check_health(self) -> None:
-        """Called by Serve, which replaces a replica whose check raises."""
+        """Called by Serve every few seconds; it replaces a replica whose check raises."""
+        self._metrics.publish()
         self._engine.check_health()
 
     def __del__(self) -> None:
@@ -125,10 +120,33 @@ class ModelReplica:
             if output.error is not None:
                 raise RuntimeError(f"the model cannot generate: {output.error['message']}")
 
-    def _count(self, output: GenerationOutput) -> None:
-        if output.token_ids:
-            self._output_tokens.inc(len(output.token_ids))
-        if output.finish_reason is not None:
-            self._finished.inc(tags={"finish_reason": output.finish_reason})
+
+class _Metrics:
+    """What this replica tells Prometheus."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._published = self._counts()  # the warm-up is no traffic
+        self._output_tokens = Counter("turnstile_output_tokens_total", "Tokens generated.")
+        self._generations = Counter("turnstile_generations_total", "Generations by how they ended.", ("finish_reason",))
+        self._running = Gauge("turnstile_running_sequences", "Sequences that hold a slot.")
+        self._waiting = Gauge("turnstile_waiting_sequences", "Sequences that wait for a slot.")
+        # Nothing in this package can compile: grammars come from the store or the compilers.
+        Gauge(**COMPILATIONS).set(0, {"place": "model_replica"})
+
+    def publish(self) -> None:
+        """Adds what the engine has counted since the last time."""
+        counts = self._counts()
+        for name, new in (counts - self._published).items():
+            if name == "tokens":
+                self._output_tokens.inc(new)
+            else:
+                self._generations.inc(new, {"finish_reason": name})
+        self._published = counts
         self._running.set(len(self._engine.scheduler.running))
         self._waiting.set(len(self._engine.scheduler.waiting))
+
+    def _counts(self) -> Counts[str]:
+        counts: Counts[str] = Counts(self._engine.statistics.ended)
+        counts["tokens"] = self._engine.statistics.sampled_tokens
+        return counts

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray.util.metrics
+import ray.serve.metrics
 import redis
 from ray.serve.exceptions import BackPressureError
 
 from grammar_workers import TokenFSM, artifact, compiler, grammar_key
 from grammar_workers.compile_pool import CompileFailedError, CompilePool
 from grammar_workers.compiler import GrammarCompiler
+from grammar_workers.metrics import COMPILATIONS
 from grammar_workers.store.redis_tier import PREFIX
 from grammar_workers.vocabulary import load_vocabulary
 from tests.grammar_workers import compile_jobs
@@ -214,17 +215,25 @@ def test_limits_reach_the_processes_and_their_refusals_are_forgotten_sooner(
 
 def test_metrics(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counts[tuple[Any, ...]] = Counts()
+    shown: list[tuple[Any, ...]] = []
 
     def count(metric: Any, value: float = 1.0, tags: dict[str, str] | None = None) -> None:
-        counted[metric.info["name"], *{**metric.info["default_tags"], **(tags or {})}.values()] += int(value)
+        counted[metric.info["name"], *(tags or {}).values()] += int(value)
 
-    monkeypatch.setattr(ray.util.metrics.Counter, "inc", count)
-    key = new_key()
-    for _ in range(3):
-        asyncio.run(shared.compile(key, {"do": "nothing"}))
-    assert counted["turnstile_grammar_compilations_total", "grammar_compiler"] == 1
-    assert counted["turnstile_grammar_store_events_total", "process", "misses"] == 1
-    assert counted["turnstile_grammar_store_events_total", "process", "hits"] == 2
+    def show(metric: Any, value: float, tags: dict[str, str] | None = None) -> None:
+        shown.append((metric.info["name"], *(tags or {}).values(), value))
+
+    monkeypatch.setattr(ray.serve.metrics.Counter, "inc", count)
+    monkeypatch.setattr(ray.serve.metrics.Gauge, "set", show)
+    for key in (new_key(), new_key()):
+        for _ in range(3):
+            asyncio.run(shared.compile(key, {"do": "nothing"}))
+    first, second = (
+        value for name, place, value in shown if (name, place) == (COMPILATIONS["name"], "grammar_compiler")
+    )
+    assert second == first + 1
+    assert counted["turnstile_grammar_store_events_total", "process", "misses"] == 2
+    assert counted["turnstile_grammar_store_events_total", "process", "hits"] == 4
 
 
 def test_with_the_real_compiler(tmp_path: Path) -> None:

@@ -83,19 +83,19 @@ class Server:
                     found.append(process)
         return found
 
-    def metric(self, name: str, **labels: str) -> float:
-        """The sum of a counter over every process that has the labels, as far as Ray has collected it."""
+    def metric(self, name: str, **labels: str) -> list[float]:
+        """A metric's values in the processes that have the labels, as far as Ray has collected them."""
         text = httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
-        total = 0.0
+        values = []
         for line in text.splitlines():
             if re.match(rf"(ray_)?{name}(_total)?\{{", line) and all(f'{k}="{v}"' in line for k, v in labels.items()):
-                total += float(line.rsplit(" ", 1)[1])
-        return total
+                values.append(float(line.rsplit(" ", 1)[1]))
+        return values
 
     def wait_metric(self, name: str, **labels: str) -> None:
-        """Return when a counter is no longer zero. Ray collects every few seconds, from all processes alike."""
+        """Return when some value is no longer zero. Ray collects every few seconds, from all processes alike."""
         deadline = time.monotonic() + METRICS_DEADLINE_S
-        while self.metric(name, **labels) == 0:
+        while not any(self.metric(name, **labels)):
             assert time.monotonic() < deadline, f"{name} stays at 0"
             time.sleep(0.2)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import httpx
 
+from grammar_workers.metrics import COMPILATIONS
 from tests.integration.server import START_DEADLINE_S, Server
 from tests.integration.traffic import PERSON, structured
 
-COMPILATIONS = "turnstile_grammar_compilations"
 STORE_EVENTS = "turnstile_grammar_store_events"
 
 
@@ -28,13 +28,18 @@ def grammar_sources(server: Server, requests: int) -> list[str]:
         return list(threads.map(ask, range(requests)))
 
 
+def compilations(server: Server) -> dict[str, list[float]]:
+    """What each replica shows, by place."""
+    return {place: server.metric(COMPILATIONS["name"], place=place) for place in ("grammar_compiler", "model_replica")}
+
+
 def test_a_restarted_server_takes_the_automaton_from_the_store(tmp_path: Path) -> None:
     arguments = {"store": f"file://{tmp_path}", "replica": {"replicas": 2, "num_cpus": 0.1}}
     with Server(arguments) as server:
         assert set(grammar_sources(server, 8)) == {"compiled"}
         assert grammar_sources(server, 1) == ["process"]
-        server.wait_metric(COMPILATIONS)
-        assert server.metric(COMPILATIONS) == server.metric(COMPILATIONS, place="grammar_compiler") == 1
+        server.wait_metric(COMPILATIONS["name"])
+        assert compilations(server) == {"grammar_compiler": [1], "model_replica": [0, 0]}
         started = time.monotonic()
         code, left = server.interrupt()
         assert time.monotonic() - started < 15
@@ -43,7 +48,7 @@ def test_a_restarted_server_takes_the_automaton_from_the_store(tmp_path: Path) -
     with Server(arguments) as server:
         assert "file" in grammar_sources(server, 8)
         server.wait_metric(STORE_EVENTS, tier="file", event="hits")
-        assert server.metric(COMPILATIONS) == 0
+        assert compilations(server) == {"grammar_compiler": [0], "model_replica": [0, 0]}
 
 
 def test_a_failed_start_ends_with_its_reason(tmp_path: Path) -> None:
