@@ -1,0 +1,125 @@
+"""Run as a program: loads automata whose tables somebody has tampered with, and uses whatever is not refused.
+
+The digest of an artifact keeps accidents out, not somebody who can write to the store: the tables themselves must be
+checked. Run in a process of its own, because what this looks for is a crash. Prints how many tables were loaded.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers import GrammarError, Limits, TokenFSM, artifact, compile_grammar
+from grammar_workers.machine import MachineBuilder
+from tests.grammar_workers.specifications import CORNER_CASES
+from tests.grammar_workers.vocabularies import bytes_vocabulary
+
+INTERESTING = [-(2**31), -1000, -2, -1, 0, 1, 2, 3, 7, 8, 31, 64, 255, 256, 257, 1000, 2**16, 2**31 - 2, 2**31 - 1]
+Arrays = list[NDArray[Any]]
+
+
+def arrays_of(payload: bytes) -> Arrays:
+    source = io.BytesIO(payload)
+    arrays = []
+    while source.tell() < len(payload):
+        arrays.append(np.lib.format.read_array(source, allow_pickle=False))
+    return arrays
+
+
+def payload_of(arrays: Arrays) -> bytes:
+    out = io.BytesIO()
+    for array in arrays:
+        np.lib.format.write_array(out, array, version=(1, 0), allow_pickle=False)
+    return out.getvalue()
+
+
+def tampered(arrays: Arrays, rng: random.Random) -> Arrays:
+    """A copy with a few entries replaced, copied from elsewhere in the same column, or rows dropped."""
+    result = [array.copy() for array in arrays]
+    for _ in range(rng.choice([1, 1, 2, 5, 20])):
+        array = rng.choice([array for array in result if array.size])
+        index = tuple(rng.randrange(size) for size in array.shape)
+        kind = rng.randrange(4)
+        if kind == 0:
+            array[index] = rng.choice(INTERESTING)
+        elif kind == 1:
+            array[index] = array[(rng.randrange(len(array)), *index[1:])]
+        elif kind == 2:
+            array[index] += rng.choice([-1, 1])
+        else:
+            position = next(i for i, other in enumerate(result) if other is array)
+            result[position] = array[: rng.randrange(len(array) + 1)]
+    return result
+
+
+def use(fsm: TokenFSM, rng: random.Random) -> None:
+    """Everything a replica does with an automaton. Typed errors are fine; crashing and hanging are not."""
+    for _ in range(3):
+        state = fsm.initial_state
+        for _ in range(12):
+            allowed = np.flatnonzero(np.unpackbits(fsm.allowed_mask(state).view(np.uint8), bitorder="little"))
+            fsm.next_state(state, rng.randrange(fsm.vocabulary.size))
+            if not len(allowed):
+                break
+            target = fsm.next_state(state, int(allowed[rng.randrange(len(allowed))]))
+            if target < 0:
+                break
+            state = target
+        fsm.forced_tokens(state)
+        fsm.is_terminal(state)
+    fsm.materialize(max_states=20)
+
+
+def load(payload: bytes) -> TokenFSM:
+    """What a store that others can write to may hold: any payload under a right digest."""
+    vocabulary = bytes_vocabulary()
+    return TokenFSM.from_bytes(artifact.pack(payload, key="0" * 64, fingerprint=vocabulary.fingerprint), vocabulary)
+
+
+def used(payloads: Iterable[bytes], rng: random.Random) -> int:
+    """How many of the payloads were not refused; each of these is used."""
+    loaded = 0
+    for payload in payloads:
+        try:
+            fsm = load(payload)
+            loaded += 1
+            use(fsm, rng)
+        except (artifact.ArtifactError, GrammarError):
+            continue
+    return loaded
+
+
+def tampered_payloads(rounds: int, rng: random.Random) -> Iterator[bytes]:
+    vocabulary = bytes_vocabulary()
+    originals = []
+    for specification in CORNER_CASES.values():
+        data = compile_grammar(specification, vocabulary).to_bytes()
+        originals.append(artifact.unpack(data, key=None, fingerprint=vocabulary.fingerprint, max_payload_bytes=1 << 30))
+    for _ in range(rounds):
+        yield payload_of(tampered(arrays_of(rng.choice(originals)), rng))
+
+
+def payloads_with_wild_registers() -> Iterator[bytes]:
+    """A string's bounds and the register come from different tables: neither has to fit the other."""
+    for register in (-(2**31), -1000, -1, 4, 1000, 2**31 - 1):
+        for bounds in ((0, 3), (2, 3), (5, 3), (0, -1), (7, -1), (-(2**31), 2**31 - 1), (0, -(2**31))):
+            builder = MachineBuilder(Limits())
+            start = builder.state()
+            inside = builder.state(loop=builder.loop(*bounds))
+            builder.fill(inside, row=builder.row(dict.fromkeys(range(256), inside)), loop=builder.loop(*bounds))
+            builder.fill(start, op=builder.goto(inside, assign=register))
+            yield builder.build(start).to_bytes()
+
+
+if __name__ == "__main__":
+    numbers = random.Random(sys.argv[2] if len(sys.argv) > 2 else 0)
+    if sys.argv[1] == "registers":
+        print(used(payloads_with_wild_registers(), numbers))
+    else:
+        print(used(tampered_payloads(int(sys.argv[3]), numbers), numbers))

@@ -1,0 +1,246 @@
+"""Automata as bytes: the same language again, and nothing that comes in is trusted."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grammar_workers import Limits, TokenFSM, artifact, compile_grammar
+from grammar_workers.artifact import ArtifactError
+from grammar_workers.kernels import CALL, GOTO
+from grammar_workers.machine import Machine, MachineBuilder
+from tests.grammar_workers.hostile_tables import Arrays, arrays_of, load, payload_of
+from tests.grammar_workers.properties import PROPERTY
+from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
+from tests.grammar_workers.vocabularies import (
+    SMALL,
+    bytes_vocabulary,
+    characters_vocabulary,
+    random_walk,
+    sentencepiece_vocabulary,
+    states_along,
+)
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = compile_grammar(CORNER_CASES["declared and free names"], bytes_vocabulary())
+
+
+@settings(PROPERTY, max_examples=60)
+@given(specification=SPECIFICATIONS, make=st.sampled_from(SMALL), rng=st.integers(0, 1 << 30).map(random.Random))
+def test_the_language_survives(specification: dict[str, Any], make: Any, rng: random.Random) -> None:
+    fsm = compile_or_assume(specification, make())
+    untouched = fsm.to_bytes()
+    tokens = [random_walk(fsm, rng) for _ in range(3)]
+    assert fsm.to_bytes() == untouched, "what has been visited is no part of the artifact"
+    again = TokenFSM.from_bytes(untouched, fsm.vocabulary, key=fsm.key)
+    assert again.key == fsm.key
+    assert again.notes == fsm.notes
+    assert again.to_bytes() == untouched
+    for walk in tokens:
+        for here, there in zip(states_along(fsm, walk), states_along(again, walk), strict=True):
+            assert np.array_equal(fsm.allowed_mask(here), again.allowed_mask(there))
+            assert fsm.is_terminal(here) == again.is_terminal(there)
+        assert again.shortest_completion(again.initial_state) == fsm.shortest_completion(fsm.initial_state)
+
+
+def test_notes_travel_along() -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": {"x-note": 1, "type": "null"}}, bytes_vocabulary())
+    assert fsm.notes
+    assert TokenFSM.from_bytes(fsm.to_bytes(), bytes_vocabulary()).notes == fsm.notes
+
+
+def test_another_vocabulary_or_key_is_refused() -> None:
+    data = REFERENCE.to_bytes()
+    for vocabulary in (characters_vocabulary(), sentencepiece_vocabulary()):
+        with pytest.raises(ArtifactError, match="fingerprint"):
+            TokenFSM.from_bytes(data, vocabulary)
+    with pytest.raises(ArtifactError, match="key"):
+        TokenFSM.from_bytes(data, bytes_vocabulary(), key="0" * 64)
+
+
+@settings(PROPERTY, max_examples=300)
+@given(st.data())
+def test_any_damage_is_noticed(data: st.DataObject) -> None:
+    whole = REFERENCE.to_bytes()
+    position = data.draw(st.integers(0, len(whole) - 1))
+    damaged = data.draw(
+        st.sampled_from(
+            [
+                whole[:position],
+                whole + whole[: position + 1],
+                whole[:position] + bytes([whole[position] ^ (1 << position % 8)]) + whole[position + 1 :],
+                whole[:position] + whole[position + 1 :],
+                whole[:position] + b"\0" * 8 + whole[position:],
+            ]
+        )
+    )
+    with pytest.raises(ArtifactError):
+        TokenFSM.from_bytes(damaged, bytes_vocabulary())
+
+
+# -- with a digest that fits -------------------------------------------------------------------------------------
+
+
+def reference_arrays() -> Arrays:
+    fingerprint = bytes_vocabulary().fingerprint
+    payload = artifact.unpack(REFERENCE.to_bytes(), key=None, fingerprint=fingerprint, max_payload_bytes=1 << 30)
+    return arrays_of(payload)
+
+
+def header(shape: str, descr: str = "<i4") -> bytes:
+    """The header of an array in NumPy's format, with nothing behind it."""
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\0" * 1000,
+        b"\x93NUMPY",
+        header("(10, 5)"),
+        header("(1000000000000, 5)"),
+        header("(99999999999999999999, 5)"),
+        header("(-1, 5)"),
+        header("(2, 5)", "|O"),
+        header("(2, 5)", "<f8") + b"\0" * 80,
+        header("(1 << 40, 5)"),
+        header("(" * 200),
+        header("__import__('os')"),
+        header("(2, 5)") + b"\0" * 40,
+    ],
+)
+def test_payloads_that_are_no_tables(payload: bytes) -> None:
+    with pytest.raises(ArtifactError):
+        load(payload)
+
+
+def test_bytes_after_the_tables_are_refused() -> None:
+    with pytest.raises(ArtifactError):
+        load(payload_of(reference_arrays()) + b"\0")
+    with pytest.raises(ArtifactError):
+        load(payload_of([*reference_arrays(), np.zeros(3, np.int32)]))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint32, np.float32, ">i4"])
+def test_other_types_of_numbers_are_refused(dtype: Any) -> None:
+    for position in range(len(reference_arrays())):
+        arrays = reference_arrays()
+        arrays[position] = arrays[position].astype(dtype)
+        with pytest.raises(ArtifactError):
+            load(payload_of(arrays))
+
+
+@pytest.mark.parametrize("value", [-(2**31), -1000, 2**31 - 1, 10**6])
+def test_no_index_leads_out_of_its_array(value: int) -> None:
+    """Each column of each table in turn: refused, unless this column holds no index."""
+    refused = 0
+    for position, array in enumerate(reference_arrays()):
+        for column in range(array.shape[1] if array.ndim == 2 and array.shape[1] < 256 else 1):
+            arrays = reference_arrays()
+            if not arrays[position].size:
+                continue
+            arrays[position].reshape(len(array), -1)[-1, column] = value
+            try:
+                load(payload_of(arrays))
+            except ArtifactError:
+                refused += 1
+    assert refused >= 8
+
+
+def built(build: Callable[[MachineBuilder], int]) -> Machine:
+    builder = MachineBuilder(Limits())
+    return builder.build(build(builder))
+
+
+def _goto_itself(builder: MachineBuilder) -> int:
+    state = builder.state()
+    builder.set_op(state, builder.op(move=GOTO, target=state))
+    return state
+
+
+def _call_itself(builder: MachineBuilder) -> int:
+    state = builder.state()
+    builder.set_op(state, builder.op(move=CALL, target=state, site=[state]))
+    return state
+
+
+def _goto_in_a_circle(builder: MachineBuilder) -> int:
+    first, second = builder.state(), builder.state()
+    builder.set_op(first, builder.goto(second))
+    builder.set_op(second, builder.goto(first))
+    row = builder.row(dict.fromkeys(range(256), first))
+    return builder.state(row=row)
+
+
+def _return_to_a_caller_that_calls_again(builder: MachineBuilder) -> int:
+    """Each exit leads back to a state that calls the same rule again: nothing is ever read."""
+    rule = builder.state(exit_label=0)
+    caller = builder.state()
+    builder.set_op(caller, builder.op(move=CALL, target=rule, site=[caller]))
+    return caller
+
+
+def _call_deeper_on_every_byte(builder: MachineBuilder) -> int:
+    state = builder.state()
+    row = builder.row(dict.fromkeys(range(256), state))
+    inner = builder.state(row=row)
+    builder.set_op(state, builder.op(move=CALL, target=inner, site=[inner]))
+    return state
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        _goto_itself,
+        _call_itself,
+        _goto_in_a_circle,
+        _return_to_a_caller_that_calls_again,
+        _call_deeper_on_every_byte,
+    ],
+)
+def test_silent_circles_end(build: Callable[[MachineBuilder], int]) -> None:
+    """Tables whose every index is in range, but that move for ever without reading a byte."""
+    try:
+        fsm = load(built(build).to_bytes())
+        state = fsm.initial_state
+        for token in (65, 66, 67):
+            fsm.allowed_mask(state)
+            fsm.is_terminal(state)
+            state = max(fsm.next_state(state, token), fsm.end_state)
+    except ArtifactError:
+        return
+
+
+def apart(*arguments: str) -> int:
+    """Run `hostile_tables` in a process of its own; how many tables it loaded."""
+    found = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-m", "tests.grammar_workers.hostile_tables", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr[-3000:]
+    return int(found.stdout)
+
+
+def test_registers_beyond_the_bounds_of_a_string_are_harmless() -> None:
+    apart("registers")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_tampered_tables_neither_crash_nor_hang(seed: int) -> None:
+    # Some of what was changed must have got past the checks, or nothing was tried.
+    assert apart("tampered", str(seed), "250") > 20
