@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from grammar_workers import number_automaton
@@ -36,8 +37,11 @@ def compile_grammar(
     *,
     options: GrammarOptions = GrammarOptions(),  # noqa: B008 - immutable
     limits: Limits = Limits(),  # noqa: B008 - immutable
+    resources: Mapping[str, Any] = MappingProxyType({}),
 ) -> TokenFSM:
     """Compile a specification (a model or plain data) for one vocabulary.
+
+    `resources` maps URIs to the schemas that `$ref` may name beside the document itself; nothing is ever downloaded.
 
     Raises `GrammarError`: InvalidSpecificationError when it is malformed, UnsupportedFeatureError when it cannot be
     honoured exactly, UnsatisfiableError when nothing matches, LimitExceededError when a budget does not suffice.
@@ -49,19 +53,29 @@ def compile_grammar(
             f"the specification has {size} bytes, more than {limits.max_specification_bytes} "
             "(limit max_specification_bytes)"
         )
-    machine, notes = _machine(parsed, vocabulary.spellable, options, limits)
-    return TokenFSM(machine, vocabulary, grammar_key(parsed, vocabulary.fingerprint, options), notes, limits)
+    try:
+        machine, notes = _machine(parsed, resources, vocabulary.spellable, options, limits)
+    except RecursionError:
+        raise LimitExceededError(
+            f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
+        ) from None
+    key = grammar_key(parsed, vocabulary.fingerprint, options, resources)
+    return TokenFSM(machine, vocabulary, key, notes, limits)
 
 
 def _machine(
-    specification: GrammarSpecification, spellable: frozenset[str] | None, options: GrammarOptions, limits: Limits
+    specification: GrammarSpecification,
+    resources: Mapping[str, Any],
+    spellable: frozenset[str] | None,
+    options: GrammarOptions,
+    limits: Limits,
 ) -> tuple[Machine, list[str]]:
     builder = MachineBuilder(limits)
     notes: list[str] = []
     if isinstance(specification, JsonSchemaSpecification | JsonObjectSpecification):
         pool = FormulaPool()
         if isinstance(specification, JsonSchemaSpecification):
-            reader = SchemaReader(specification.json_schema, pool, options, limits)
+            reader = SchemaReader(specification.json_schema, resources, pool, options, limits)
             root = reader.read()
             notes = reader.notes
         else:

@@ -33,6 +33,8 @@ BYTE, DEPTH, END, TOKEN = range(4)
 
 ACCEPT = 0
 """The state after everything has been matched: no byte leaves it."""
+TOLERATES_ANY, TOLERATES_UNESCAPED = -2, -3
+"""Values of LOOP_BASE for states that allow every character (or every unescaped one) without being a loop."""
 DEAD = -1
 FRAMES_FULL = -2
 SILENT_MOVES = 4096
@@ -269,7 +271,7 @@ def walk_tails(  # type: ignore[no-untyped-def]
     between `shortest` and `longest` characters are allowed. path[0] is the configuration after the quote; node 0 is the
     empty tail. Returns 0 or FRAMES_FULL.
     """
-    i = 0
+    i = np.int64(0)
     last = tails.shape[0]
     while i < last:
         depth = tails[i, DEPTH]
@@ -322,6 +324,11 @@ def fill_row(  # type: ignore[no-untyped-def]
     spans,
     tail_tokens,
     tail_lengths,
+    any_mask,
+    any_rest,
+    unescaped_mask,
+    unescaped_rest,
+    longest_run,
     path,
     configuration,
     mask,
@@ -331,7 +338,8 @@ def fill_row(  # type: ignore[no-untyped-def]
     Inside a free JSON string (`LOOP`), the tokens that stay inside it are a precomputed row per number of characters
     (`body`, uint32 [longest + 1, words]) and those that close it are walked by what follows the quote. A state with a
     LOOP_BASE is like that base state but for the texts it tells apart (declared property names among free ones): its
-    row is that of the base, corrected by a walk of only what differs. Everywhere else the whole tree is walked.
+    row is that of the base, corrected by a walk of only what differs. A state that tolerates all characters has a
+    precomputed row, too, to which a walk of the few other tokens adds. Everywhere else the whole tree is walked.
     Returns 0 or FRAMES_FULL.
     """
     state = configuration[0]
@@ -360,6 +368,29 @@ def fill_row(  # type: ignore[no-untyped-def]
     path[0, 0] = state
     path[0, 1] = register
     path[0, 2] = frame
+    if loop > 0 and loops[loop, LOOP_BASE] <= TOLERATES_ANY:
+        # Near the bounds of a length, or where a guard forbids it, tolerance ends.
+        fits = loops[loop, LOOP_MAXIMUM] < 0 or register + longest_run <= loops[loop, LOOP_MAXIMUM]
+        if fits and register >= loops[loop, LOOP_MINIMUM]:
+            rest = any_rest if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_rest
+            mask[:] = any_mask if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_mask
+            return walk_tree(
+                states,
+                table,
+                ops,
+                guards,
+                returns,
+                frames,
+                buckets,
+                counters,
+                rest,
+                0,
+                rest.shape[0],
+                path,
+                mask,
+                same,
+            )
+        loop = 0
     if loop == 0:
         mask[:] = 0
         return walk_tree(
@@ -472,7 +503,7 @@ def correct_row(  # type: ignore[no-untyped-def]
             i = end
             continue
         loop = states[state, LOOP]
-        if loop > 0 and loops[loop, LOOP_BASE] < 0 and frame == path[0, 2]:
+        if loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]:
             i = end
             continue
         path[depth + 1, 0] = state

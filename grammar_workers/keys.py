@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
-from grammar_workers.json_schema.reader import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
+from grammar_workers.json_schema.keywords import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import SPECIFICATION, GrammarSpecification
 from grammar_workers.types import GrammarKey
 
-COMPILER_VERSION = 1
+COMPILER_VERSION = 2
 """Part of every key: raise it whenever the same specification compiles to another language or table layout."""
 
 
@@ -38,8 +39,9 @@ def grammar_key(
     specification: GrammarSpecification | Mapping[str, Any],
     vocabulary_fingerprint: str,
     options: GrammarOptions = GrammarOptions(),  # noqa: B008 - immutable
+    resources: Mapping[str, Any] = MappingProxyType({}),
 ) -> GrammarKey:
-    """SHA-256 (hex) of the normalised specification, the vocabulary, the compiler's version and the options.
+    """SHA-256 (hex) of the normalised specification, the vocabulary, the compiler's version, options and resources.
 
     Annotations (titles, descriptions, examples) do not change the key; the order of properties, which is part of the
     language, does. Raises GrammarError for a malformed specification.
@@ -51,6 +53,7 @@ def grammar_key(
         vocabulary_fingerprint.encode(),
         str(COMPILER_VERSION).encode(),
         options.model_dump_json().encode(),
+        json.dumps(dict(resources)).encode(),
     ):
         digest.update(len(part).to_bytes(8, "big"))
         digest.update(part)

@@ -21,7 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.kernels import ASSIGN, CALL, ENTER_AT_ZERO, GOTO, INCREMENT, INHERIT, KEEP, RETURN, STAY
+from grammar_workers.kernels import (
+    ASSIGN,
+    CALL,
+    ENTER_AT_ZERO,
+    GOTO,
+    INCREMENT,
+    INHERIT,
+    KEEP,
+    RETURN,
+    STAY,
+    TOLERATES_UNESCAPED,
+)
 from grammar_workers.options import Limits
 
 Interval = tuple[int, int]
@@ -41,7 +52,7 @@ class Machine:
     states int32 [n, 5] (LIT, ROW, EXIT, OP, LOOP), table int32 [rows, 256] of target states or -1, ops int32 [k, 8],
     guards int32 [g, 2] (inclusive register intervals, sorted within one op), returns int32 [r] (a state per label, -1
     where the label is not acceptable), loops int32 [l, 3] (minimum and maximum characters of a free string, -1: no
-    maximum; the state that this one resembles, -1: it is a free string itself).
+    maximum; the state that this one resembles, -1: it is a free string itself, less: it tolerates all characters).
     State 0 accepts; matching begins at state 1.
     """
 
@@ -97,7 +108,7 @@ class Machine:
         _require(
             _inside(action, KEEP, ASSIGN + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, INHERIT + 1), "ops"
         )
-        _require(_inside(self.loops[:, 2], -1, many), "loops")
+        _require(_inside(self.loops[:, 2], TOLERATES_UNESCAPED, many), "loops")
         jumps = (move == CALL) | (move == GOTO)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from grammar_workers import character_automaton
 from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 from grammar_workers.regex import compile_regex
 
@@ -41,6 +42,22 @@ def integer() -> CharacterAutomaton:
     return compile_regex(r"-?(0|[1-9][0-9]*)", search=False, limits=Limits())
 
 
+def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> list[int]:
+    """Per state: the fewest digits on a way to acceptance (with `label`); above MAX_DIGITS when there is none."""
+    wanted = [accepted != 0 if label is None else accepted == label for accepted in automaton.accepting]
+    needed = [0 if flag else 10 * MAX_DIGITS for flag in wanted]
+    changed = True
+    while changed:
+        changed = False
+        for state in range(len(needed) - 1, -1, -1):
+            for first, _, target in automaton.ranges(state):
+                through = needed[target] + chr(first).isdecimal()
+                if through < needed[state]:
+                    needed[state] = through
+                    changed = True
+    return needed
+
+
 @functools.lru_cache(maxsize=4096)
 def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> CharacterAutomaton:
     """The plain decimals x with x < bound, x = bound or x > bound, whichever are wanted. -0 equals 0."""
@@ -51,6 +68,41 @@ def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> Chara
         return int(order is not None and (less, equal, greater)[order + 1])
 
     return character_automaton.explore(_Reading(), comparison.step, accepts, "-." + _DIGITS)
+
+
+@functools.lru_cache(maxsize=1024)
+def multiple_of(divisor: Decimal, limits: Limits) -> CharacterAutomaton:
+    """The plain decimals that are a multiple of `divisor` (positive), by remainders, digit for digit.
+
+    Raises LimitExceededError when the divisor has too many remainders.
+    """
+    _, _, exponent = divisor.normalize().as_tuple()
+    places = max(-int(exponent), 0)
+    modulus = int(divisor.scaleb(places))
+    if modulus * (places + 3) > limits.max_regex_states:
+        raise LimitExceededError(f"multipleOf {divisor} needs more than {limits.max_regex_states} states")
+
+    # (places of the fraction read or -1 before the point, remainder, a digit may follow, digits read in this part)
+    def step(state: tuple[int, int, bool, bool], character: str) -> tuple[int, int, bool, bool] | None:
+        fraction, remainder, open_, begun = state
+        if character == "-":
+            return (-1, 0, True, False) if state == start else None
+        if character == ".":
+            return (0, remainder, True, False) if fraction < 0 and begun else None
+        if not open_:
+            return None
+        if fraction < 0:
+            return -1, (remainder * 10 + int(character)) % modulus, begun or character != "0", True
+        if fraction < places:
+            return fraction + 1, (remainder * 10 + int(character)) % modulus, True, True
+        return (fraction, remainder, True, True) if character == "0" else None
+
+    def accepts(state: tuple[int, int, bool, bool]) -> int:
+        fraction, remainder, _, begun = state
+        return int(begun and remainder * 10 ** (places - max(fraction, 0)) % modulus == 0)
+
+    start = (-2, 0, True, False)
+    return character_automaton.explore(start, step, accepts, "-." + _DIGITS)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,6 +27,9 @@ class GrammarOptions(BaseModel):
         True,
         description="What an absent `additionalProperties` means: true as the specification says, or closed.",
     )
+    format: Literal["assert", "annotate"] = Field(
+        "assert", description="Whether `format` constrains what is generated. Unknown formats are always annotations."
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,13 +38,13 @@ class Limits:
 
     max_specification_bytes: int = 1 << 20
     """Size of the specification as canonical JSON."""
-    max_nesting: int = 200
+    max_nesting: int = 100
     """Nesting depth of the specification itself, and of groups in a regular expression."""
     max_states: int = 2_000_000
     """States of the byte automaton."""
     max_regex_states: int = 20_000
     """States of one determinised regular expression or string language."""
-    max_steps: int = 20_000_000
+    max_steps: int = 10_000_000
     """Elementary construction steps, the deterministic stand-in for compile time."""
     max_fsm_bytes: int = 512 << 20
     """Memory of one TokenFSM with all rows and configurations visited so far."""

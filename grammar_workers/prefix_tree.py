@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numba import njit
@@ -27,6 +27,15 @@ def build(strings: Sequence[bytes]) -> NDArray[np.int32]:
     data, offsets = pack(strings)
     tree = np.empty((len(data), 4), np.int32)
     return tree[: _build(data, offsets, tree)].copy()
+
+
+def build_with_ids(ids: Mapping[bytes, int]) -> NDArray[np.int32]:
+    """The prefix tree of the keys of `ids`, TOKEN holding their values."""
+    strings = sorted(ids)
+    tree = build(strings)
+    numbers = np.array([*(ids[string] for string in strings), -1], np.int32)
+    tree[:, TOKEN] = numbers[tree[:, TOKEN]]
+    return tree
 
 
 @njit(nogil=True, cache=True)

@@ -8,6 +8,7 @@ one of them has no regular meaning here: look-around, back-references, `\\b`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable
 
@@ -36,18 +37,32 @@ _CONTROL = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 
 @dataclasses.dataclass(frozen=True)
 class _Class:
-    """A character class: what both dialects accept, and (computed only for negations) what either accepts."""
+    """A character class as each dialect reads it (computed when needed), and what both accept.
 
-    common: Charset
-    either: Callable[[], Charset]
+    `common` is None where it is not simply known: Python's sets of digits, letters and spaces are large.
+    """
+
+    ecma: Callable[[], Charset]
+    python: Callable[[], Charset]
+    common: Charset | None
+
+    def characters(self, *, either: bool) -> Charset:
+        """What both dialects accept, or what either does."""
+        if either:
+            return charset.union(self.ecma(), self.python())
+        return charset.intersect(self.ecma(), self.python()) if self.common is None else self.common
 
     def negated(self) -> _Class:
-        either = self.either()
-        return _Class(charset.complement(either), lambda: charset.complement(self.common))
+        if self.common is not None and self.ecma is self.python:
+            return _same_in_both(charset.complement(self.common))
+        return _Class(lambda: charset.complement(self.ecma()), lambda: charset.complement(self.python()), None)
 
 
 def _same_in_both(characters: Charset) -> _Class:
-    return _Class(characters, lambda: characters)
+    def get() -> Charset:
+        return characters
+
+    return _Class(get, get, characters)
 
 
 def _single(code_point: int) -> _Class:
@@ -55,17 +70,31 @@ def _single(code_point: int) -> _Class:
 
 
 def _named(name: str) -> _Class:
-    return _Class(_COMMON[name], lambda: charset.union(_ECMA[name], charset.matching(rf"\{name}")))
+    return _Class(lambda: _ECMA[name], lambda: charset.matching(rf"\{name}"), _COMMON[name])
 
 
-def compile_regex(pattern: str, *, search: bool, limits: Limits) -> CharacterAutomaton:
+def _joined(items: list[_Class]) -> _Class:
+    """The union. What both dialects accept of it may be more than the union of what both accept of the parts."""
+    known = [item.common for item in items if item.common is not None]
+    if all(item.ecma is item.python for item in items):
+        return _same_in_both(charset.union(*known))
+    return _Class(
+        lambda: charset.union(*(item.ecma() for item in items)),
+        lambda: charset.union(*(item.python() for item in items)),
+        charset.union(*known) if len(known) == len(items) else None,
+    )
+
+
+def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = False) -> CharacterAutomaton:
     """The automaton of the texts that `pattern` matches: somewhere inside when `search`, else as a whole.
+
+    Both dialects agree that these texts match; with `either`, at least one says so (what a negation must avoid).
 
     Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
     """
     if "\0" in pattern:
         raise InvalidSpecificationError("a NUL character in a pattern", position=pattern.index("\0"))
-    parser = _Parser(pattern, limits)
+    parser = _Parser(pattern, limits, either)
     automaton = parser.automaton
     begin = automaton.state()
     first, last = parser.parse()
@@ -75,7 +104,13 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits) -> CharacterAut
     if search:
         automaton.edges[begin].append((charset.ALL, begin))
         automaton.edges[automaton.final].append((charset.ALL, automaton.final))
-    return determinize(automaton, limits.max_regex_states)
+    return determinize(automaton, limits)
+
+
+@functools.lru_cache(maxsize=4096)
+def search_automaton(pattern: str, limits: Limits, either: bool = False) -> CharacterAutomaton:
+    """`compile_regex` with `search`, shared between schemas."""
+    return compile_regex(pattern, search=True, limits=limits, either=either)
 
 
 _Fragment = tuple[int, int]
@@ -85,11 +120,12 @@ _Fragment = tuple[int, int]
 class _Parser:
     """Recursive descent that builds the nondeterministic automaton on the way."""
 
-    def __init__(self, pattern: str, limits: Limits) -> None:
+    def __init__(self, pattern: str, limits: Limits, either: bool) -> None:
         self._pattern = pattern
         self._position = 0
         self._depth = 0
         self._limits = limits
+        self._either = either
         self.automaton = NondeterministicAutomaton()
 
     def parse(self) -> _Fragment:
@@ -202,17 +238,22 @@ class _Parser:
         if character == "(":
             return self._group()
         if character == "[":
-            return self._edge(self._bracket().common)
+            return self._edge(self._bracket().characters(either=self._either))
         if character == ".":
-            return self._edge(charset.complement(_LINE_ENDS))
+            return self._edge(charset.complement(charset.of("\n") if self._either else _LINE_ENDS))
         if character in "^$":
             first, last = self._state(), self._state()
             anchors = self.automaton.at_start if character == "^" else self.automaton.at_end
             anchors.setdefault(first, []).append(last)
+            if character == "$" and self._either:
+                # Python's `$` matches before a final line feed, too.
+                before = self._state()
+                self.automaton.edges[first].append((charset.of("\n"), before))
+                anchors.setdefault(before, []).append(last)
             return first, last
         if character == "\\":
-            return self._edge(self._escape(in_class=False).common)
-        return self._edge(_single(ord(character)).common)
+            return self._edge(self._escape(in_class=False).characters(either=self._either))
+        return self._edge(charset.of(character))
 
     def _group(self) -> _Fragment:
         begin = self._position - 1
@@ -256,9 +297,7 @@ class _Parser:
             items.append(item)
         if not items and not negated:
             raise self._unsupported("an empty class", begin)
-        joined = _Class(
-            charset.union(*(item.common for item in items)), lambda: charset.union(*(item.either() for item in items))
-        )
+        joined = _joined(items)
         return joined.negated() if negated else joined
 
     def _class_item(self) -> _Class:
@@ -268,9 +307,10 @@ class _Parser:
     def _range(self, low: _Class, high: _Class, position: int) -> _Class:
         ends = []
         for side in (low, high):
-            if len(side.common) != 1 or side.common[0][0] != side.common[0][1]:
+            single = side.common if side.ecma is side.python else None
+            if single is None or len(single) != 1 or single[0][0] != single[0][1]:
                 raise self._invalid("a class as the end of a range", position)
-            ends.append(side.common[0][0])
+            ends.append(single[0][0])
         if ends[0] > ends[1]:
             raise self._invalid("character range out of order", position)
         return _same_in_both(charset.make([(ends[0], ends[1])]))

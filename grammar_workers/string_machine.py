@@ -11,11 +11,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers import charset
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import ALL
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_text import SHORT_ESCAPES
+from grammar_workers.kernels import INHERIT, TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.machine import NEVER, UNBOUNDED, Interval, MachineBuilder, union_guards
+from grammar_workers.string_slice import LONGEST_RUN
 
 ANY_TEXT = CharacterAutomaton((0,), ((0,),), (True,))
 """Every text."""
@@ -25,8 +28,8 @@ _MAX_LENGTH_TABLE = 50_000_000
 _ESCAPES = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
 _Ranges = tuple[tuple[int, int, int], ...]
 """(first, last, machine state) per run of characters."""
-_Sequences = tuple[tuple[tuple[tuple[int, int], ...], int], ...]
-"""Byte ranges of UTF-8 sequences, and the machine state after them."""
+_Sequence = tuple[tuple[int, int], ...]
+"""Inclusive byte ranges of the (remaining) bytes of UTF-8 characters."""
 
 
 class StringMachine:
@@ -35,7 +38,9 @@ class StringMachine:
     def __init__(self, builder: MachineBuilder) -> None:
         self._builder = builder
         self._guard_of: dict[int, tuple[Interval, ...]] = {}
-        self._continuations: dict[_Sequences, int] = {}
+        self._continuations: dict[tuple[tuple[_Sequence, int], ...], int] = {}
+        self._rules: dict[tuple[_Sequence, ...], int] = {}
+        self._return: int | None = None
         self._escape_states: dict[tuple[tuple[int, int], ...], int] = {}
         self._lead_cache: dict[_Ranges, dict[int, int]] = {}
 
@@ -62,13 +67,13 @@ class StringMachine:
         automaton: CharacterAutomaton,
         closed: Sequence[int],
         lengths: Interval = (0, UNBOUNDED),
-        guard: tuple[Interval, ...] = (),
+        guards: Sequence[tuple[Interval, ...]] = (),
     ) -> int:
         """States that read the rest of a JSON string after its opening quote. Returns the first.
 
         `closed[state]` is where the closing quote leads from an accepting state of the automaton. With `lengths`, the
         register counts characters from 0 and must end within these bounds; without, it is left alone and must pass
-        `guard` all along.
+        `guards[state]` on entering a state.
         """
         builder = self._builder
         numbers = [builder.state() for _ in automaton.moves]
@@ -80,9 +85,10 @@ class StringMachine:
             for state, entry in enumerate(_arrival_guards(automaton, lengths)):
                 self._guard_of[numbers[state]] = entry or NEVER
                 ops[state] = builder.op(guard=entry or NEVER, increment_to=cap)
-        elif guard:
-            self._guard_of.update(dict.fromkeys(numbers, guard))
-            ops = [builder.op(guard=guard)] * len(numbers)
+        elif guards:
+            self._guard_of.update(zip(numbers, guards, strict=True))
+            ops = [builder.op(guard=guard) if guard else 0 for guard in guards]
+        tolerant = self._tolerance(automaton, [self._guard_of.get(number, ()) for number in numbers], counted)
         closings: dict[int, int] = {}
         for state, number in enumerate(numbers):
             closing = closed[state] if automaton.accepting[state] else -1
@@ -91,12 +97,29 @@ class StringMachine:
                     closings[closing] = builder.state(op=builder.goto(closing, guard=[lengths]))
                 closing = closings[closing]
             row, free = self._row(automaton, state, numbers, closing)
-            loop = builder.loop(*loop_bounds) if free and closing >= 0 else 0
+            loop = builder.loop(*loop_bounds) if free and closing >= 0 else tolerant[state]
             builder.fill(number, row=row, op=ops[state], loop=loop)
             if counted and state == 0:
                 # Entering the first state after a character counts, entering it after the opening quote must not.
                 first = builder.state(row=row, loop=loop)
         return first if counted else numbers[0]
+
+    def _tolerance(self, automaton: CharacterAutomaton, guards: list[tuple[Interval, ...]], counted: bool) -> list[int]:
+        """Per state: the loop number that says which characters it tolerates, whatever they lead to; 0 for none."""
+        bounds = (0, -1)
+        if counted:
+            # Every state must let the register pass, so the narrowest interval counts.
+            if any(len(guard) != 1 for guard in guards):
+                return [0] * len(guards)
+            highest = min(guard[0][1] for guard in guards)
+            bounds = (max(guard[0][0] for guard in guards), -1 if highest == UNBOUNDED else highest)
+        elif len(set(guards)) > 1:
+            return [0] * len(guards)
+        result = [0] * len(guards)
+        for base, characters in ((TOLERATES_UNESCAPED, _UNESCAPED), (TOLERATES_ANY, ALL)):
+            for state in automaton.tolerant_states(characters, LONGEST_RUN):
+                result[state] = self._builder.loop(*bounds, base)
+        return result
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
@@ -136,8 +159,8 @@ class StringMachine:
             leads = self._lead_cache[ranges] = self._after_byte(sequences)
         return leads
 
-    def _after_byte(self, sequences: Iterable[tuple[tuple[tuple[int, int], ...], int]]) -> dict[int, int]:
-        by_byte: dict[int, list[tuple[tuple[tuple[int, int], ...], int]]] = {}
+    def _after_byte(self, sequences: Iterable[tuple[_Sequence, int]]) -> dict[int, int]:
+        by_byte: dict[int, list[tuple[_Sequence, int]]] = {}
         for (bounds, *rest), target in sequences:
             for byte in range(bounds[0], bounds[1] + 1):
                 by_byte.setdefault(byte, []).append((tuple(rest), target))
@@ -147,14 +170,36 @@ class StringMachine:
             for byte, options in by_byte.items()
         }
 
-    def _continuation(self, rests: _Sequences) -> int:
+    def _continuation(self, rests: tuple[tuple[_Sequence, int], ...]) -> int:
         """The state inside a character, from which one of `rests` must follow."""
         known = self._continuations.get(rests)
         if known is None:
-            row = self._builder.row(self._after_byte(rests))
-            known = self._builder.state(row=row, op=self._op_before(target for _, target in rests))
+            targets = {target for _, target in rests}
+            if len(targets) == 1:
+                known = self._shared(tuple(rest for rest, _ in rests), targets.pop())
+            else:
+                row = self._builder.row(self._after_byte(rests))
+                known = self._builder.state(row=row, op=self._op_before(targets))
             self._continuations[rests] = known
         return known
+
+    def _shared(self, shape: tuple[_Sequence, ...], target: int) -> int:
+        """A call to the rule that reads one of the sequences in `shape` and returns to `target`.
+
+        A handful of shapes serves every state that treats many characters alike.
+        """
+        builder = self._builder
+        rule = self._rules.get(shape)
+        if rule is None:
+            done = self._done()
+            rule = builder.state(row=builder.row(self._after_byte((rest, done) for rest in shape)))
+            self._rules[shape] = rule
+        return builder.state(op=builder.call(rule, [target], guard=self._guard_of.get(target, ()), enter=INHERIT))
+
+    def _done(self) -> int:
+        if self._return is None:
+            self._return = self._builder.state(op=self._builder.return_(0))
+        return self._return
 
     def _escape(self, escaped: dict[int, int]) -> int:
         """The state after a backslash; `escaped` maps the characters that have no raw spelling to states."""
@@ -162,7 +207,20 @@ class StringMachine:
         known = self._escape_states.get(identity)
         if known is not None:
             return known
-        targets = {_ESCAPES[code]: target for code, target in escaped.items() if code in _ESCAPES}
+        builder = self._builder
+        targets = set(escaped.values())
+        if len(targets) == 1 and (done := self._done()) not in targets:
+            target = targets.pop()
+            rule = self._escape(dict.fromkeys(escaped, done))
+            guard = self._guard_of.get(target, ())
+            known = builder.state(op=builder.call(rule, [target], guard=guard, enter=INHERIT))
+        else:
+            known = self._escape_table(escaped)
+        self._escape_states[identity] = known
+        return known
+
+    def _escape_table(self, escaped: dict[int, int]) -> int:
+        moves = {_ESCAPES[code]: target for code, target in escaped.items() if code in _ESCAPES}
         by_digits: dict[int, dict[int, int]] = {}
         for code, target in escaped.items():
             if code not in _ESCAPES:
@@ -172,15 +230,14 @@ class StringMachine:
             digits = {high: self._partial(lows, lows.values()) for high, lows in by_digits.items()}
             ends = [target for lows in by_digits.values() for target in lows.values()]
             zero = self._partial({ord("0"): self._partial(digits, ends)}, ends)
-            targets[ord("u")] = self._partial({ord("0"): zero}, ends)
-        known = self._partial(targets, escaped.values())
-        self._escape_states[identity] = known
-        return known
+            moves[ord("u")] = self._partial({ord("0"): zero}, ends)
+        return self._partial(moves, escaped.values())
 
     def _partial(self, targets: dict[int, int], ends: Iterable[int]) -> int:
         return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
 
 
+_UNESCAPED = charset.subtract(ALL, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
 _SPECIAL = (*range(0x20), _QUOTE, _BACKSLASH)
 
 

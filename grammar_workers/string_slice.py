@@ -16,7 +16,24 @@ from numpy.typing import NDArray
 
 from grammar_workers import prefix_tree
 
+_LINE_SEPARATORS = ("\u2028".encode(), "\u2029".encode())
 _STAYS, _CLOSES, _BREAKS = range(3)
+
+
+LONGEST_RUN = 32
+"""Characters of the longest token whose row is precomputed for states that merely tolerate all characters."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tolerance:
+    """The tokens that a state allows which tolerates every character of some class, wherever it leads.
+
+    `mask` uint32 [words]: tokens of at most LONGEST_RUN characters that stay inside the string; `rest`: the prefix tree
+    of all other tokens, which have to be walked.
+    """
+
+    mask: NDArray[np.uint32]
+    rest: NDArray[np.int32]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +41,8 @@ class StringSlice:
     """See the module. `body` uint32 [longest + 1, words]: row n allows the tokens that need at most n characters.
 
     `tails` int32 [nodes, 4] (a prefix tree whose node 0 is the empty tail), `spans` int64 [nodes + 1] into `tokens` and
-    `lengths` (int32: characters before the quote), sorted within a span by nothing in particular.
+    `lengths` (int32: characters before the quote). `any_character` and `any_but_escaped` are for states that tolerate
+    every character, or every one but those with an escape and the line separators (what `.` matches).
     """
 
     body: NDArray[np.uint32]
@@ -32,6 +50,8 @@ class StringSlice:
     spans: NDArray[np.int64]
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int32]
+    any_character: Tolerance
+    any_but_escaped: Tolerance
 
 
 def build(token_bytes: list[bytes], words: int) -> StringSlice:
@@ -62,7 +82,29 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
     tokens = np.array([token for group in groups for token in group], np.int32)
     spans = np.zeros(len(groups) + 1, np.int64)
     np.cumsum([len(group) for group in groups], out=spans[1:])
-    return StringSlice(body, tails, spans, tokens, characters[tokens].astype(np.int32))
+    short = staying[characters[staying] <= LONGEST_RUN].tolist()
+    plain = [token for token in short if not any(part in token_bytes[token] for part in (b"\\", *_LINE_SEPARATORS))]
+    return StringSlice(
+        body,
+        tails,
+        spans,
+        tokens,
+        characters[tokens].astype(np.int32),
+        _tolerance(token_bytes, short, words),
+        _tolerance(token_bytes, plain, words),
+    )
+
+
+def _tolerance(token_bytes: list[bytes], staying: list[int], words: int) -> Tolerance:
+    mask = np.zeros(words, np.uint32)
+    ids = np.array(staying, np.int64)
+    np.bitwise_or.at(mask, ids >> 5, np.uint32(1) << (ids & 31).astype(np.uint32))
+    inside = set(staying)
+    first: dict[bytes, int] = {}
+    for token, data in enumerate(token_bytes):
+        if data and token not in inside:
+            first.setdefault(data, token)
+    return Tolerance(mask, prefix_tree.build_with_ids(first))
 
 
 @njit(nogil=True, cache=True)

@@ -20,6 +20,7 @@ from grammar_workers.completion import shortest_bytes
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.machine import Machine
 from grammar_workers.options import Limits
+from grammar_workers.string_slice import LONGEST_RUN
 from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, TokenId
 from grammar_workers.vocabulary import Vocabulary
 
@@ -76,6 +77,8 @@ class TokenFSM:
         self._row_counts: list[int] = []
         self._row_lowest: list[int] = []
         self._row_ids: dict[int, list[int]] = {}
+        # States below this one have had their successors visited.
+        self._expanded = _INITIAL
         self._chunk = np.zeros((0, vocabulary.mask_words), np.uint32)
         with self._lock:
             self._intern_row(np.zeros(vocabulary.mask_words, np.uint32))
@@ -143,15 +146,15 @@ class TokenFSM:
 
     def materialize(self, max_states: int | None = None) -> int:
         """Visit states breadth first and fill their rows until all are known or `max_states` exist; how many exist."""
-        state = _INITIAL
-        while state < len(self._configurations):
+        while self._expanded < len(self._configurations):
+            state = self._expanded
             self.allowed_mask(state)
             if max_states is not None and len(self._configurations) >= max_states:
                 break
             with self._lock:
                 for configuration in self._successors(state):
                     self._visit(configuration)
-            state += 1
+                self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)
 
     @property
@@ -226,6 +229,11 @@ class TokenFSM:
                     slices.spans,
                     slices.tokens,
                     slices.lengths,
+                    slices.any_character.mask,
+                    slices.any_character.rest,
+                    slices.any_but_escaped.mask,
+                    slices.any_but_escaped.rest,
+                    LONGEST_RUN,
                     self._path,
                     self._scratch,
                     row,

@@ -74,12 +74,7 @@ class Vocabulary:
     @functools.cached_property
     def tree(self) -> NDArray[np.int32]:
         """The prefix tree of all tokens, see `prefix_tree.build`; TOKEN holds the lowest id with these bytes."""
-        first = self._first_by_bytes
-        strings = sorted(first)
-        tree = prefix_tree.build(strings)
-        ids = np.array([first[string] for string in strings] + [-1], np.int32)
-        tree[:, 3] = ids[tree[:, 3]]
-        return tree
+        return prefix_tree.build_with_ids(self._first_by_bytes)
 
     @functools.cached_property
     def same_bytes(self) -> NDArray[np.int32]:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.character_automaton import CharacterAutomaton, literal_set, relabel
+from grammar_workers.character_automaton import CharacterAutomaton, literal_set, relabel, restrict
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.json_schema.containers import FREE, Arrays, Node, Objects, PlainArray, Rule
+from grammar_workers.json_schema.arrays import Arrays, PlainArray
+from grammar_workers.json_schema.containers import Node, Rule
 from grammar_workers.json_schema.formula import TRUE
 from grammar_workers.json_schema.number_machine import number_moves
+from grammar_workers.json_schema.objects import Objects
 from grammar_workers.json_schema.rules import CONSTANTS, Rules
 from grammar_workers.json_schema.scalars import Label, TextLanguage
 from grammar_workers.json_text import encode_string_body
@@ -303,7 +305,6 @@ class Emitter:
         exists = [rules.satisfiable(child) for _, child in plain.properties]
         if not all(exists[index] for index in plain.required):
             return None
-        many = len(plain.properties)
         # Name i may come while the register is between the last required name before it, exclusive, and i.
         windows: list[_Guard] = []
         first = 0
@@ -313,61 +314,84 @@ class Emitter:
             if index in required:
                 first = index + 1
         complete: _Guard = ((first, UNBOUNDED),) if first else ()
-        free = rules.satisfiable(plain.additional)
+        many = len(windows)
+        classes = [complete if rules.satisfiable(child) else NEVER for child in plain.classes]
         end = self._return(label, complete)
         after = builder.state()
         landing = self._gap(after)
-        site = [-1] * (many + 1)
-        if free:
-            call = self._call(rule, plain.additional, [landing], ((),))
-            site[0] = self._colon(call, complete, many if many else None)
+        site = []
+        for guard, child in zip(classes, plain.classes, strict=True):
+            if guard == NEVER:
+                site.append(-1)
+                continue
+            call = self._call(rule, child, [landing], ((),))
+            site.append(self._colon(call, complete, many if many else None))
         for index, (_, child) in enumerate(plain.properties):
-            if exists[index]:
-                call = self._call(rule, child, [landing], ((),))
-                site[index + 1] = self._colon(call, assign=index + 1)
-        names = [name for name, _ in plain.properties]
-        windows_union = union_guards([*windows, *([complete] if free else [])]) if many or not free else ()
-        if not free and not any(exists):
+            if not exists[index]:
+                site.append(-1)
+                continue
+            call = self._call(rule, child, [landing], ((),))
+            site.append(self._colon(call, assign=index + 1))
+        keys = self._keys(container, classes, windows)
+        if keys is None:
             return self._gap(builder.state(row=builder.row({ord("}"): end})))
-        keys = self._keys(names, windows, complete if free else None)
-        key_op = builder.call(keys, site, guard=windows_union, enter=INHERIT)
-        row = {ord("}"): end, ord(","): self._comma(key_op, windows_union, b'"')}
+        any_key = () if () in classes else union_guards([*windows, *classes])
+        key_op = builder.call(keys, site, guard=any_key, enter=INHERIT)
+        row = {ord("}"): end, ord(","): self._comma(key_op, any_key, b'"')}
         builder.fill(after, row=builder.row(row))
         start = builder.state(row=builder.row({ord("}"): end, ord('"'): self._state(key_op)}))
         return self._gap(start)
 
-    def _keys(self, names: Sequence[str], windows: Sequence[_Guard], free: _Guard | None) -> int:
-        """States that read a property name after its quote and return 0 for a free one, i + 1 for names[i].
+    def _keys(self, container: Objects, classes: Sequence[_Guard], windows: Sequence[_Guard]) -> int | None:
+        """States that read a property name after its quote; None when none is allowed.
 
-        `windows[i]` guards name i. `free` guards undeclared names, None forbids them.
+        They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
+        as the guards `classes[c]` and `windows[i]` let them.
         """
+        if all(guard == NEVER for guard in (*classes, *windows)):
+            return None
+        if container.names_automaton is not None:
+            return self._classified_keys(container.names_automaton, [*classes, *windows])
         builder = self._builder
-        row = -1
-        loop = 0
-        if free is not None:
+        free = classes[0]
+        names = container.names
+        row, loop = -1, 0
+        if free != NEVER:
             body = self._free_key(free)
             if not names:
                 return body
             row, loop = builder.row_of(body), builder.loop(base=body)
         entries = [(encode_string_body(name) + b'"', index) for index, name in enumerate(names)]
-        if free is None:
+        if free == NEVER:
             entries = [entry for entry in entries if windows[entry[1]] != NEVER]
 
         def guard(indices: Sequence[int]) -> int:
-            if free == ():
-                return 0
-            union = union_guards([*(windows[index] for index in indices), *([] if free is None else [free])])
-            return builder.op(guard=union) if union else 0
+            parts = [free, *(windows[index] for index in indices)]
+            return 0 if () in parts else builder.op(guard=union_guards(parts))
 
         def finish(index: int) -> None:
             builder.state(op=builder.return_(index + 1, guard=windows[index]))
 
         return literal_tree(builder, sorted(entries), finish, row=row, loop=loop, guard=guard)
 
+    def _classified_keys(self, automaton: CharacterAutomaton, guards: Sequence[_Guard]) -> int | None:
+        """The same where patterns tell names apart; `guards[label - 1]` guards what the automaton labels so."""
+        usable = relabel(automaton, [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))])
+        if self._rules.spellable is not None:
+            usable = restrict(usable, self._rules.writable)
+        if usable.is_empty:
+            return None
+        closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]
+        reachable = [
+            union_guards([guards[label - 1] for label in labels]) if all(guards[i - 1] for i in labels) else ()
+            for labels in usable.reachable_labels()
+        ]
+        return self._strings.json_string(usable, closed, guards=reachable)
+
     def _free_key(self, guard: _Guard) -> int:
         known = self._free_keys.get(guard)
         if known is None:
-            known = self._strings.json_string(self._any_key(), [self._return(0)], guard=guard)
+            known = self._strings.json_string(self._any_key(), [self._return(0)], guards=[guard])
             self._free_keys[guard] = known
         return known
 
@@ -388,16 +412,18 @@ class Emitter:
                 row[ord("}")] = self._return(closings[node])
             start_row = dict(row)
             if node in edges:
-                site = [-1] * (len(container.names) + 1)
+                many = container.class_count
+                site = [-1] * (many + len(container.names))
                 for part, child, targets in edges[node]:
                     usable = tuple(sorted(targets))
                     call = self._call(rule, child, [landing[targets[label]] for label in usable], usable)
-                    site[part + 1 if part != FREE else 0] = self._colon(call)
-                windows = [() if target >= 0 else NEVER for target in site[1:]]
-                keys = self._keys(container.names, windows, () if site[0] >= 0 else None)
-                key_op = builder.call(keys, site)
-                row[ord(",")] = self._comma(key_op, literal=b'"')
-                start_row[ord('"')] = self._state(key_op)
+                    site[many + part if part >= 0 else -1 - part] = self._colon(call)
+                guards = [() if target >= 0 else NEVER for target in site]
+                keys = self._keys(container, guards[:many], guards[many:])
+                if keys is not None:
+                    key_op = builder.call(keys, site)
+                    row[ord(",")] = self._comma(key_op, literal=b'"')
+                    start_row[ord('"')] = self._state(key_op)
             builder.fill(state, row=builder.row(row))
             if node == container.start:
                 start = builder.state(row=builder.row(start_row))

@@ -71,11 +71,37 @@ class NumberBound:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectShape:
-    """Named properties in declared order, what every other property must be, and which must be present."""
+    """Named properties in declared order, those whose names match a pattern, all others, and which must be present."""
 
     properties: tuple[tuple[str, FormulaId], ...]
+    patterns: tuple[tuple[str, FormulaId], ...]
     additional: FormulaId
     required: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PropertyNames:
+    """Every property name satisfies `names`."""
+
+    names: FormulaId
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PropertyCount:
+    """Between `minimum` and `maximum` properties (None: no maximum)."""
+
+    minimum: int
+    maximum: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Broken:
+    """An undeclared property has broken the shape `leaf`, and no later undeclared one keeps to it.
+
+    Undeclared names may repeat, and the last value counts; so a violation that a formula hinges on is not repaired.
+    """
+
+    leaf: FormulaId
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +114,27 @@ class ArrayShape:
     maximum: int | None
 
 
-Assertion: TypeAlias = StringLengths | StringPattern | FiniteTexts | IsInteger | NumberBound | ObjectShape | ArrayShape
+@dataclasses.dataclass(frozen=True, slots=True)
+class ItemCount:
+    """Between `minimum` and `maximum` items (None: no maximum) satisfy `items`."""
+
+    items: FormulaId
+    minimum: int
+    maximum: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MultipleOf:
+    """A number that is a multiple of `divisor`, a positive decimal numeral."""
+
+    divisor: str
+
+
+StringAssertion: TypeAlias = StringLengths | StringPattern | FiniteTexts
+NumberAssertion: TypeAlias = IsInteger | NumberBound | MultipleOf | FiniteTexts
+ObjectAssertion: TypeAlias = ObjectShape | PropertyNames | PropertyCount | Broken
+ArrayAssertion: TypeAlias = ArrayShape | ItemCount
+Assertion: TypeAlias = StringAssertion | NumberAssertion | ObjectAssertion | ArrayAssertion
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -143,7 +189,7 @@ class FormulaPool:
         self._ids: dict[Formula, FormulaId] = {Constant(False): FALSE, Constant(True): TRUE}
         self._definitions: dict[str, FormulaId] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
-        self._leaves: dict[FormulaId, tuple[FormulaId, ...]] = {}
+        self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
 
     def __getitem__(self, formula: FormulaId) -> Formula:
         return self._formulas[formula]
@@ -179,6 +225,11 @@ class FormulaPool:
             return formula.part
         if isinstance(formula, TypeTest):
             return self.types(ALL_TYPES & ~formula.types)
+        # Negations stand only before leaves and references.
+        if isinstance(formula, AllOf):
+            return self.any_of(map(self.not_, formula.parts))
+        if isinstance(formula, AnyOf):
+            return self.all_of(map(self.not_, formula.parts))
         return self._make(Not(part))
 
     def _join(
@@ -192,6 +243,10 @@ class FormulaPool:
         flat.pop(neutral, None)
         if absorbing in flat:
             return absorbing
+        for part in flat:
+            formula = self._formulas[part]
+            if isinstance(formula, Not) and formula.part in flat:
+                return absorbing
         if len(flat) <= 1:
             return next(iter(flat), neutral)
         return self._make(kind(tuple(flat)))
@@ -235,17 +290,12 @@ class FormulaPool:
             return replace(formula)
         return self._rebuild(node, formula, lambda part: self.substitute(part, replace))
 
-    def demand(self, formula: FormulaId, parts: Callable[[FormulaId], FormulaId]) -> FormulaId:
-        """What must hold of a part of a value for a resolved formula still to hold of the whole.
-
-        `parts` maps a leaf to what it demands of that part. Under a negation nothing is demanded.
-        """
+    def rewrite(self, formula: FormulaId, replace: Callable[[FormulaId], FormulaId]) -> FormulaId:
+        """A resolved formula with every literal (a leaf or a negated leaf) replaced."""
         node = self._formulas[formula]
-        if isinstance(node, Leaf):
-            return parts(formula)
-        if isinstance(node, Not):
-            return TRUE
-        return self._rebuild(node, formula, lambda part: self.demand(part, parts))
+        if isinstance(node, Leaf | Not):
+            return replace(formula)
+        return self._rebuild(node, formula, lambda part: self.rewrite(part, replace))
 
     def _rebuild(self, node: Formula, formula: FormulaId, change: Callable[[FormulaId], FormulaId]) -> FormulaId:
         if isinstance(node, AllOf):
@@ -256,19 +306,28 @@ class FormulaPool:
             return self.not_(change(node.part))
         return formula
 
-    def leaves(self, formula: FormulaId) -> tuple[FormulaId, ...]:
-        """The distinct leaves of a resolved formula, in order."""
-        known = self._leaves.get(formula)
+    def literals(self, formula: FormulaId) -> tuple[FormulaId, ...]:
+        """The distinct leaves and negated leaves of a resolved formula, in order."""
+        known = self._literals.get(formula)
         if known is None:
             node = self._formulas[formula]
-            if isinstance(node, Leaf):
+            if isinstance(node, Leaf | Not):
                 known = (formula,)
             elif isinstance(node, AllOf | AnyOf):
-                known = tuple(dict.fromkeys(leaf for part in node.parts for leaf in self.leaves(part)))
+                known = tuple(dict.fromkeys(literal for part in node.parts for literal in self.literals(part)))
             else:
-                known = self.leaves(node.part) if isinstance(node, Not) else ()
-            self._leaves[formula] = known
+                known = ()
+            self._literals[formula] = known
         return known
+
+    def leaves(self, formula: FormulaId) -> tuple[FormulaId, ...]:
+        """The distinct leaves of a resolved formula, negated or not, in order."""
+        return tuple(dict.fromkeys(self.split(literal)[0] for literal in self.literals(formula)))
+
+    def split(self, literal: FormulaId) -> tuple[FormulaId, bool]:
+        """The leaf of a literal, and whether it stands unnegated."""
+        node = self._formulas[literal]
+        return (node.part, False) if isinstance(node, Not) else (literal, True)
 
     def conjunction(self, formula: FormulaId) -> tuple[FormulaId, ...] | None:
         """The leaves of a resolved formula that is a plain conjunction of leaves, else None."""

@@ -7,9 +7,7 @@ from numpy.typing import NDArray
 
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.machine import MachineBuilder
-from grammar_workers.number_automaton import MAX_DIGITS
-
-_ZERO, _NINE = ord("0"), ord("9")
+from grammar_workers.number_automaton import MAX_DIGITS, digits_needed
 
 
 def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: NDArray[np.int32]) -> None:
@@ -18,7 +16,7 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: ND
     The register counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
     Accepting states exit with their label.
     """
-    needed = _digits_needed(automaton)
+    needed = digits_needed(automaton)
     # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not.
     states: dict[tuple[int, bool], int] = {}
     pending: list[tuple[int, bool]] = []
@@ -37,7 +35,7 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: ND
     def fill(source: int, dense: NDArray[np.int32]) -> None:
         for first, last, target in automaton.ranges(source):
             for byte in range(first, last + 1):
-                dense[byte] = enter(target, _ZERO <= byte <= _NINE)
+                dense[byte] = enter(target, chr(byte).isdecimal())
 
     fill(0, row)
     while pending:
@@ -51,18 +49,3 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: ND
             op=builder.op_of(state),
             exit_label=automaton.accepting[source] - 1,
         )
-
-
-def _digits_needed(automaton: CharacterAutomaton) -> list[int]:
-    """Per state: the fewest digits on any way to an accepting state."""
-    needed = [0 if accepting else MAX_DIGITS + 1 for accepting in automaton.accepting]
-    changed = True
-    while changed:
-        changed = False
-        for state in range(len(needed)):
-            for first, _, target in automaton.ranges(state):
-                through = needed[target] + (_ZERO <= first <= _NINE)
-                if through < needed[state]:
-                    needed[state] = through
-                    changed = True
-    return needed

@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import json
-import re
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from grammar_workers.errors import (
-    GrammarError,
-    InvalidSpecificationError,
-    LimitExceededError,
-    UnsupportedFeatureError,
-)
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.json_schema import formats, keywords
 from grammar_workers.json_schema.formula import (
+    ALL_TYPES,
     BOOLEAN,
     FALSE,
     TRUE,
     ArrayShape,
+    Assertion,
     FiniteTexts,
     FormulaId,
     FormulaPool,
     IsInteger,
+    ItemCount,
     JsonType,
+    MultipleOf,
     NumberBound,
     ObjectShape,
+    PropertyCount,
+    PropertyNames,
     StringLengths,
     StringPattern,
 )
+from grammar_workers.json_schema.references import References, Scope
+from grammar_workers.json_schema.unevaluated import evaluated_items, evaluated_properties
 from grammar_workers.options import GrammarOptions, Limits
-from grammar_workers.regex import compile_regex
+from grammar_workers.regex import search_automaton
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
@@ -44,177 +46,158 @@ _TYPES = {
     "array": JsonType.ARRAY,
     "object": JsonType.OBJECT,
 }
-
-ANNOTATIONS = frozenset(
-    ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$schema"]
-    + ["contentEncoding", "contentMediaType", "contentSchema"]
-)
-"""Keywords that never assert anything: they do not change the key."""
-
-SUBSCHEMAS = frozenset(
-    ["additionalProperties", "items", "additionalItems", "contains", "not", "if", "then", "else", "propertyNames"]
-    + ["unevaluatedItems", "unevaluatedProperties"]
-)
-"""Keywords whose value is a schema (`items` may also be an array of them)."""
-SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
-"""Keywords whose value is an array of schemas."""
-SCHEMA_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"])
-"""Keywords whose value maps names to schemas."""
-
-_CONTAINERS = frozenset(["$defs", "definitions"])
-_ENFORCED = frozenset(
-    ["type", "enum", "const", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems"]
-    + ["maxItems", "minLength", "maxLength", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"]
-    + ["anyOf", "$ref"]
-)
-_REFUSED = frozenset(
-    ["allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"]
-    + ["patternProperties", "propertyNames", "minProperties", "maxProperties", "additionalItems", "contains"]
-    + ["minContains", "maxContains", "uniqueItems", "multipleOf", "format", "$anchor", "$id", "id", "$dynamicRef"]
-    + ["$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "unevaluatedProperties", "unevaluatedItems"]
-    + ["$vocabulary"]
-)
+_MAX_UNIQUE = 16
+"""Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
 
 
 class SchemaReader:
     """Reads one document. `notes` collects what was ignored, for `TokenFSM.notes`."""
 
-    def __init__(self, document: Schema, pool: FormulaPool, options: GrammarOptions, limits: Limits) -> None:
-        self._document = document
+    def __init__(
+        self,
+        document: Schema,
+        resources: Mapping[str, Any],
+        pool: FormulaPool,
+        options: GrammarOptions,
+        limits: Limits,
+    ) -> None:
         self._pool = pool
         self._options = options
         self._limits = limits
-        self._pending: list[str] = []
+        self._references = References(document, resources)
+        self._pending: list[tuple[str, Any, Scope]] = []
         self._defined: set[str] = set()
         self.notes: list[str] = []
 
     def read(self) -> FormulaId:
         """The formula of the whole document; everything it refers to is defined in the pool."""
-        root = self._refer("")
+        scope = self._references.root
+        root = self._refer(scope.contents, scope)
         while self._pending:
-            pointer = self._pending.pop()
-            self._pool.define(pointer, self._schema(self._locate(pointer), pointer, 0))
+            location, contents, scope = self._pending.pop()
+            self._pool.define(location, self._schema(contents, scope, 0))
         return root
 
-    # -- structure -----------------------------------------------------------------------------------------------
+    # -- structure -------------------------------------------------------------------------------------------------
 
-    def _refer(self, pointer: str) -> FormulaId:
-        if pointer not in self._defined:
-            self._defined.add(pointer)
-            self._pending.append(pointer)
-        return self._pool.reference(pointer)
+    def _refer(self, contents: Any, scope: Scope) -> FormulaId:
+        if isinstance(contents, bool):
+            return TRUE if contents else FALSE
+        location = scope.location(contents)
+        if location not in self._defined:
+            self._defined.add(location)
+            self._pending.append((location, contents, scope))
+        return self._pool.reference(location)
 
-    def _locate(self, pointer: str) -> Any:
-        target: Any = self._document
-        for part in pointer.split("/")[1:]:
-            name = part.replace("~1", "/").replace("~0", "~")
-            if isinstance(target, Mapping) and name in target:
-                target = target[name]
-            elif isinstance(target, list) and re.fullmatch("0|[1-9][0-9]*", name) and int(name) < len(target):
-                target = target[int(name)]
-            else:
-                raise InvalidSpecificationError(f"$ref to {pointer or '#'!r}, which does not exist", pointer=pointer)
-        return target
-
-    def _schema(self, schema: Any, pointer: str, depth: int) -> FormulaId:
+    def _schema(self, schema: Any, scope: Scope, depth: int) -> FormulaId:
         if isinstance(schema, bool):
             return TRUE if schema else FALSE
         if not isinstance(schema, Mapping):
-            raise InvalidSpecificationError("a schema must be an object or a boolean", pointer=pointer)
+            raise InvalidSpecificationError("a schema must be an object or a boolean", pointer=scope.pointer)
         if depth > self._limits.max_nesting:
             raise LimitExceededError(
-                f"the schema nests deeper than {self._limits.max_nesting} (limit max_nesting)", pointer=pointer
+                f"the schema nests deeper than {self._limits.max_nesting} (limit max_nesting)", pointer=scope.pointer
             )
+        scope = scope.entered(schema)
+        draft = scope.draft
+        if "$ref" in schema and draft <= 7:
+            return self._ref(schema, scope)
         for keyword in schema:
-            if keyword in _REFUSED and not self._is_trivial(keyword, schema[keyword]):
-                raise UnsupportedFeatureError(
-                    f"the keyword {keyword!r} is not supported", pointer=f"{pointer}/{_escape(keyword)}"
-                )
-            if keyword not in _ENFORCED and keyword not in _CONTAINERS and keyword not in ANNOTATIONS:
-                self.notes.append(f"{pointer or '#'}: ignored keyword {keyword!r}")
+            if not keywords.is_known(keyword, draft):
+                self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}")
+        known = {keyword: value for keyword, value in schema.items() if keywords.is_known(keyword, draft)}
         parts = [
-            self._type(schema, pointer),
-            self._finite(schema, pointer),
-            self._string(schema, pointer),
-            self._number(schema, pointer),
-            self._array(schema, pointer, depth),
-            self._object(schema, pointer, depth),
-            self._any_of(schema, pointer, depth),
-            self._ref(schema, pointer),
+            self._type(known, scope),
+            self._finite(known, scope),
+            self._string(known, scope),
+            self._number(known, scope),
+            self._array(known, scope, depth),
+            self._object(known, scope, depth),
+            self._combined(known, scope, depth),
+            self._ref(known, scope),
         ]
         return self._pool.all_of(parts)
 
-    @staticmethod
-    def _is_trivial(keyword: str, value: Any) -> bool:
-        """Whether a keyword that is not enforced says nothing here."""
-        return (keyword == "uniqueItems" and value is False) or (keyword in ("$id", "id") and isinstance(value, str))
+    def _ref(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+        parts = []
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if keyword in schema:
+                contents, target = self._references.resolve(schema[keyword], keyword, scope)
+                parts.append(self._refer(contents, target))
+        return self._pool.all_of(parts)
 
-    def _any_of(self, schema: Mapping[str, Any], pointer: str, depth: int) -> FormulaId:
-        if "anyOf" not in schema:
-            return TRUE
-        parts = self._schema_list(schema["anyOf"], f"{pointer}/anyOf", depth)
-        return self._pool.any_of(parts)
-
-    def _schema_list(self, schemas: Any, pointer: str, depth: int) -> list[FormulaId]:
-        if not isinstance(schemas, list) or not schemas:
-            raise InvalidSpecificationError("must be a non-empty array of schemas", pointer=pointer)
-        return [self._schema(part, f"{pointer}/{i}", depth + 1) for i, part in enumerate(schemas)]
-
-    def _ref(self, schema: Mapping[str, Any], pointer: str) -> FormulaId:
-        if "$ref" not in schema:
-            return TRUE
-        ref = schema["$ref"]
-        if not isinstance(ref, str):
-            raise InvalidSpecificationError("$ref must be a string", pointer=f"{pointer}/$ref")
-        if ref != "#" and not ref.startswith("#/"):
-            raise UnsupportedFeatureError(
-                f"$ref to {ref!r}: only references within the document", pointer=f"{pointer}/$ref"
+    def _combined(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
+        pool = self._pool
+        parts = []
+        if "allOf" in schema:
+            parts += self._list(schema, "allOf", scope, depth)
+        if "anyOf" in schema:
+            parts.append(pool.any_of(self._list(schema, "anyOf", scope, depth)))
+        if "oneOf" in schema:
+            options = self._list(schema, "oneOf", scope, depth)
+            parts.append(
+                pool.any_of(
+                    pool.all_of([option, *(pool.not_(other) for j, other in enumerate(options) if j != i)])
+                    for i, option in enumerate(options)
+                )
             )
-        target = urllib.parse.unquote(ref[1:])
-        try:
-            self._locate(target)
-        except InvalidSpecificationError as error:
-            raise InvalidSpecificationError(error.message, pointer=f"{pointer}/$ref") from None
-        return self._refer(target)
+        if "not" in schema:
+            parts.append(pool.not_(self._sub(schema, "not", scope, depth)))
+        if "if" in schema:
+            condition = self._sub(schema, "if", scope, depth)
+            then = self._sub(schema, "then", scope, depth) if "then" in schema else TRUE
+            otherwise = self._sub(schema, "else", scope, depth) if "else" in schema else TRUE
+            parts.append(pool.any_of([pool.all_of([condition, then]), pool.all_of([pool.not_(condition), otherwise])]))
+        return pool.all_of(parts)
 
-    # -- assertions about any type -------------------------------------------------------------------------------
+    def _sub(self, schema: Mapping[str, Any], keyword: str, scope: Scope, depth: int) -> FormulaId:
+        return self._schema(schema[keyword], scope.below(keyword), depth + 1)
 
-    def _type(self, schema: Mapping[str, Any], pointer: str) -> FormulaId:
+    def _list(self, schema: Mapping[str, Any], keyword: str, scope: Scope, depth: int) -> list[FormulaId]:
+        schemas = schema[keyword]
+        if not isinstance(schemas, list) or not schemas:
+            raise InvalidSpecificationError(
+                f"{keyword} must be a non-empty array of schemas", pointer=scope.below(keyword).pointer
+            )
+        return [self._schema(part, scope.below(keyword, i), depth + 1) for i, part in enumerate(schemas)]
+
+    def _map(self, schema: Mapping[str, Any], keyword: str, scope: Scope, depth: int) -> list[tuple[str, FormulaId]]:
+        schemas = schema.get(keyword, {})
+        if not isinstance(schemas, Mapping):
+            raise InvalidSpecificationError(f"{keyword} must be an object", pointer=scope.below(keyword).pointer)
+        return [(name, self._schema(part, scope.below(keyword, name), depth + 1)) for name, part in schemas.items()]
+
+    # -- assertions about any type ---------------------------------------------------------------------------------
+
+    def _type(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
         if "type" not in schema:
             return TRUE
         names = schema["type"]
         names = [names] if isinstance(names, str) else names
-        if (
-            not isinstance(names, list)
-            or not names
-            or any(name not in _TYPES for name in names if isinstance(name, str))
-        ):
+        if not isinstance(names, list) or not names or not all(isinstance(n, str) and n in _TYPES for n in names):
             raise InvalidSpecificationError(
-                f"type must be one of {', '.join(_TYPES)}, or an array of them", pointer=f"{pointer}/type"
+                f"type must be one of {', '.join(_TYPES)}, or an array of them", pointer=scope.below("type").pointer
             )
         types = JsonType(0)
         for name in names:
-            if not isinstance(name, str):
-                raise InvalidSpecificationError("type must hold strings", pointer=f"{pointer}/type")
             types |= _TYPES[name]
         test = self._pool.types(types)
         if "integer" in names and "number" not in names:
             return self._pool.all_of([test, self._pool.leaf(JsonType.NUMBER, IsInteger())])
         return test
 
-    def _finite(self, schema: Mapping[str, Any], pointer: str) -> FormulaId:
+    def _finite(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
         parts = []
         if "const" in schema:
             parts.append(self._values([schema["const"]]))
         if "enum" in schema:
             if not isinstance(schema["enum"], list):
-                raise InvalidSpecificationError("enum must be an array", pointer=f"{pointer}/enum")
+                raise InvalidSpecificationError("enum must be an array", pointer=scope.below("enum").pointer)
             parts.append(self._values(schema["enum"]))
         return self._pool.all_of(parts)
 
     def _values(self, values: list[Any]) -> FormulaId:
         """Exactly these values: scalars of one type together, arrays and objects each as a shape of their own."""
-        pool = self._pool
         strings: list[str] = []
         numbers: list[str] = []
         constants = JsonType(0)
@@ -233,90 +216,220 @@ class SchemaReader:
                 parts.append(self._typed(JsonType.ARRAY, shape))
             else:
                 properties = tuple((name, self._values([item])) for name, item in value.items())
-                parts.append(self._typed(JsonType.OBJECT, ObjectShape(properties, FALSE, tuple(value))))
+                parts.append(self._typed(JsonType.OBJECT, ObjectShape(properties, (), FALSE, tuple(value))))
         if strings:
             parts.append(self._typed(JsonType.STRING, FiniteTexts(tuple(dict.fromkeys(strings)))))
         if numbers:
             parts.append(self._typed(JsonType.NUMBER, FiniteTexts(tuple(dict.fromkeys(numbers)))))
-        return pool.any_of([pool.types(constants), *parts])
+        return self._pool.any_of([self._pool.types(constants), *parts])
 
-    def _typed(self, type_: JsonType, assertion: Any) -> FormulaId:
+    def _typed(self, type_: JsonType, assertion: Assertion) -> FormulaId:
         return self._pool.all_of([self._pool.types(type_), self._pool.leaf(type_, assertion)])
 
-    # -- assertions about one type -------------------------------------------------------------------------------
+    # -- assertions about one type ---------------------------------------------------------------------------------
 
-    def _string(self, schema: Mapping[str, Any], pointer: str) -> FormulaId:
+    def _string(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
         parts = []
-        minimum = self._count(schema, "minLength", pointer) or 0
-        maximum = self._count(schema, "maxLength", pointer)
+        minimum = self._count(schema, "minLength", scope) or 0
+        maximum = self._count(schema, "maxLength", scope)
         if minimum or maximum is not None:
             parts.append(self._pool.leaf(JsonType.STRING, StringLengths(minimum, maximum)))
         if "pattern" in schema:
-            pattern = schema["pattern"]
-            if not isinstance(pattern, str):
-                raise InvalidSpecificationError("pattern must be a string", pointer=f"{pointer}/pattern")
-            try:
-                compile_regex(pattern, search=True, limits=self._limits)
-            except GrammarError as error:
-                error.pointer = f"{pointer}/pattern"
-                raise
-            parts.append(self._pool.leaf(JsonType.STRING, StringPattern(pattern)))
+            parts.append(self._pattern(schema["pattern"], scope.below("pattern")))
+        if "format" in schema:
+            parts.append(self._format(schema["format"], scope))
         return self._pool.all_of(parts)
 
-    def _number(self, schema: Mapping[str, Any], pointer: str) -> FormulaId:
+    def _pattern(self, pattern: Any, scope: Scope) -> FormulaId:
+        self._check_pattern(pattern, scope)
+        return self._pool.leaf(JsonType.STRING, StringPattern(pattern))
+
+    def _check_pattern(self, pattern: Any, scope: Scope) -> None:
+        if not isinstance(pattern, str):
+            raise InvalidSpecificationError("a pattern must be a string", pointer=scope.pointer)
+        try:
+            search_automaton(pattern, self._limits)
+        except GrammarError as error:
+            error.pointer = scope.pointer
+            raise
+
+    def _format(self, name: Any, scope: Scope) -> FormulaId:
+        if not isinstance(name, str):
+            raise InvalidSpecificationError("format must be a string", pointer=scope.below("format").pointer)
+        if self._options.format == "annotate":
+            return TRUE
+        if name in formats.NOT_REGULAR:
+            raise UnsupportedFeatureError(
+                f"the format {name!r} is not a regular language", pointer=scope.below("format").pointer
+            )
+        if name not in formats.PATTERNS:
+            self.notes.append(f"{scope.pointer or '#'}: unknown format {name!r}")
+            return TRUE
+        parts = [self._pool.leaf(JsonType.STRING, StringPattern(f"^(?:{formats.PATTERNS[name]})$"))]
+        if name in formats.MAXIMUM_LENGTHS:
+            parts.append(self._pool.leaf(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
+        return self._pool.all_of(parts)
+
+    def _number(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
         parts = []
-        for keyword, upper, exclusive in (
-            ("minimum", False, False),
-            ("exclusiveMinimum", False, True),
-            ("maximum", True, False),
-            ("exclusiveMaximum", True, True),
-        ):
+        for side, upper in (("Minimum", False), ("Maximum", True)):
+            keyword, exclusive = side.lower(), f"exclusive{side}"
+            strict = scope.draft == 4 and schema.get(exclusive) is True
             if keyword in schema:
-                value = schema[keyword]
-                if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-                    raise InvalidSpecificationError(f"{keyword} must be a number", pointer=f"{pointer}/{keyword}")
-                bound = format(Decimal(str(value)), "f")
-                parts.append(self._pool.leaf(JsonType.NUMBER, NumberBound(bound, upper, exclusive)))
+                parts.append(self._bound(schema, keyword, scope, upper, strict))
+            if exclusive in schema and scope.draft > 4:
+                parts.append(self._bound(schema, exclusive, scope, upper, True))
+        if "multipleOf" in schema:
+            divisor = self._decimal(schema, "multipleOf", scope)
+            if divisor <= 0:
+                raise InvalidSpecificationError(
+                    "multipleOf must be positive", pointer=scope.below("multipleOf").pointer
+                )
+            parts.append(self._pool.leaf(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
         return self._pool.all_of(parts)
 
-    def _array(self, schema: Mapping[str, Any], pointer: str, depth: int) -> FormulaId:
-        if not any(keyword in schema for keyword in ("items", "prefixItems", "minItems", "maxItems")):
-            return TRUE
-        prefix = []
+    def _bound(self, schema: Mapping[str, Any], keyword: str, scope: Scope, upper: bool, exclusive: bool) -> FormulaId:
+        bound = format(self._decimal(schema, keyword, scope), "f")
+        return self._pool.leaf(JsonType.NUMBER, NumberBound(bound, upper, exclusive))
+
+    def _array(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
+        parts = []
+        prefix: list[FormulaId] = []
+        items = TRUE
         if "prefixItems" in schema:
-            prefix = self._schema_list(schema["prefixItems"], f"{pointer}/prefixItems", depth)
-        if isinstance(schema.get("items"), list):
-            raise UnsupportedFeatureError("items as an array is not supported", pointer=f"{pointer}/items")
-        items = self._schema(schema["items"], f"{pointer}/items", depth + 1) if "items" in schema else TRUE
-        minimum = self._count(schema, "minItems", pointer) or 0
-        maximum = self._count(schema, "maxItems", pointer)
-        return self._pool.leaf(JsonType.ARRAY, ArrayShape(tuple(prefix), items, minimum, maximum))
+            prefix = self._list(schema, "prefixItems", scope, depth)
+        if isinstance(schema.get("items"), list) and scope.draft < 2020:
+            prefix = self._list(schema, "items", scope, depth) if schema["items"] else []
+            if "additionalItems" in schema:
+                items = self._sub(schema, "additionalItems", scope, depth)
+        elif "items" in schema:
+            items = self._sub(schema, "items", scope, depth)
+        minimum = self._count(schema, "minItems", scope) or 0
+        maximum = self._count(schema, "maxItems", scope)
+        if prefix or items != TRUE or minimum or maximum is not None:
+            parts.append(self._pool.leaf(JsonType.ARRAY, ArrayShape(tuple(prefix), items, minimum, maximum)))
+        if "contains" in schema:
+            contained = self._sub(schema, "contains", scope, depth)
+            least = self._count(schema, "minContains", scope)
+            most = self._count(schema, "maxContains", scope)
+            count = ItemCount(contained, 1 if least is None else least, most)
+            if count.minimum or most is not None:
+                parts.append(self._pool.leaf(JsonType.ARRAY, count))
+        if schema.get("uniqueItems") is True and (maximum is None or maximum > 1):
+            parts.append(self._unique(schema, scope))
+        if "unevaluatedItems" in schema:
+            evaluated = evaluated_items(schema, scope, self._references)
+            if evaluated is not None:
+                rest = self._sub(schema, "unevaluatedItems", scope, depth)
+                shape = ArrayShape((TRUE,) * evaluated, rest, 0, None)
+                parts.append(self._pool.leaf(JsonType.ARRAY, shape))
+        return self._pool.all_of(parts)
 
-    def _object(self, schema: Mapping[str, Any], pointer: str, depth: int) -> FormulaId:
-        if not any(keyword in schema for keyword in ("properties", "additionalProperties", "required")):
-            return TRUE
-        declared = schema.get("properties", {})
-        if not isinstance(declared, Mapping):
-            raise InvalidSpecificationError("properties must be an object", pointer=f"{pointer}/properties")
-        properties = tuple(
-            (name, self._schema(part, f"{pointer}/properties/{_escape(name)}", depth + 1))
-            for name, part in declared.items()
-        )
-        required = schema.get("required", [])
-        if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-            raise InvalidSpecificationError("required must be an array of strings", pointer=f"{pointer}/required")
-        additional = TRUE if self._options.additional_properties or "properties" not in schema else FALSE
+    def _unique(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+        """Items out of finitely many values are unique when each value occurs at most once."""
+        items = schema.get("items")
+        values = _listed_values(items) if isinstance(items, Mapping) and "prefixItems" not in schema else None
+        if values is None or len(values) > _MAX_UNIQUE:
+            raise UnsupportedFeatureError(
+                f"uniqueItems is supported for items out of at most {_MAX_UNIQUE} listed values",
+                pointer=scope.below("uniqueItems").pointer,
+            )
+        once = [self._pool.leaf(JsonType.ARRAY, ItemCount(self._values([value]), 0, 1)) for value in values]
+        return self._pool.all_of(once)
+
+    def _object(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
+        pool = self._pool
+        parts = []
+        properties = self._map(schema, "properties", scope, depth)
+        patterns = self._map(schema, "patternProperties", scope, depth)
+        for pattern, _ in patterns:
+            self._check_pattern(pattern, scope.below("patternProperties", pattern))
+        additional = FALSE if "properties" in schema and not self._options.additional_properties else TRUE
         if "additionalProperties" in schema:
-            additional = self._schema(schema["additionalProperties"], f"{pointer}/additionalProperties", depth + 1)
-        return self._pool.leaf(JsonType.OBJECT, ObjectShape(properties, additional, tuple(dict.fromkeys(required))))
+            additional = self._sub(schema, "additionalProperties", scope, depth)
+        required = self._names(schema.get("required", []), scope.below("required"))
+        if properties or patterns or required or additional != TRUE:
+            shape = ObjectShape(tuple(properties), tuple(patterns), additional, required)
+            parts.append(pool.leaf(JsonType.OBJECT, shape))
+        if "propertyNames" in schema:
+            names = self._sub(schema, "propertyNames", scope, depth)
+            parts.append(pool.leaf(JsonType.OBJECT, PropertyNames(names)))
+        least = self._count(schema, "minProperties", scope) or 0
+        most = self._count(schema, "maxProperties", scope)
+        if least or most is not None:
+            parts.append(pool.leaf(JsonType.OBJECT, PropertyCount(least, most)))
+        parts += self._dependencies(schema, scope, depth)
+        if "unevaluatedProperties" in schema:
+            evaluated = evaluated_properties(schema, scope, self._references)
+            if evaluated is not None:
+                rest = self._sub(schema, "unevaluatedProperties", scope, depth)
+                shape = ObjectShape(
+                    tuple((name, TRUE) for name in evaluated.names),
+                    tuple((pattern, TRUE) for pattern in evaluated.patterns),
+                    rest,
+                    (),
+                )
+                parts.append(pool.leaf(JsonType.OBJECT, shape))
+        return pool.all_of(parts)
 
-    def _count(self, schema: Mapping[str, Any], keyword: str, pointer: str) -> int | None:
-        value = schema.get(keyword)
+    def _dependencies(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> Iterator[FormulaId]:
+        """Each as: not an object, or without the property, or what it implies."""
+        pool = self._pool
+        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+            dependencies = schema.get(keyword, {})
+            if not isinstance(dependencies, Mapping):
+                raise InvalidSpecificationError(f"{keyword} must be an object", pointer=scope.below(keyword).pointer)
+            for name, implied in dependencies.items():
+                place = scope.below(keyword, name)
+                if keyword == "dependentRequired" or (keyword == "dependencies" and isinstance(implied, list)):
+                    consequence = self._requires(self._names(implied, place))
+                else:
+                    consequence = self._schema(implied, place, depth + 1)
+                if consequence != TRUE:
+                    other = pool.types(ALL_TYPES & ~JsonType.OBJECT)
+                    yield pool.any_of([other, pool.not_(self._requires((name,))), consequence])
+
+    def _requires(self, names: tuple[str, ...]) -> FormulaId:
+        return self._pool.leaf(JsonType.OBJECT, ObjectShape((), (), TRUE, names)) if names else TRUE
+
+    # -- values of keywords ----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _names(value: Any, scope: Scope) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise InvalidSpecificationError("must be an array of property names", pointer=scope.pointer)
+        return tuple(dict.fromkeys(value))
+
+    @staticmethod
+    def _decimal(schema: Mapping[str, Any], keyword: str, scope: Scope) -> Decimal:
+        value = schema[keyword]
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            raise InvalidSpecificationError(f"{keyword} must be a number", pointer=scope.below(keyword).pointer)
+        return Decimal(str(value))
+
+    def _count(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> int | None:
         if keyword not in schema:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float | Decimal) or value != int(value) or value < 0:
-            raise InvalidSpecificationError(f"{keyword} must be a non-negative integer", pointer=f"{pointer}/{keyword}")
+        value = self._decimal(schema, keyword, scope)
+        if value != value.to_integral_value() or value < 0:
+            raise InvalidSpecificationError(
+                f"{keyword} must be a non-negative integer", pointer=scope.below(keyword).pointer
+            )
         return int(value)
+
+
+def _listed_values(schema: Mapping[str, Any]) -> list[Any] | None:
+    """The values that a schema lists, when it does."""
+    if "const" in schema:
+        return [schema["const"]]
+    if isinstance(schema.get("enum"), list):
+        return list(schema["enum"])
+    listed: dict[str, list[Any]] = {"boolean": [False, True], "null": [None]}
+    kinds = schema.get("type")
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if isinstance(kinds, list) and kinds and all(kind in listed for kind in kinds):
+        return [value for kind in kinds for value in listed[kind]]
+    return None
 
 
 def _spellings(value: int | float | Decimal) -> Iterator[str]:
@@ -324,7 +437,3 @@ def _spellings(value: int | float | Decimal) -> Iterator[str]:
     yield json.dumps(value) if isinstance(value, int | float) else str(value)
     if not isinstance(value, int) and value == int(value):
         yield str(int(value))
-
-
-def _escape(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import functools
 
+from grammar_workers.charset import Charset
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Arrays, Container, Node, Objects, PlainArray, Rule
+from grammar_workers.json_schema.arrays import Arrays, PlainArray
+from grammar_workers.json_schema.containers import Container, Node, Rule
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
+from grammar_workers.json_schema.objects import Objects
 from grammar_workers.json_schema.scalars import Label, Scalars, TextLanguage
+from grammar_workers.json_text import encode_string_body
 from grammar_workers.options import Limits
 
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
@@ -26,7 +30,7 @@ class Rules:
     def __init__(self, pool: FormulaPool, limits: Limits, spellable: frozenset[str] | None) -> None:
         self.pool = pool
         self._limits = limits
-        self._spellable = spellable
+        self.spellable = spellable
         self._scalars = Scalars(pool, limits, spellable)
         self._labels: dict[Rule, set[Label]] = {}
         self._users: dict[Rule, dict[Rule, None]] = {}
@@ -36,6 +40,11 @@ class Rules:
         self.numbers = functools.cache(self._numbers)
         self.objects = functools.cache(self._objects)
         self.arrays = functools.cache(self._arrays)
+
+    @property
+    def writable(self) -> Charset:
+        """The characters that the vocabulary can write inside a JSON string."""
+        return self._scalars.writable
 
     def labels(self, rule: Rule) -> frozenset[Label]:
         """The labels with which some value satisfies `rule`; empty when nothing does."""
@@ -91,7 +100,8 @@ class Rules:
 
     def _object_exists(self, rule: Rule, container: Objects) -> bool:
         plain = container.plain()
-        self._ask(rule, plain.additional)
+        for child in plain.classes:
+            self._ask(rule, child)
         found = [bool(self._ask(rule, child)) for _, child in plain.properties]
         return all(found[index] for index in plain.required)
 
@@ -152,11 +162,19 @@ class Rules:
 
     def _objects(self, rule: Rule) -> Objects | None:
         formulas = self._resolved(rule, JsonType.OBJECT)
-        return None if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS) else Objects(self.pool, formulas)
+        if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS):
+            return None
+        scalars = self._scalars
+        return Objects(
+            self.pool, formulas, scalars.pattern, scalars.doubtful, scalars.texts, self._can_write, self._limits
+        )
 
     def _arrays(self, rule: Rule) -> Arrays | None:
         formulas = self._resolved(rule, JsonType.ARRAY)
         return None if formulas[0] == FALSE or not self._can_spell(_ARRAY_SYMBOLS) else Arrays(self.pool, formulas)
 
+    def _can_write(self, name: str) -> bool:
+        return self._can_spell(encode_string_body(name).decode())
+
     def _can_spell(self, text: str) -> bool:
-        return self._spellable is None or self._spellable.issuperset(text)
+        return self.spellable is None or self.spellable.issuperset(text)

@@ -9,8 +9,15 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from grammar_workers import number_automaton
-from grammar_workers.character_automaton import CharacterAutomaton, combine, intersect, literal_set, restrict
-from grammar_workers.charset import Charset
+from grammar_workers.character_automaton import (
+    CharacterAutomaton,
+    combine,
+    intersect,
+    literal_set,
+    relabel,
+    restrict,
+)
+from grammar_workers.charset import ALL, Charset
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -18,14 +25,17 @@ from grammar_workers.json_schema.formula import (
     FormulaId,
     FormulaPool,
     IsInteger,
+    JsonType,
+    MultipleOf,
     NumberBound,
     StringLengths,
     StringPattern,
 )
 from grammar_workers.json_text import SHORT_ESCAPES, encode_string_body
 from grammar_workers.machine import UNBOUNDED, Interval
+from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import Limits
-from grammar_workers.regex import compile_regex
+from grammar_workers.regex import compile_regex, search_automaton
 from grammar_workers.string_machine import ANY_TEXT, has_length
 
 Label: TypeAlias = tuple[bool, ...]
@@ -48,15 +58,11 @@ class TextLanguage:
 EMPTY = TextLanguage(())
 
 
-@functools.lru_cache(maxsize=4096)
-def pattern_automaton(pattern: str, limits: Limits) -> CharacterAutomaton:
-    """Shared between schemas: texts in which `pattern` matches somewhere."""
-    return compile_regex(pattern, search=True, limits=limits)
-
-
 @functools.lru_cache(maxsize=256)
 def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> CharacterAutomaton:
     """Texts of `minimum` to `maximum` characters, one state per length."""
+    if maximum is not None and maximum < minimum:
+        return literal_set({})
     bounds = f"{{{minimum},{'' if maximum is None else maximum}}}"
     return compile_regex(rf"[\s\S]{bounds}", search=False, limits=limits)
 
@@ -80,9 +86,12 @@ class Scalars:
         return self._labelled_texts(formulas, self._string_leaf, None)
 
     def numbers(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
-        """The same for the spellings of numbers."""
+        """The same for the spellings of numbers, of at most `MAX_DIGITS` digits."""
         if formulas[0] == FALSE:
             return EMPTY
+        return self._short_enough(self._all_numbers(formulas))
+
+    def _all_numbers(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         fixed = _fixed_label(formulas)
         if fixed is not None and formulas[0] == TRUE:
             return self._spelled(TextLanguage((fixed,), automaton=number_automaton.any_number()))
@@ -92,6 +101,28 @@ class Scalars:
             if not any(isinstance(assertion, FiniteTexts) for assertion in assertions):
                 return self._spelled(TextLanguage((fixed,), automaton=_numbers(tuple(assertions), self._limits)))
         return self._labelled_texts(formulas, _number_leaf, number_automaton.plain_number())
+
+    def pattern(self, source: str) -> CharacterAutomaton:
+        """The texts in which a pattern matches somewhere."""
+        return search_automaton(source, self._limits)
+
+    def doubtful(self, source: str) -> CharacterAutomaton | None:
+        """The texts that match a pattern in at least one dialect; None when the dialects agree about all texts."""
+        either = search_automaton(source, self._limits, True)
+        return None if either == self.pattern(source) else either
+
+    def texts(self, formula: FormulaId) -> CharacterAutomaton:
+        """The strings that satisfy a formula, as one automaton (for `propertyNames`)."""
+        language = self.strings((self._pool.resolve(formula, JsonType.STRING),))
+        if language.texts is not None:
+            return literal_set(dict.fromkeys(language.texts, 1))
+        if language.automaton is None:
+            return literal_set({})
+        minimum, maximum = language.lengths
+        if language.lengths == (0, UNBOUNDED):
+            return language.automaton
+        bounds = length_automaton(minimum, None if maximum == UNBOUNDED else maximum, self._limits)
+        return intersect([language.automaton, bounds], self._limits)
 
     # -- plain conjunctions --------------------------------------------------------------------------------------
 
@@ -108,7 +139,7 @@ class Scalars:
                 finite.append(assertion)
             else:
                 assert isinstance(assertion, StringPattern)
-                automata.append(pattern_automaton(assertion.pattern, self._limits))
+                automata.append(search_automaton(assertion.pattern, self._limits))
         if minimum > maximum:
             return EMPTY
         if finite:
@@ -121,7 +152,7 @@ class Scalars:
                 and all(automaton.classify(text) for automaton in automata)
             }
             return self._spelled(TextLanguage((label,), texts=texts))
-        automaton = intersect(automata, self._limits.max_regex_states) if automata else ANY_TEXT
+        automaton = intersect(automata, self._limits) if automata else ANY_TEXT
         return self._spelled(TextLanguage((label,), automaton=automaton, lengths=(minimum, maximum)))
 
     # -- any Boolean combination -----------------------------------------------------------------------------------
@@ -138,6 +169,12 @@ class Scalars:
         others = [leaf for leaf in leaves if leaf not in finite]
         automata = [leaf_automaton(pool.assertion(leaf), self._limits) for leaf in others]
         labels: dict[Label, int] = {}
+        doubtful = [
+            (others.index(leaf), found)
+            for leaf in others
+            if isinstance(assertion := pool.assertion(leaf), StringPattern)
+            and (found := self.doubtful(assertion.pattern)) is not None
+        ]
 
         @functools.cache
         def verdict(truths: tuple[bool, ...], members: frozenset[FormulaId]) -> int:
@@ -155,7 +192,11 @@ class Scalars:
         texts: dict[str, int] = {}
         for text in dict.fromkeys(text for assertion in finite.values() for text in assertion.texts):
             members = frozenset(leaf for leaf, assertion in finite.items() if text in assertion.texts)
-            number = verdict(tuple(bool(automaton.classify(text)) for automaton in automata), members)
+            plain = text if universe is None else format(Decimal(text), "f")
+            truths = tuple(bool(automaton.classify(plain)) for automaton in automata)
+            if any(found.classify(plain) and not truths[index] for index, found in doubtful):
+                continue
+            number = verdict(truths, members)
             if number:
                 texts[text] = number - 1
         rest_formula = pool.substitute(formulas[0], lambda leaf: FALSE if leaf in finite else leaf)
@@ -168,24 +209,45 @@ class Scalars:
         def rest(found: tuple[int, ...]) -> int:
             if (universe and not found[0]) or (named and found[skipped - 1]):
                 return 0
-            return verdict(tuple(map(bool, found[skipped:])), frozenset())
+            truths = tuple(map(bool, found[skipped : skipped + len(automata)]))
+            if any(hit and not truths[i] for (i, _), hit in zip(doubtful, found[len(parts) :], strict=True)):
+                # The dialects disagree about this text, so it is not generated.
+                return 0
+            return verdict(truths, frozenset())
 
-        automaton = combine(parts or [ANY_TEXT], rest if parts else lambda _: verdict((), frozenset()), self._maximum)
+        either = [found for _, found in doubtful]
+        automaton = combine(
+            [*parts, *either] or [ANY_TEXT], rest if parts else lambda _: verdict((), frozenset()), self._limits
+        )
         if texts:
             listed = literal_set({text: number + 1 for text, number in texts.items()})
-            automaton = combine([automaton, listed], lambda found: found[0] or found[1], self._maximum)
+            automaton = combine([automaton, listed], lambda found: found[0] or found[1], self._limits)
         return self._spelled(TextLanguage(tuple(labels), automaton=automaton))
-
-    @property
-    def _maximum(self) -> int:
-        return self._limits.max_regex_states
 
     @staticmethod
     def _string_leaf(assertion: object, limits: Limits) -> CharacterAutomaton:
         if isinstance(assertion, StringLengths):
             return length_automaton(assertion.minimum, assertion.maximum, limits)
         assert isinstance(assertion, StringPattern)
-        return pattern_automaton(assertion.pattern, limits)
+        return search_automaton(assertion.pattern, limits)
+
+    @staticmethod
+    def _short_enough(language: TextLanguage) -> TextLanguage:
+        """`language` less the labels that no number of at most `MAX_DIGITS` digits has."""
+        automaton = language.automaton
+        if language.texts is not None:
+            texts = {t: n for t, n in language.texts.items() if sum(map(str.isdecimal, t)) <= MAX_DIGITS}
+            return dataclasses.replace(language, texts=texts) if texts else EMPTY
+        if automaton is None:
+            return EMPTY
+        fewest = [number_automaton.digits_needed(automaton, n + 1)[0] for n in range(len(language.labels))]
+        if max(fewest) <= MAX_DIGITS:
+            return language
+        kept = [label for label, digits in zip(language.labels, fewest, strict=True) if digits <= MAX_DIGITS]
+        numbers = [0, *(kept.index(label) + 1 if label in kept else 0 for label in language.labels)]
+        return (
+            dataclasses.replace(language, labels=tuple(kept), automaton=relabel(automaton, numbers)) if kept else EMPTY
+        )
 
     # -- what the vocabulary can spell -----------------------------------------------------------------------------
 
@@ -196,22 +258,43 @@ class Scalars:
         """`language` less what the vocabulary cannot spell and labels that no text has."""
         if language.texts is not None:
             texts = {t: n for t, n in language.texts.items() if self._can_spell(encode_string_body(t).decode())}
-            return dataclasses.replace(language, texts=texts) if texts else EMPTY
+            return _without_unused_labels(dataclasses.replace(language, texts=texts)) if texts else EMPTY
         automaton = language.automaton
         assert automaton is not None
         if self._spellable is not None:
-            automaton = restrict(automaton, self._writable())
+            automaton = restrict(automaton, self.writable)
         if automaton.is_empty or not has_length(automaton, language.lengths):
             return EMPTY
-        return dataclasses.replace(language, automaton=automaton)
+        return _without_unused_labels(dataclasses.replace(language, automaton=automaton))
 
-    def _writable(self) -> Charset:
+    @functools.cached_property
+    def writable(self) -> Charset:
         """The characters whose spelling inside a JSON string the vocabulary has."""
-        assert self._spellable is not None
+        if self._spellable is None:
+            return ALL
         raw = {c for c in self._spellable if c not in SHORT_ESCAPES and c >= " "}
         escaped = {chr(code) for code in range(0x20)} | set(SHORT_ESCAPES)
         raw |= {c for c in escaped if self._can_spell(encode_string_body(c).decode())}
         return tuple((ord(c), ord(c)) for c in sorted(raw))
+
+
+def _without_unused_labels(language: TextLanguage) -> TextLanguage:
+    """The same texts; labels that no text has are left out, for they promise what cannot be generated."""
+    if language.texts is not None:
+        used = set(language.texts.values())
+    else:
+        assert language.automaton is not None
+        used = {label - 1 for label in language.automaton.accepting if label}
+    if len(used) == len(language.labels):
+        return language
+    kept = sorted(used)
+    labels = tuple(language.labels[number] for number in kept)
+    if language.texts is not None:
+        texts = {text: kept.index(number) for text, number in language.texts.items()}
+        return dataclasses.replace(language, labels=labels, texts=texts)
+    assert language.automaton is not None
+    numbers = [0, *(kept.index(number) + 1 if number in used else 0 for number in range(len(language.labels)))]
+    return dataclasses.replace(language, labels=labels, automaton=relabel(language.automaton, numbers))
 
 
 def _fixed_label(formulas: tuple[FormulaId, ...]) -> Label | None:
@@ -224,12 +307,14 @@ def _fixed_label(formulas: tuple[FormulaId, ...]) -> Label | None:
 @functools.lru_cache(maxsize=4096)
 def _numbers(assertions: tuple[object, ...], limits: Limits) -> CharacterAutomaton:
     """Shared between schemas: numbers for which all `assertions` hold."""
-    return intersect([_number_leaf(assertion, limits) for assertion in assertions], limits.max_regex_states)
+    return intersect([_number_leaf(assertion, limits) for assertion in assertions], limits)
 
 
 def _number_leaf(assertion: object, limits: Limits) -> CharacterAutomaton:
     if isinstance(assertion, IsInteger):
         return number_automaton.integer()
+    if isinstance(assertion, MultipleOf):
+        return number_automaton.multiple_of(Decimal(assertion.divisor), limits)
     assert isinstance(assertion, NumberBound)
     return number_automaton.compared(
         Decimal(assertion.bound),

@@ -1,0 +1,225 @@
+"""Objects: properties in declared order, undeclared ones last, told apart by what their names match."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+
+from grammar_workers.character_automaton import CharacterAutomaton, combine, literal_set
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, negated
+from grammar_workers.json_schema.formula import (
+    FALSE,
+    TRUE,
+    Broken,
+    FormulaId,
+    FormulaPool,
+    JsonType,
+    ObjectShape,
+    PropertyCount,
+    PropertyNames,
+)
+from grammar_workers.options import Limits
+
+_MAX_UNROLLED = 1000
+"""Numbers of properties that are told apart."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlainObject:
+    """An object about which nothing is left to decide but which property comes next.
+
+    `properties` (name, rule) in declared order, a rule per class of undeclared names, the indices of required ones.
+    """
+
+    properties: tuple[tuple[str, Rule], ...]
+    classes: tuple[Rule, ...]
+    required: tuple[int, ...]
+
+
+class Objects(Container):
+    """The declared order is that in which the parts of the schema first name the properties.
+
+    Undeclared names fall into classes by the patterns that they match. Without patterns there is one class, and
+    `names_automaton` is None; else it labels a declared name `len(classes) + 1 + index` and others 1 + class.
+    Part i of a move is declared property i, part -1 - c an undeclared property of class c.
+    """
+
+    def __init__(
+        self,
+        pool: FormulaPool,
+        formulas: tuple[FormulaId, ...],
+        pattern: Callable[[str], CharacterAutomaton],
+        doubtful: Callable[[str], CharacterAutomaton | None],
+        texts: Callable[[FormulaId], CharacterAutomaton],
+        can_spell: Callable[[str], bool],
+        limits: Limits,
+    ) -> None:
+        super().__init__(pool, formulas)
+        assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
+        self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
+        declared = dict.fromkeys(name for shape in self._shapes.values() for name, _ in shape.properties)
+        declared.update(dict.fromkeys(name for shape in self._shapes.values() for name in shape.required))
+        self.names = tuple(declared)
+        order = {name: index for index, name in enumerate(self.names)}
+        self._unspellable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
+        self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
+        self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
+        patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
+        tests = dict.fromkeys(test.names for test in assertions.values() if isinstance(test, PropertyNames))
+        # A test is a pattern's source or the formula of `propertyNames`.
+        self._tests: dict[str | FormulaId, CharacterAutomaton] = {source: pattern(source) for source in patterns}
+        self._tests |= {formula: texts(formula) for formula in tests}
+        self._doubtful = [(source, found) for source in patterns if (found := doubtful(source)) is not None]
+        self._classes: list[frozenset[str | FormulaId]] = []
+        self.names_automaton = self._classify(limits) if self._tests else None
+        if not self._tests:
+            self._classes = [frozenset()]
+
+    @property
+    def class_count(self) -> int:
+        """How many classes of undeclared names there are."""
+        return len(self._classes)
+
+    def plain(self) -> PlainObject:
+        """The object as a plain one; only where `is_plain`."""
+        required = {index for indices in self._required.values() for index in indices}
+        return PlainObject(
+            tuple((name, self._plain_property(index)) for index, name in enumerate(self.names)),
+            tuple(self._every(functools.partial(self._asked, part=-1 - c)) for c in range(self.class_count)),
+            tuple(sorted(required)),
+        )
+
+    def _plain_property(self, index: int) -> Rule:
+        if index in self._unspellable:
+            return Rule(FALSE)
+        return self._every(functools.partial(self._asked, part=index))
+
+    def moves(self, node: Node) -> Iterator[Move]:
+        for index in range(min(node.position, len(self.names)), len(self.names) + 1):
+            passed = functools.partial(self._after_skipping, node.position, index)
+            formulas = tuple(self.pool.rewrite(formula, passed) for formula in node.formulas)
+            if formulas[0] == FALSE:
+                return
+            skipped = dataclasses.replace(node, formulas=formulas)
+            parts = [index] if index < len(self.names) else [-1 - number for number in range(self.class_count)]
+            for part in parts:
+                if part in self._unspellable:
+                    continue
+                following = self._following(node, part)
+                step = functools.partial(self._step, part=part, following=following)
+                move = self._move(skipped, part, following, step)
+                if move is not None:
+                    yield move
+
+    # -- names -----------------------------------------------------------------------------------------------------
+
+    def _classify(self, limits: Limits) -> CharacterAutomaton:
+        classes: dict[frozenset[str | FormulaId], int] = {}
+        tests = list(self._tests)
+        declared = literal_set({name: index + 1 for index, name in enumerate(self.names)})
+
+        def label(found: tuple[int, ...]) -> int:
+            if found[0]:
+                return -found[0]
+            matched = frozenset(test for test, hit in zip(tests, found[1:], strict=False) if hit)
+            doubtful = found[1 + len(tests) :]
+            if any(hit and source not in matched for (source, _), hit in zip(self._doubtful, doubtful, strict=True)):
+                # The dialects disagree about this name, so it is not generated.
+                return 0
+            return 1 + classes.setdefault(matched, len(classes))
+
+        automaton = combine([declared, *self._tests.values(), *(found for _, found in self._doubtful)], label, limits)
+        self._classes = list(classes)
+        many = len(self._classes)
+        labels = tuple(many - label if label < 0 else label for label in automaton.accepting)
+        return dataclasses.replace(automaton, accepting=labels)
+
+    def _matches(self, part: int, test: str | FormulaId) -> bool:
+        if part < 0:
+            return test in self._classes[-1 - part]
+        return bool(self._tests[test].classify(self.names[part]))
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _is_shape(self, leaf: FormulaId) -> bool:
+        return isinstance(self.pool.assertion(leaf), ObjectShape | PropertyNames)
+
+    def _asked(self, leaf: FormulaId, part: int) -> FormulaId:
+        """What a shape or a test of names asks of the value of a property."""
+        assertion = self.pool.assertion(leaf)
+        if isinstance(assertion, PropertyNames):
+            return TRUE if self._matches(part, assertion.names) else FALSE
+        assert isinstance(assertion, ObjectShape)
+        asked = [formula for source, formula in assertion.patterns if self._matches(part, source)]
+        declared = self._properties[leaf].get(self.names[part]) if part >= 0 else None
+        if declared is not None:
+            asked.insert(0, declared)
+        return self.pool.all_of(asked) if asked else assertion.additional
+
+    def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
+        leaf, positive = self.pool.split(literal)
+        assertion = self.pool.assertion(leaf)
+        if isinstance(assertion, Broken):
+            if part >= 0:
+                return Step(TRUE, literal, literal)
+            return Step(self._asked(assertion.leaf, part), FALSE, literal)
+        if isinstance(assertion, PropertyCount):
+            exceeded = assertion.maximum is not None and following.certain > assertion.maximum
+            too_many = assertion.maximum is not None and following.total > assertion.maximum
+            if positive:
+                return Step(TRUE, FALSE, FALSE) if too_many else Step(TRUE, leaf, leaf)
+            return Step(TRUE, TRUE, TRUE) if exceeded else Step(TRUE, literal, literal)
+        step = Step(self._asked(leaf, part), leaf, FALSE)
+        if positive:
+            return step
+        if part < 0 and isinstance(assertion, ObjectShape):
+            return Step(step.asked, literal, self.pool.leaf(JsonType.OBJECT, Broken(leaf)))
+        return negated(self.pool, step)
+
+    def _after_skipping(self, first: int, last: int, literal: FormulaId) -> FormulaId:
+        """Whatever requires a name that is passed over can no longer hold."""
+        leaf, positive = self.pool.split(literal)
+        if not self._misses(leaf, first, last):
+            return literal
+        return FALSE if positive else TRUE
+
+    def _misses(self, leaf: FormulaId, first: int, last: int) -> bool:
+        return any(first <= index < last for index in self._required.get(leaf, ()))
+
+    # -- counts ----------------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _horizon(self) -> int:
+        """The number of properties from which on more make no difference."""
+        bounds = [0]
+        for leaf in self.leaves:
+            count = self.pool.assertion(leaf)
+            if isinstance(count, PropertyCount):
+                bounds += [count.minimum, 0 if count.maximum is None else count.maximum + 1]
+        if max(bounds) > _MAX_UNROLLED:
+            raise LimitExceededError(f"counts of up to {max(bounds)} properties (at most {_MAX_UNROLLED})")
+        return max(bounds)
+
+    def _following(self, node: Node, part: int) -> Node:
+        """`node` after one more property. Undeclared names may repeat, so only the first of them surely counts."""
+        first_free = node.position <= len(self.names)
+        certain = node.certain + (part >= 0 or first_free)
+        return Node(
+            node.formulas,
+            part + 1 if part >= 0 else len(self.names) + (1 if self._horizon else 0),
+            min(certain, self._horizon),
+            min(node.total + 1, self._horizon),
+        )
+
+    def _closes(self, literal: FormulaId, node: Node) -> bool:
+        leaf, positive = self.pool.split(literal)
+        assertion = self.pool.assertion(leaf)
+        if isinstance(assertion, PropertyCount):
+            if positive:
+                return assertion.minimum <= node.certain
+            return node.total < assertion.minimum
+        if isinstance(assertion, ObjectShape):
+            return self._misses(leaf, node.position, len(self.names)) != positive
+        return isinstance(assertion, Broken | PropertyNames) == positive
