@@ -14,7 +14,7 @@ from models.batches import render_prompt
 from models.records import Example, dump, record
 
 HELD_OUT_SEED = "held out"
-"""Training draws from numeric seeds. Most records hold invented words or long numbers, so hardly any was seen before."""
+"""Training draws from numeric seeds. Most records hold invented words or long numbers: hardly any was seen before."""
 _ROWS = 32
 _MISSING = object()
 
@@ -46,7 +46,7 @@ class Scores:
 
 
 def held_out_records(count: int) -> list[Example]:
-    """The evaluation set: always the same records for one `count`, all of them with their top-level keys in the prompt."""
+    """The evaluation set: the same records for one `count`, all of them with their top-level keys in the prompt."""
     rng = Random(HELD_OUT_SEED)
     found: list[Example] = []
     while len(found) < count:

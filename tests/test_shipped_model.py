@@ -1,6 +1,7 @@
 """The embedded model: its files, its tokenizer, and answers that have to stay true to their prompts."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,12 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from jinja2.exceptions import TemplateError
+from safetensors.torch import load_file
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from models.evaluate import evaluate, leaves
 from models.records import dump, record
+from models.train import Recipe, train
 
 FOLDER = Path(__file__).parent.parent / "models" / "turnstile-tiny"
 
@@ -193,6 +196,17 @@ def test_held_out_records_are_mostly_exact(model, tokenizer):
     scores = evaluate(model, tokenizer, 40)
     assert scores.exact >= 0.75 * scores.records
     assert scores.fields_right >= 0.85 * scores.fields
+
+
+def test_a_resumed_training_ends_like_an_unbroken_one(tmp_path):
+    text = "To be, or not to be: that is the question.\n" * 500
+    recipe = Recipe(steps=3, warm_up_steps=1, copy_steps=0, rows=4)
+    train(recipe, text, tmp_path / "unbroken", checkpoint=None)
+    checkpoint = tmp_path / "state.pt"
+    train(replace(recipe, steps=1), text, tmp_path / "resumed", checkpoint)
+    train(recipe, text, tmp_path / "resumed", checkpoint)
+    unbroken, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("unbroken", "resumed"))
+    assert all(torch.equal(unbroken[name], resumed[name]) for name in unbroken)
 
 
 def test_text_is_continued(model, tokenizer):
