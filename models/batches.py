@@ -13,7 +13,7 @@ from models.tokenizer import END
 IGNORED = -100
 """Label of positions without a loss."""
 _POOL = 8
-"""Batches drawn together and sorted by length, which keeps padding under a tenth."""
+"""Batches drawn together and sorted by length, which keeps padding small."""
 
 
 def render_prompt(tokenizer: PreTrainedTokenizerFast, example: Example) -> str:
