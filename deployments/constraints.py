@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError, from_json
 
 from grammar_workers.specification import (
@@ -19,7 +19,7 @@ from grammar_workers.specification import (
     RegexSpecification,
 )
 
-JsonSchema = dict[str, Any] | bool
+JsonSchema = dict[str, Any] | StrictBool
 
 
 class _Constraint(BaseModel):
@@ -50,7 +50,7 @@ class NamedJsonSchema(_Constraint):
     name: str = Field(description="A label of the caller's; it does not influence the output.")
     description: str | None = None
     json_schema: JsonSchema = Field(alias="schema")
-    strict: bool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
 class JsonSchemaFormat(_Constraint):
@@ -105,7 +105,7 @@ class StructuredOutputs(_Constraint):
         try:
             schema = from_json(value, allow_inf_nan=False)
         except ValueError as error:
-            raise PydanticCustomError("json_invalid", "not JSON: {error}", {"error": str(error)}) from error
+            raise PydanticCustomError("schema_text", "not JSON: {error}", {"error": str(error)}) from error
         if not isinstance(schema, dict | bool):
             raise PydanticCustomError("schema_type", "a JSON Schema is an object or a boolean")
         return schema

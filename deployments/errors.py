@@ -17,6 +17,10 @@ from starlette.exceptions import HTTPException
 
 logger = logging.getLogger("ray.serve")
 
+MAX_PROBLEMS = 8
+MAX_NAME = 200
+"""A hostile body must not make the error larger than itself."""
+
 
 class ErrorDetail(BaseModel):
     """What went wrong; `pointer` and `position` only for a grammar specification."""
@@ -124,8 +128,8 @@ def _response(error: ApiError) -> JSONResponse:
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """400 naming the first field at fault; all of them are in the message."""
-    problems = error.errors()
+    """400 naming the first field at fault; the message has the first few."""
+    problems = error.errors()[:MAX_PROBLEMS]
     if problems[0]["type"] == "json_invalid":
         return ApiError(400, f"the body is not valid JSON: {problems[0]['ctx']['error']}", code="invalid_json")
     places = [_field(problem["loc"]) for problem in problems]
@@ -138,7 +142,8 @@ def _of_validation(error: RequestValidationError) -> ApiError:
 
 
 def _field(location: tuple[Any, ...]) -> str:
-    return ".".join(str(part) for part in location if part != "body") or "body"
+    name = ".".join(str(part) for part in location if part != "body") or "body"
+    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
 
 
 def _framework_message(error: HTTPException, request: Request) -> str:

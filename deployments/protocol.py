@@ -2,6 +2,7 @@
 
 Unknown fields are refused by name. A field that the engine cannot honour yet is accepted only with the value that
 means "off", so that a client which always sends its defaults still works and no request is half-honoured in silence.
+Numbers and booleans must be just that: `"5"` is no number here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,17 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    model_validator,
+)
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from deployments.constraints import ResponseFormat, StructuredOutputs
@@ -69,7 +80,7 @@ class Message(_Body):
 class StreamOptions(_Body):
     """What a stream carries besides text."""
 
-    include_usage: bool = Field(False, description="Send one more chunk with the token counts before the end.")
+    include_usage: StrictBool = Field(False, description="Send one more chunk with the token counts before the end.")
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
@@ -77,15 +88,19 @@ class GenerationBody(_Body):
     """What the two completion endpoints share."""
 
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
-    max_tokens: int | None = Field(None, ge=1, description="The most tokens to generate.")
-    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy; default 1.")
-    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens; default 1.")
-    top_k: int | None = Field(None, ge=-1, description="Most likely allowed tokens to sample from; 0 or -1: all.")
-    seed: int | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
+    max_tokens: StrictInt | None = Field(None, ge=1, description="The most tokens to generate.")
+    temperature: StrictFloat | None = Field(
+        None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy; default 1."
+    )
+    top_p: StrictFloat | None = Field(
+        None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens; default 1."
+    )
+    top_k: StrictInt | None = Field(None, ge=-1, description="Most likely allowed tokens to sample from; 0 or -1: all.")
+    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
     stop: str | list[str] | None = Field(
         None, description="Up to 16 strings that end the text. Under a constraint they count only where it may end."
     )
-    stream: bool | None = Field(None, description="Answer as server-sent events.")
+    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = Field(None, description="What the output must match (OpenAI's spelling).")
     structured_outputs: StructuredOutputs | None = Field(
@@ -159,7 +174,7 @@ class ChatCompletionBody(GenerationBody):
     """Body of `POST /v1/chat/completions`."""
 
     messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
+    max_completion_tokens: StrictInt | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
     logprobs: Annotated[Any, Only(False)] = None
     top_logprobs: Annotated[Any, Only(0)] = None
     tools: Annotated[Any, Only([])] = None
@@ -179,12 +194,17 @@ class ChatCompletionBody(GenerationBody):
 class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`."""
 
-    prompt: str | Annotated[list[int], Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=1)]
-    max_tokens: int | None = Field(16, ge=1, description="The most tokens to generate; 16 as in OpenAI's API.")
+    prompt: (
+        str | Annotated[list[StrictInt], Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=1)]
+    )
+    max_tokens: StrictInt | None = Field(16, ge=1, description="The most tokens to generate; 16 as in OpenAI's API.")
     logprobs: Annotated[Any, Only(0)] = None
     echo: Annotated[Any, Only(False)] = None
     best_of: Annotated[Any, Only(1)] = None
     suffix: Annotated[Any, Only("")] = None
 
     def prompt_fields(self) -> dict[str, Any]:
-        return {"prompt": self.prompt[0] if isinstance(self.prompt[0], str) else self.prompt}
+        match self.prompt:
+            case [str(text)]:
+                return {"prompt": text}
+        return {"prompt": self.prompt}

@@ -188,6 +188,15 @@ async def test_unknown_field(http: httpx.AsyncClient) -> None:
     assert detail["param"] == "temprature" and detail["code"] == "unknown_field"
 
 
+async def test_errors_stay_small_and_say_which_text_is_at_fault(http: httpx.AsyncClient) -> None:
+    detail = error(await chat(http, **{"x" * 1000: 1}), 400)
+    assert detail["code"] == "unknown_field" and len(detail["message"]) < 300 and len(detail["param"]) < 300
+    detail = error(await chat(http, **{f"k{i}": 1 for i in range(100)}), 400)
+    assert detail["param"] == "k0" and len(detail["message"]) < 1000
+    detail = error(await chat(http, structured_outputs={"json": "{"}), 400)
+    assert detail["param"] == "structured_outputs.json" and "not JSON" in detail["message"]
+
+
 @pytest.mark.parametrize(
     "body",
     [b"{", b"", b"[]", b'{"prompt": NaN}', b'{"prompt": "\\ud800"}', b"[" * 1500, b"\xff", b'{"prompt": "a"} x'],

@@ -88,7 +88,12 @@ def test_the_order_of_properties_survives() -> None:
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "role"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": "5"}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
         ({"temperature": 2.5}, "temperature"),
+        ({"temperature": "0.5"}, "temperature"),
+        ({"stream": "true"}, "stream"),
+        ({"response_format": {"type": "json_schema", "schema": 1}}, "schema"),
         ({"top_p": 0}, "top_p"),
         ({"top_k": -2}, "top_k"),
         ({"seed": 1 << 63}, "seed"),
@@ -178,7 +183,7 @@ def test_messages_become_what_chat_templates_take() -> None:
     ]
 
 
-@pytest.mark.parametrize(("given", "taken"), [("a", "a"), (["a"], "a"), ([1, 2], [1, 2])])
+@pytest.mark.parametrize(("given", "taken"), [("abc", "abc"), (["abc"], "abc"), ("", ""), ([1, 2], [1, 2])])
 def test_prompts_of_the_older_endpoint(given: Any, taken: Any) -> None:
     request = CompletionBody.model_validate({"prompt": given}).generation_request("r", drawn_seed=0)
     assert request["prompt"] == taken
@@ -186,7 +191,7 @@ def test_prompts_of_the_older_endpoint(given: Any, taken: Any) -> None:
     GenerationRequest.model_validate(request)
 
 
-@pytest.mark.parametrize("given", [[], ["a", "b"], [[1], [2]], None, {"a": 1}])
+@pytest.mark.parametrize("given", [[], ["a", "b"], [[1], [2]], [True], ["1", "2"], None, {"a": 1}])
 def test_several_prompts_are_refused(given: Any) -> None:
     with pytest.raises(ValidationError, match="prompt"):
         CompletionBody.model_validate({"prompt": given})
