@@ -264,9 +264,9 @@ class Engine:
             yield
         except GrammarError as error:  # the automaton has grown past a budget of the grammar's
             self._end(sequence, "error", RequestError(str(error), code=error.code))
-        except Exception as error:
+        except Exception:
             logger.exception("request %s failed", sequence.request.request_id)
-            self._end(sequence, "error", RequestError(str(error), code="internal_error", status=500))
+            self._end(sequence, "error", RequestError("the generation failed", code="internal_error", status=500))
 
     def _end(self, sequence: Sequence, reason: FinishReason, error: RequestError | None = None) -> None:
         """The one way out: frees the slot and sends the terminal event. Does nothing the second time."""

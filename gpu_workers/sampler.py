@@ -123,6 +123,7 @@ def choose_columns(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
 def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     device = logits.device
     temperature = torch.tensor([draw.sampling.temperature for draw in draws], dtype=logits.dtype, device=device)
+    temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
     # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
     weights = ((logits - logits.amax(-1, keepdim=True)) / temperature[:, None]).exp()
     weights = truncate(weights, [draw.sampling.top_k for draw in draws], [draw.sampling.top_p for draw in draws])

@@ -21,7 +21,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from grammar_workers import GrammarError, GrammarOptions, compile_grammar, warm_up
+from grammar_workers import GrammarOptions, compile_grammar, warm_up
+from grammar_workers.errors import GrammarError, LimitExceededError
 from grammar_workers.vocabulary import load_vocabulary
 
 CompileFunction = Callable[[str, dict[str, Any]], bytes]
@@ -88,6 +89,9 @@ def _answer(compile_artifact: CompileFunction, key: str, specification: dict[str
         return encode({"status": "compiled"}, compile_artifact(key, specification))
     except GrammarError as error:
         return encode({"status": "refused", "error": error.to_dict()})
+    except RecursionError:
+        too_deep = LimitExceededError("the specification is nested too deeply")
+        return encode({"status": "refused", "error": too_deep.to_dict()})
     except MemoryError:
         return encode({"status": "out_of_memory"})
     except Exception as error:

@@ -151,11 +151,11 @@ def test_info_names_what_callers_need(replica: Any) -> None:
 
 def test_refusals_are_items_not_exceptions(replica: Any) -> None:
     async def scenario() -> None:
-        unsupported = {"type": "object", "dependentRequired": {"a": ["b"]}}
+        unsupported = {"type": "string", "pattern": r"(a)\1"}
         _, refused = await answer(replica, body(unsupported))
         assert refused["error"]["status"] == 400
         assert refused["error"]["code"] == "unsupported_grammar"
-        assert refused["error"]["param"] == "/dependentRequired"
+        assert refused["error"]["param"] == "/pattern"
         _, malformed = await answer(replica, {**body(), "prompts": "x"})
         assert malformed["error"]["status"] == 400 and malformed["error"]["param"] == "prompts"
         _, both = await answer(replica, {**body(), "prompt": "x"})

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from grammar_workers.compile_pool import CompileFailedError, CompilePool, PoolFullError, ResourceLimitError
-from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.errors import LimitExceededError, UnsatisfiableError
 from grammar_workers.worker_process import WorkerStartError
 from tests.grammar_workers import compile_jobs
 
@@ -99,6 +99,11 @@ def test_a_bug_of_the_compiler_is_ours_and_ends_nothing(pool: CompilePool) -> No
         run(pool, "break")
     assert run(pool, "nothing")
     assert set(pool.pids) == before
+
+
+def test_a_specification_nested_beyond_the_stack_is_refused(pool: CompilePool) -> None:
+    with pytest.raises(LimitExceededError, match="nested too deeply"):
+        run(pool, "recurse")
 
 
 def test_lowest_priority_own_session_no_gpu(pool: CompilePool) -> None:
