@@ -1,0 +1,236 @@
+"""Budgets: each limit can be reached and is named, and no specification buys unbounded work.
+
+Work is counted in Python calls, not in seconds: the bound is the same on every machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from grammar_workers import GrammarError, Limits, compile_grammar
+from grammar_workers.errors import LimitExceededError
+from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
+
+MOST_CALLS = 8_000_000
+"""Python and C calls of one compilation at default limits: some seconds on a slow machine."""
+
+
+class TooMuchWorkError(BaseException):
+    """Not an Exception, so that nothing under test can swallow it."""
+
+
+@contextmanager
+def at_most(calls: int) -> Iterator[None]:
+    """Fail as soon as the block has made more calls than this."""
+    left = calls
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal left
+        if event in ("call", "c_call"):
+            left -= 1
+            if left < 0:
+                sys.setprofile(None)
+                raise TooMuchWorkError(f"more than {calls} calls, in {frame.f_code.co_qualname}")
+
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def json_schema(schema: Any) -> dict[str, Any]:
+    return {"type": "json_schema", "schema": schema}
+
+
+def regex(pattern: str) -> dict[str, Any]:
+    return {"type": "regex", "pattern": pattern}
+
+
+def nested(levels: int, wrap: Callable[[Any], Any], inner: Any) -> Any:
+    for _ in range(levels):
+        inner = wrap(inner)
+    return inner
+
+
+def array_of(schema: Any) -> Any:
+    return {"type": "array", "items": schema}
+
+
+def either(schema: Any) -> Any:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def definitions(many: int, make: Callable[[int, str], Any], last: Any = True) -> dict[str, Any]:
+    """`many` definitions, each made from its number and a reference to the next one; the last one is `last`."""
+    found = {f"d{i}": make(i, f"#/$defs/d{i + 1}") for i in range(many)}
+    return {"$defs": {**found, f"d{many}": last}, "$ref": "#/$defs/d0"}
+
+
+def members(names: list[str], **keywords: Any) -> dict[str, Any]:
+    """An object whose properties have these names and are numbered."""
+    return {"type": "object", "properties": {name: {"const": i} for i, name in enumerate(names)}, **keywords}
+
+
+NAMES = [f"name{number}" for number in range(10_000)]
+
+
+# -- each limit ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("limit", "specification"),
+    [
+        ({"max_specification_bytes": 100}, json_schema({"enum": ["a" * 100]})),
+        ({"max_specification_bytes": 100}, regex("a" * 100)),
+        ({"max_specification_bytes": 100}, {"type": "choice", "choices": ["a" * 100]}),
+        ({"max_nesting": 5}, json_schema(nested(7, array_of, True))),
+        ({"max_nesting": 5}, json_schema(nested(7, either, True))),
+        ({"max_nesting": 5}, regex("(" * 6 + "a" + ")" * 6)),
+        ({"max_nesting": 5}, json_schema({"pattern": "(" * 6 + "a" + ")" * 6})),
+        ({"max_states": 50}, json_schema({"enum": NAMES[:50]})),
+        ({"max_states": 50}, {"type": "choice", "choices": NAMES[:50]}),
+        ({"max_states": 50}, regex("a{51}")),
+        ({"max_states": 50}, json_schema({"type": "object", "properties": dict.fromkeys(NAMES[:20], True)})),
+        ({"max_regex_states": 20}, regex("a{30}")),
+        ({"max_regex_states": 20}, json_schema({"pattern": "a.{6}$"})),
+        ({"max_regex_states": 20}, json_schema({"type": "string", "anyOf": [{"maxLength": 30}, {"pattern": "^a"}]})),
+        ({"max_steps": 200}, json_schema({"type": "object", "properties": dict.fromkeys(NAMES[:200], True)})),
+        ({"max_steps": 200}, json_schema({"enum": NAMES[:200]})),
+        ({"max_steps": 200}, {"type": "choice", "choices": NAMES[:200]}),
+        ({"max_steps": 200}, regex("[ab]{300}")),
+    ],
+)
+def test_each_limit_is_named_when_it_is_reached(limit: dict[str, int], specification: dict[str, Any]) -> None:
+    assert compile_grammar(specification, bytes_vocabulary()).allowed_tokens(1)
+    with pytest.raises(LimitExceededError) as caught:
+        compile_grammar(specification, bytes_vocabulary(), limits=Limits(**limit))
+    assert next(iter(limit)) in caught.value.message
+    assert caught.value.code == "grammar_limit_exceeded"
+
+
+def test_limits_do_not_change_the_language() -> None:
+    specification = json_schema({"type": "object", "properties": {"a": {"pattern": "^(ab)*$", "maxLength": 9}}})
+    tight = Limits(max_nesting=4, max_states=4000, max_regex_states=100, max_steps=20_000)
+    plenty = compile_grammar(specification, bytes_vocabulary())
+    little = compile_grammar(specification, bytes_vocabulary(), limits=tight)
+    assert little.to_bytes() == plenty.to_bytes()
+
+
+# -- bombs -----------------------------------------------------------------------------------------------------------
+
+COMPILED: dict[str, dict[str, Any]] = {
+    "(a+)+b": regex("(a+)+b"),
+    "(a*)*": regex("((a*)*)*b"),
+    "(a|a)*": regex("(a|a|a|a)*b"),
+    "(a|aa)+": regex("(a|aa)+$"),
+    "(a?){n}a{n}": regex("(a?){200}a{200}"),
+    "a{2000}": regex("a{2000}"),
+    "long alternation": regex("|".join(NAMES[:1000])),
+    "enum of 10,000": json_schema({"enum": NAMES}),
+    "choice of 10,000": {"type": "choice", "choices": NAMES},
+    "enum of a long text": json_schema({"enum": ["a" * 100_000]}),
+    "enum of numbers": json_schema({"enum": list(range(5000))}),
+    "10,000 properties": json_schema({"type": "object", "properties": {name: {"type": "integer"} for name in NAMES}}),
+    "10,000 required": json_schema({"type": "object", "properties": dict.fromkeys(NAMES, True), "required": NAMES}),
+    "maxLength": json_schema({"type": "string", "minLength": 50_000, "maxLength": 100_000}),
+    "maxLength and pattern": json_schema({"type": "string", "maxLength": 100_000, "pattern": "^(ab|c)*$"}),
+    "maxItems": json_schema({"type": "array", "items": {"type": "integer"}, "maxItems": 1_000_000}),
+    "minItems": json_schema({"type": "array", "items": {"type": "integer"}, "minItems": 1_000_000}),
+    "anyOf 90 deep": json_schema(nested(90, either, {"type": "string"})),
+    "arrays 90 deep": json_schema(nested(90, array_of, {"type": "string"})),
+    "anyOf of 200": json_schema(
+        {"anyOf": [{"properties": {"k": {"const": name}}, "required": ["k"]} for name in NAMES[:200]]}
+    ),
+    "recursion with anyOf": json_schema(
+        {
+            "anyOf": [
+                {"type": "integer"},
+                *({"type": "array", "prefixItems": [{"const": i}, {"$ref": "#"}]} for i in range(50)),
+            ]
+        }
+    ),
+    "mutual recursion": json_schema(
+        definitions(200, lambda i, ref: {"properties": {"next": {"$ref": ref}}}, last={"$ref": "#/$defs/d0"})
+    ),
+    "many references": json_schema(
+        {"$defs": {"s": {"maxLength": 100}}, "properties": {name: {"$ref": "#/$defs/s"} for name in NAMES[:2000]}}
+    ),
+}
+"""What looks dangerous and must simply work, within the bound."""
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_large_specifications_compile_within_the_bound(name: str) -> None:
+    with at_most(MOST_CALLS):
+        fsm = compile_grammar(COMPILED[name], bytes_vocabulary())
+    assert fsm.allowed_tokens(fsm.initial_state)
+
+
+BOMBS: dict[str, dict[str, Any]] = {
+    "100k groups": regex("(" * 100_000 + "a" + ")" * 100_000),
+    "open groups": regex("(" * 100_000),
+    "groups at the limit": regex("(" * 200 + "a" + ")" * 200),
+    "100k groups in a schema": json_schema({"pattern": "(" * 100_000 + "a" + ")" * 100_000}),
+    "nested counts": regex("((a{0,100}){0,100}){0,100}"),
+    "nested counts of nothing": regex("((((){1000}){1000}){1000}){1000}"),
+    "a huge count": regex("a{1000000}"),
+    "a count beyond all": regex("a{99999999999999999999}"),
+    "a?{5000}": regex("(a?){5000}"),
+    "a{15000}": regex("a{15000}"),
+    "exponential": regex(r"[\s\S]*a[\s\S]{40}"),
+    "exponential product": json_schema(
+        {"anyOf": [{"type": "string", "pattern": f"{c}.{{{n}}}$"} for c in "abc" for n in (5, 6, 7)]}
+    ),
+    "many lengths": json_schema({"type": "string", "anyOf": [{"maxLength": 15_000}, {"pattern": "^a"}]}),
+    "too long to count": json_schema({"type": "string", "maxLength": 10**15, "pattern": "^(ab|c)*$"}),
+    "too many to count": json_schema({"type": "array", "maxItems": 10**15}),
+    "numbers with many digits": json_schema({"type": "number", "minimum": 10**300, "maximum": 10**300 + 1}),
+    "a bound of many digits": json_schema({"type": "number", "minimum": 10**4000}),
+    "arrays 100k deep": json_schema(nested(100_000, array_of, True)),
+    "anyOf 900 deep": json_schema(nested(900, either, True)),
+    "a constant 100k deep": json_schema({"const": nested(100_000, lambda inner: [inner], 1)}),
+    "a constant 600 deep": json_schema({"const": nested(600, lambda inner: [inner], 1)}),
+    "an object 600 deep": json_schema({"const": nested(600, lambda inner: {"a": inner}, 1)}),
+    "a chain of references": json_schema(definitions(3000, lambda i, ref: {"$ref": ref})),
+    "alternatives that double": json_schema(
+        definitions(60, lambda i, ref: {"anyOf": [{"$ref": ref}, {"$ref": ref}, {"items": {"$ref": ref}}]})
+    ),
+    "objects that overlap": json_schema({"anyOf": [members(NAMES[i : i + 14]) for i in range(14)]}),
+    "arrays that count apart": json_schema(
+        {"type": "array", "anyOf": [{"minItems": n, "maxItems": 2000 * n} for n in range(1, 6)]}
+    ),
+    "a megabyte": json_schema({"description": "x", "enum": ["x" * (1 << 20)]}),
+}
+"""What may be compiled or refused, but within the bound, and never by another exception."""
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_are_refused_or_harmless(name: str) -> None:
+    try:
+        with at_most(MOST_CALLS):
+            fsm = compile_grammar(BOMBS[name], bytes_vocabulary())
+    except GrammarError:
+        return
+    assert fsm.allowed_tokens(fsm.initial_state)
+
+
+def test_a_bomb_does_not_spoil_what_comes_after() -> None:
+    """Caches are shared between specifications: a failure leaves nothing behind."""
+    for _ in range(2):
+        with pytest.raises(LimitExceededError):
+            compile_grammar(json_schema({"pattern": r"a[\s\S]{40}$"}), bytes_vocabulary())
+        assert accepts(compile_grammar(json_schema({"pattern": "^a$"}), bytes_vocabulary()), '"a"')
+
+
+def test_tight_limits_of_one_caller_are_not_those_of_another() -> None:
+    specification = json_schema({"type": "string", "pattern": "^a{40}$"})
+    with pytest.raises(LimitExceededError):
+        compile_grammar(specification, bytes_vocabulary(), limits=Limits(max_regex_states=10))
+    assert accepts(compile_grammar(specification, bytes_vocabulary()), '"' + "a" * 40 + '"')
