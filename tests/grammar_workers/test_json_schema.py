@@ -9,6 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.properties import PROPERTY
@@ -18,8 +19,6 @@ from tests.grammar_workers.vocabularies import (
     accepts,
     bytes_vocabulary,
     random_walk,
-    sentencepiece_vocabulary,
-    tekken_vocabulary,
     text_of,
 )
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.vocabularies import tekken_vocabulary
 from grammar_workers import TokenFSM, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.properties import PROPERTY
@@ -22,7 +23,6 @@ from tests.grammar_workers.vocabularies import (
     accepts,
     bytes_vocabulary,
     random_walk,
-    tekken_vocabulary,
     text_of,
     visited_states,
 )

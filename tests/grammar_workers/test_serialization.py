@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import Limits, TokenFSM, artifact, compile_grammar
 from grammar_workers.artifact import ArtifactError
 from grammar_workers.kernels import CALL, GOTO
@@ -26,7 +27,6 @@ from tests.grammar_workers.vocabularies import (
     bytes_vocabulary,
     characters_vocabulary,
     random_walk,
-    sentencepiece_vocabulary,
     states_along,
 )
 

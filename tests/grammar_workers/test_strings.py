@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.properties import PROPERTY
@@ -20,9 +21,7 @@ from tests.grammar_workers.vocabularies import (
     accepts,
     bytes_vocabulary,
     random_walk,
-    sentencepiece_vocabulary,
     states_along,
-    tekken_vocabulary,
     text_of,
 )
 

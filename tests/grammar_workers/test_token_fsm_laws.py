@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.vocabularies import tekken_vocabulary
 from grammar_workers import Limits, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import LimitExceededError
 from tests.grammar_workers.properties import PROPERTY
@@ -23,7 +24,6 @@ from tests.grammar_workers.vocabularies import (
     random_walk,
     shakespeare_vocabulary,
     states_along,
-    tekken_vocabulary,
     visited_states,
 )
 

@@ -1,0 +1,265 @@
+"""Is every verdict right? Schemas and instances of MaskBench, and random generations, against `jsonschema`.
+
+    python -m benchmarks.maskbench_conformance --data FOLDER
+
+FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT): `{"schema", "tests": [{"valid", "data"}]}`.
+Each schema is compiled; its valid instances must be accepted as `json.dumps(..., ensure_ascii=False)` writes them, the
+invalid ones rejected; and texts drawn at random from the masks, each ended by a shortest completion, must be valid.
+
+A valid instance that is rejected is explained by code, not by hand: the policy counts as the reason only if the
+instance is accepted once it is spelled as the policy asks. Exit status 1 when anything invalid is accepted or
+generated, or when the compiler fails otherwise than by a typed refusal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import json
+import random
+import re
+import sys
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+from tqdm import tqdm
+
+from benchmarks.vocabularies import named_vocabulary
+from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up
+
+_SEARCH_STEPS = 20_000
+"""Pieces of text tried in search of another spelling of one instance."""
+
+
+@dataclasses.dataclass
+class Report:
+    """What was found. Each list names the file first."""
+
+    counts: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    refusals: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    rejected: list[tuple[str, int, str]] = dataclasses.field(default_factory=list)
+    accepted: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    invalid_walks: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    crashes: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    slowest: list[tuple[float, str]] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not (self.accepted or self.invalid_walks or self.crashes)
+
+
+# -- stepping ------------------------------------------------------------------------------------------------------
+
+
+def after(fsm: TokenFSM, state: int, text: str) -> int:
+    """The state after `text`, -1 where it is forbidden."""
+    for token in fsm.vocabulary.encode(text.encode("utf-8", "surrogatepass")) or [-1]:
+        state = fsm.next_state(state, token)
+    return state
+
+
+def accepts(fsm: TokenFSM, text: str) -> bool:
+    return fsm.is_terminal(after(fsm, fsm.initial_state, text))
+
+
+def random_text(fsm: TokenFSM, rng: random.Random, longest: int) -> str:
+    """Tokens drawn uniformly from the masks until one ends the text or `longest` are drawn, then a shortest end."""
+    state = fsm.initial_state
+    tokens: list[int] = []
+    while len(tokens) < longest:
+        allowed = np.flatnonzero(np.unpackbits(fsm.allowed_mask(state).view(np.uint8), bitorder="little"))
+        token = int(rng.choice(allowed))
+        if token in fsm.vocabulary.eos_token_ids:
+            break
+        tokens.append(token)
+        state = fsm.next_state(state, token)
+    else:
+        tokens += fsm.shortest_completion(state)
+    return b"".join(map(fsm.vocabulary.token_bytes, tokens)).decode()
+
+
+# -- explanations --------------------------------------------------------------------------------------------------
+
+
+class Respelling:
+    """Searches for a spelling of a value that the automaton accepts, within what one or more policies change."""
+
+    def __init__(self, fsm: TokenFSM, *, any_order: bool, plain_numbers: bool) -> None:
+        self._fsm = fsm
+        self._any_order = any_order
+        self._plain_numbers = plain_numbers
+        self._steps = 0
+
+    def exists(self, value: Any) -> bool:
+        return any(self._fsm.is_terminal(state) for state in self._spelled(self._fsm.initial_state, value))
+
+    def _read(self, state: int, text: str) -> Iterator[int]:
+        self._steps += 1
+        if self._steps <= _SEARCH_STEPS:
+            state = after(self._fsm, state, text)
+            if state >= 0:
+                yield state
+
+    def _spelled(self, state: int, value: Any) -> Iterator[int]:
+        """The states after each spelling of `value`."""
+        if isinstance(value, dict):
+            for opened in self._read(state, "{"):
+                yield from self._properties(opened, dict(value), "")
+        elif isinstance(value, list):
+            for opened in self._read(state, "["):
+                yield from self._items(opened, value, "")
+        else:
+            for text in self._scalars(value):
+                yield from self._read(state, text)
+
+    def _properties(self, state: int, left: dict[str, Any], separator: str) -> Iterator[int]:
+        if not left:
+            yield from self._read(state, "}")
+        for name in list(left) if self._any_order else list(left)[:1]:
+            rest = {other: value for other, value in left.items() if other != name}
+            for named in self._read(state, f"{separator}{json.dumps(name, ensure_ascii=False)}: "):
+                for valued in self._spelled(named, left[name]):
+                    yield from self._properties(valued, rest, ", ")
+
+    def _items(self, state: int, items: list[Any], separator: str) -> Iterator[int]:
+        if not items:
+            yield from self._read(state, "]")
+            return
+        for begun in self._read(state, separator) if separator else [state]:
+            for ended in self._spelled(begun, items[0]):
+                yield from self._items(ended, items[1:], ", ")
+
+    def _scalars(self, value: Any) -> list[str]:
+        written = json.dumps(value, ensure_ascii=False)
+        if not self._plain_numbers or not isinstance(value, float):
+            return [written]
+        plain = format(Decimal(written), "f")
+        return [plain.rstrip("0").rstrip(".") if "." in plain else plain, plain, written]
+
+
+POLICIES = {
+    "property order": {"any_order": True, "plain_numbers": False},
+    "number spelling": {"any_order": False, "plain_numbers": True},
+    "property order and number spelling": {"any_order": True, "plain_numbers": True},
+}
+
+
+def explanation(fsm: TokenFSM, value: Any) -> str:
+    """The policy under which a rejected value has another, accepted spelling."""
+    for policy, allowed in POLICIES.items():
+        if Respelling(fsm, **allowed).exists(value):
+            return policy
+    return "unexplained"
+
+
+# -- one schema ----------------------------------------------------------------------------------------------------
+
+
+def check(path: Path, vocabulary: Vocabulary, walks: int, report: Report) -> None:
+    """Compile the schema of one file, and compare all verdicts."""
+    case = json.loads(path.read_bytes())
+    report.counts["schemas"] += 1
+    begin = time.perf_counter()
+    try:
+        fsm = compile_grammar({"type": "json_schema", "schema": case["schema"]}, vocabulary)
+    except GrammarError as error:
+        report.refusals[f"{type(error).__name__}: {re.sub(r'[0-9]+', 'N', error.message)[:90]}"] += 1
+        return
+    except Exception as error:
+        report.crashes.append((path.name, repr(error)[:200]))
+        return
+    finally:
+        report.slowest.append((time.perf_counter() - begin, path.name))
+    report.counts["compiled"] += 1
+    before = len(report.rejected) + len(report.accepted)
+    for number, test in enumerate(case["tests"]):
+        verdict = accepts(fsm, json.dumps(test["data"], ensure_ascii=False))
+        report.counts["valid instances" if test["valid"] else "invalid instances"] += 1
+        if verdict and not test["valid"]:
+            report.accepted.append((path.name, number))
+        elif not verdict and test["valid"]:
+            report.rejected.append((path.name, number, explanation(fsm, test["data"])))
+    if case["tests"]:
+        report.counts["compiled, with instances"] += 1
+        report.counts["all verdicts right"] += len(report.rejected) + len(report.accepted) == before
+    generate(path.name, case["schema"], fsm, walks, report)
+
+
+def generate(name: str, schema: Any, fsm: TokenFSM, walks: int, report: Report) -> None:
+    """Random texts against the validator, with exact decimals (binary rounding would blur bounds)."""
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    exact = json.loads(json.dumps(schema), parse_float=Decimal)
+    validator = kind(exact, format_checker=kind.FORMAT_CHECKER)
+    rng = random.Random(name)
+    for _ in range(walks):
+        text = random_text(fsm, rng, rng.randrange(1, 60))
+        error = next(iter(validator.iter_errors(json.loads(text, parse_float=Decimal))), None)
+        report.counts["random generations"] += 1
+        if error is not None:
+            report.invalid_walks.append((name, text[:200], error.message[:200]))
+
+
+# -- the whole -----------------------------------------------------------------------------------------------------
+
+
+def show(report: Report) -> None:
+    counts = report.counts
+    rows = [
+        ("schemas", counts["schemas"]),
+        ("compiled", counts["compiled"]),
+        ("refused", sum(report.refusals.values())),
+        ("CRASHED", len(report.crashes)),
+        ("compiled, with instances", counts["compiled, with instances"]),
+        ("  every verdict right", counts["all verdicts right"]),
+        ("valid instances", counts["valid instances"]),
+        ("  rejected", len(report.rejected)),
+        *((f"    {reason}", n) for reason, n in collections.Counter(r for _, _, r in report.rejected).most_common()),
+        ("invalid instances", counts["invalid instances"]),
+        ("  ACCEPTED", len(report.accepted)),
+        ("random generations", counts["random generations"]),
+        ("  INVALID", len(report.invalid_walks)),
+    ]
+    for label, number in rows:
+        print(f"{label:<45}{number:>8,}")
+    sections: list[tuple[str, list[str]]] = [
+        ("refusals by reason", [f"{many:>6}  {reason}" for reason, many in report.refusals.most_common()]),
+        ("valid, but rejected", [f"{reason:<36}{name} #{number}" for name, number, reason in report.rejected]),
+        ("invalid, but ACCEPTED", [f"{name} #{number}" for name, number in report.accepted]),
+        ("INVALID generations", [f"{name}: {text}\n      {error}" for name, text, error in report.invalid_walks]),
+        ("CRASHES", [f"{name}: {error}" for name, error in report.crashes]),
+        ("slowest compilations", [f"{seconds:>8.2f} s  {name}" for seconds, name in sorted(report.slowest)[:-6:-1]]),
+    ]
+    for title, lines in sections:
+        if lines:
+            print(f"\n{title}")
+            print("\n".join(f"  {line}" for line in lines))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of MaskBench files")
+    parser.add_argument("--walks", type=int, default=5, help="random generations per schema (default 5)")
+    parser.add_argument("--vocabulary", default="tekken", help="tekken, sentencepiece, or a model (default tekken)")
+    parser.add_argument("--limit", type=int, default=None, help="only the first so many files")
+    arguments = parser.parse_args()
+    paths = sorted(arguments.data.glob("*.json"))[: arguments.limit]
+    if not paths:
+        print(f"skipped: no MaskBench files in {arguments.data} (see guidance-ai/jsonschemabench)")
+        return 0
+    vocabulary = named_vocabulary(arguments.vocabulary)
+    warm_up(vocabulary)
+    report = Report()
+    for path in tqdm(paths, unit="schema", smoothing=0.05):
+        check(path, vocabulary, arguments.walks, report)
+    show(report)
+    return 0 if report.is_sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The public vocabularies that benchmarks and tests measure with, out of the `mistral-common` package."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from pathlib import Path
+
+import mistral_common
+import sentencepiece
+
+from grammar_workers import Vocabulary
+from grammar_workers.vocabulary import load_vocabulary
+
+_DATA = Path(mistral_common.__file__).parent / "data"
+
+
+@functools.cache
+def tekken_vocabulary() -> Vocabulary:
+    """131,072 tokens of a byte-level BPE tokenizer; the first thousand are special, token 2 ends."""
+    data = json.loads((_DATA / "tekken_240911.json").read_bytes())
+    specials = data["config"]["default_num_special_tokens"]
+    many = data["config"]["default_vocab_size"] - specials
+    return Vocabulary(
+        [*[None] * specials, *(base64.b64decode(entry["token_bytes"]) for entry in data["vocab"][:many])], [2]
+    )
+
+
+@functools.cache
+def sentencepiece_vocabulary() -> Vocabulary:
+    """32,768 SentencePiece tokens with byte fallback: every byte has a token, and many characters have two."""
+    model = sentencepiece.SentencePieceProcessor(model_file=str(_DATA / "mistral_instruct_tokenizer_240323.model.v3"))
+    token_bytes: list[bytes | None] = []
+    for token in range(model.get_piece_size()):
+        piece = model.id_to_piece(token)
+        if model.is_control(token) or model.is_unknown(token):
+            token_bytes.append(None)
+        elif model.is_byte(token):
+            token_bytes.append(bytes([int(piece[3:5], 16)]))
+        else:
+            token_bytes.append(piece.replace("▁", " ").encode())
+    return Vocabulary(token_bytes, [model.eos_id()])
+
+
+def named_vocabulary(name: str) -> Vocabulary:
+    """`tekken`, `sentencepiece`, or the folder or Hugging Face id of a model."""
+    makers = {"tekken": tekken_vocabulary, "sentencepiece": sentencepiece_vocabulary}
+    return makers[name]() if name in makers else load_vocabulary(name)
