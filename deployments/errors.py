@@ -132,6 +132,8 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     problems = error.errors()[:MAX_PROBLEMS]
     if problems[0]["type"] == "json_invalid":
         return ApiError(400, f"the body is not valid JSON: {problems[0]['ctx']['error']}", code="invalid_json")
+    if problems[0]["loc"] == ("body",) and problems[0]["type"] in ("missing", "model_attributes_type"):
+        return ApiError(400, "the body must be a JSON object, sent as Content-Type: application/json", param="body")
     places = [_field(problem["loc"]) for problem in problems]
     lines = [
         f"unknown field `{place}`" if problem["type"] == "extra_forbidden" else f"`{place}`: {problem['msg']}"

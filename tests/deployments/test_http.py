@@ -195,6 +195,8 @@ async def test_errors_stay_small_and_say_which_text_is_at_fault(http: httpx.Asyn
     assert detail["param"] == "k0" and len(detail["message"]) < 1000
     detail = error(await chat(http, structured_outputs={"json": "{"}), 400)
     assert detail["param"] == "structured_outputs.json" and "not JSON" in detail["message"]
+    detail = error(await http.post("/v1/completions", content=b'{"prompt": "a"}'), 400)
+    assert "Content-Type: application/json" in detail["message"]
 
 
 @pytest.mark.parametrize(
