@@ -108,17 +108,20 @@ def _start(
     deadline = time.monotonic() + deadline_s
     progress("starting a local Ray")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
-    ray.init(
-        address="local",
-        namespace="serve",
-        # Reservations order the placement on clusters; on one machine they must not keep a replica from starting.
-        num_cpus=max(4, os.cpu_count() or 1),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        object_store_memory=512 << 20,
-        _metrics_export_port=metrics_port,
-    )
+    try:
+        ray.init(
+            address="local",
+            namespace="serve",
+            # Reservations order the placement on clusters; on one machine they must not keep a replica from starting.
+            num_cpus=max(4, os.cpu_count() or 1),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=512 << 20,
+            _metrics_export_port=metrics_port,
+        )
+    except Exception as error:
+        raise StartError(f"Ray did not start: {error}") from error
     _on_signals(stop)  # Ray has put its own in their place
     if stop.is_set():
         return
@@ -171,7 +174,7 @@ def _stop(progress: Progress) -> bool:
         # Whatever goes wrong here, the processes are looked after below.
         with contextlib.suppress(Exception):
             # Shutting Serve down at once would take the proxies away from under the open requests.
-            for name in serve.status().applications:
+            for name in serve.status().applications if ray.is_initialized() else ():
                 serve.delete(name)
         with contextlib.suppress(Exception):
             ray.shutdown()

@@ -33,3 +33,18 @@ def test_a_port_in_use_is_named() -> None:
         result = launch(REPOSITORY / "configs" / "local.yaml", port)
     assert result.returncode == 2
     assert f"port {port}" in result.stderr
+
+
+def test_a_ray_that_does_not_start_is_the_reason() -> None:
+    program = """
+import sys, pathlib, ray
+from deployments.local_server import serve_locally
+def fail(**settings): raise TimeoutError("the raylet did not answer")
+ray.init = fail
+config = pathlib.Path("configs/local.yaml")
+sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=60))
+"""
+    command = [sys.executable, "-c", program]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
+    assert result.returncode == 1
+    assert result.stderr.strip() == "error: Ray did not start: the raylet did not answer"
