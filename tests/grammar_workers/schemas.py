@@ -74,14 +74,54 @@ def _branches(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
     )
 
 
+def _wild_branches(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    patterns = st.sampled_from(["^a", "b$", "é", "^a?b?$"])
+    objects = _keywords(
+        properties=st.dictionaries(st.sampled_from(NAMES), inner, max_size=2),
+        required=st.lists(st.sampled_from(NAMES), max_size=2, unique=True),
+        additionalProperties=inner | st.just(False),
+        patternProperties=st.dictionaries(patterns, inner, min_size=1, max_size=2),
+        propertyNames=st.sampled_from(
+            [{"maxLength": 1}, {"pattern": "^a"}, {"enum": ["a", "é"]}, {"minLength": 2}, False]
+        ),
+        minProperties=_counts,
+        maxProperties=_counts,
+        dependentRequired=st.just({"a": ["b"]}) | st.just({"é": ["a", "ab"]}),
+        dependentSchemas=inner.map(lambda part: {"a": part}),
+        unevaluatedProperties=st.just(False) | inner,
+    )
+    arrays = _keywords(
+        items=inner, prefixItems=st.lists(inner, min_size=1, max_size=2), minItems=_counts, maxItems=_counts,
+        contains=inner, minContains=st.integers(0, 2), maxContains=_counts, uniqueItems=st.just(True),
+        unevaluatedItems=st.just(False),
+    )  # fmt: skip
+    parts = st.lists(inner, min_size=1, max_size=3)
+    return st.one_of(
+        _branches(inner),
+        objects,
+        arrays,
+        objects.map(lambda keywords: {"type": "object", **keywords}),
+        arrays.map(lambda keywords: {"type": "array", **keywords}),
+        st.sampled_from([1, 2, 3, 0.5, 0.25, 10]).map(lambda number: {"type": "number", "multipleOf": number}),
+        parts.map(lambda schemas: {"allOf": schemas}),
+        parts.map(lambda schemas: {"oneOf": schemas}),
+        inner.map(lambda schema: {"not": schema}),
+        _keywords(**{"then": inner, "else": inner}).flatmap(
+            lambda keywords: inner.map(lambda schema: {"if": schema, **keywords})
+        ),
+        st.tuples(objects, st.sampled_from(["allOf", "oneOf", "anyOf"]), parts).map(lambda p: {**p[0], p[1]: p[2]}),
+    )
+
+
 @st.composite
-def schemas(draw: st.DrawFn) -> Schema:
-    """Schemas of the keywords that are always supported, with references that may recurse."""
-    inner = st.recursive(_leaves, _branches, max_leaves=5)
-    schema = draw(st.one_of(_branches(inner), inner))
+def schemas(draw: st.DrawFn, *, wild: bool = False) -> Schema:
+    """Schemas of the keywords that are always supported, or of any (`wild`), with references that may recurse."""
+    branches = _wild_branches if wild else _branches
+    inner = st.recursive(_leaves, branches, max_leaves=5)
+    schema = draw(st.one_of(branches(inner), inner))
     if isinstance(schema, bool):
         return schema
-    schema = {**schema, "$defs": {"one": draw(inner), "two": draw(_branches(inner))}}
+    schema = {**schema, "$defs": {"one": draw(inner), "two": draw(branches(inner))}}
     assume(not _leads_to_itself(schema, schema, frozenset()))
     return schema
 
@@ -95,11 +135,27 @@ def _leads_to_itself(schema: Schema, root: dict[str, Any], passed: frozenset[str
         return True
     if ref is not None and _leads_to_itself(resolve(ref, root), root, passed | {ref}):
         return True
-    below = [*schema.get("prefixItems", []), *schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
-    below += [schema[keyword] for keyword in ("items", "additionalProperties") if keyword in schema]
-    return any(_leads_to_itself(part, root, passed) for part in schema.get("anyOf", [])) or any(
-        _leads_to_itself(part, root, frozenset()) for part in below if not passed
-    )
+    beside = [part for keyword in ("anyOf", "allOf", "oneOf") for part in schema.get(keyword, [])]
+    beside += [schema[keyword] for keyword in ("not", "if", "then", "else") if keyword in schema]
+    beside += schema.get("dependentSchemas", {}).values()
+    if any(_leads_to_itself(part, root, passed) for part in beside):
+        return True
+    if passed:
+        return False
+    below = [part for keyword in _SCHEMA_MAPS for part in schema.get(keyword, {}).values()]
+    below += [schema[keyword] for keyword in _SUBSCHEMAS if keyword in schema] + schema.get("prefixItems", [])
+    return any(_leads_to_itself(part, root, frozenset()) for part in below)
+
+
+_SCHEMA_MAPS = ("properties", "$defs", "patternProperties")
+_SUBSCHEMAS = (
+    "items",
+    "additionalProperties",
+    "contains",
+    "propertyNames",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+)
 
 
 def resolve(ref: str, root: Any) -> Schema:
@@ -115,20 +171,25 @@ def values_near(schema: Schema, root: Schema, depth: int = 0) -> st.SearchStrate
         return _values
     if "$ref" in schema:
         return values_near(resolve(schema["$ref"], root), root, depth + 1)
-    if "anyOf" in schema:
-        return st.one_of([values_near(part, root, depth + 1) for part in schema["anyOf"]])
+    for keyword in ("anyOf", "allOf", "oneOf"):
+        if keyword in schema:
+            return st.one_of([values_near(part, root, depth + 1) for part in schema[keyword]])
+    if "if" in schema:
+        return st.one_of(
+            [values_near(schema[keyword], root, depth + 1) for keyword in ("if", "then", "else") if keyword in schema]
+        )
     if "const" in schema:
         return st.just(schema["const"]) | _values
     if "enum" in schema:
         return st.sampled_from(schema["enum"]) | _values
     choices = [_values]
-    if schema.get("type") in ("integer", "number") or _numbers_in(schema):
+    if schema.get("type") in ("integer", "number") or "multipleOf" in schema or _numbers_in(schema):
         choices += [st.sampled_from(NUMBERS), st.integers(-20, 120)]
     if schema.get("type") == "string" or {"minLength", "maxLength", "pattern"} & schema.keys():
         choices += [st.sampled_from(TEXTS), st.text("abé😀", max_size=4)]
-    if schema.get("type") == "array" or {"items", "prefixItems", "minItems", "maxItems"} & schema.keys():
+    if schema.get("type") == "array" or {"items", "prefixItems", "minItems", "maxItems", "contains"} & schema.keys():
         choices += [_arrays_near(schema, root, depth)] * 2
-    if schema.get("type") == "object" or {"properties", "required", "additionalProperties"} & schema.keys():
+    if schema.get("type") == "object" or any("ropert" in keyword or "equired" in keyword for keyword in schema):
         choices += [_objects_near(schema, root, depth)] * 2
     return st.one_of(choices)
 
@@ -142,7 +203,8 @@ def _arrays_near(draw: st.DrawFn, schema: dict[str, Any], root: Schema, depth: i
     prefix = schema.get("prefixItems", [])
     least, most = sorted([schema.get("minItems", 0), min(schema.get("maxItems", 4), 4)])
     length = draw(st.integers(least, most + 1))
-    parts = [*prefix, *[schema.get("items", True)] * length][:length]
+    others = [schema.get("items", True), *([schema["contains"]] if "contains" in schema else [])]
+    parts = [prefix[i] if i < len(prefix) else draw(st.sampled_from(others)) for i in range(length)]
     return [draw(values_near(part, root, depth + 1)) for part in parts]
 
 
@@ -151,9 +213,9 @@ def _objects_near(draw: st.DrawFn, schema: dict[str, Any], root: Schema, depth: 
     declared = schema.get("properties", {})
     wanted = [*schema.get("required", []), *draw(st.lists(st.sampled_from(NAMES), max_size=2))]
     names = sorted(set(wanted), key=[*declared, *wanted].index)
+    others = [*schema.get("patternProperties", {}).values(), schema.get("additionalProperties", True)]
     return {
-        name: draw(values_near(declared.get(name, schema.get("additionalProperties", True)), root, depth + 1))
-        for name in names
+        name: draw(values_near(declared.get(name, draw(st.sampled_from(others))), root, depth + 1)) for name in names
     }
 
 

@@ -55,7 +55,7 @@ def check_completion(fsm: TokenFSM, state: int) -> bytes:
     return text_of(fsm.vocabulary, tokens)
 
 
-@settings(PROPERTY, max_examples=50)
+@settings(PROPERTY, max_examples=30)
 @given(specification=SPECIFICATIONS, make=st.sampled_from(SMALL), rng=st.integers(0, 1 << 30).map(random.Random))
 def test_completions_end_and_are_spelled(specification: dict[str, Any], make: Any, rng: random.Random) -> None:
     fsm = compile_or_assume(specification, make())
@@ -63,7 +63,7 @@ def test_completions_end_and_are_spelled(specification: dict[str, Any], make: An
         check_completion(fsm, state)
 
 
-@settings(PROPERTY, max_examples=40)
+@settings(PROPERTY, max_examples=30)
 @given(specification=SPECIFICATIONS, make=st.sampled_from(SMALL), rng=st.integers(0, 1 << 30).map(random.Random))
 def test_no_completion_is_shorter(specification: dict[str, Any], make: Any, rng: random.Random) -> None:
     fsm = compile_or_assume(specification, make())

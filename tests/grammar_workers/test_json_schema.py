@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
-from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.schemas import Schema, is_valid, orders, schemas, values_near, write
 from tests.grammar_workers.vocabularies import (
@@ -29,7 +29,7 @@ def compiled(schema: Schema, options: GrammarOptions = GrammarOptions()) -> Toke
     return compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary(), options=options)
 
 
-@settings(PROPERTY, max_examples=250)
+@settings(PROPERTY, max_examples=100)
 @given(
     schema=schemas(),
     make=st.sampled_from([*SMALL, tekken_vocabulary, sentencepiece_vocabulary]),
@@ -49,12 +49,12 @@ def test_whatever_is_generated_is_valid(schema: Schema, make: Any, flexible: boo
 
 
 @st.composite
-def schemas_and_values(draw: st.DrawFn) -> tuple[Schema, list[Any]]:
-    schema = draw(schemas())
+def schemas_and_values(draw: st.DrawFn, *, wild: bool = False) -> tuple[Schema, list[Any]]:
+    schema = draw(schemas(wild=wild))
     return schema, draw(st.lists(values_near(schema, schema), min_size=4, max_size=4))
 
 
-@settings(PROPERTY, max_examples=400)
+@settings(PROPERTY, max_examples=200)
 @given(schemas_and_values())
 def test_a_value_is_accepted_exactly_when_it_is_valid(case: tuple[Schema, list[Any]]) -> None:
     """In some order of its properties: that order is a policy, validity is not."""
@@ -69,7 +69,29 @@ def test_a_value_is_accepted_exactly_when_it_is_valid(case: tuple[Schema, list[A
         assert accepted == is_valid(schema, write(value)), write(value)
 
 
-@settings(PROPERTY, max_examples=60)
+@settings(PROPERTY, max_examples=200)
+@given(schemas_and_values(wild=True), st.integers(0, 1 << 30).map(random.Random))
+def test_any_keywords_together_are_honoured_exactly_or_refused(
+    case: tuple[Schema, list[Any]], rng: random.Random
+) -> None:
+    """Keywords that interact, in any combination: both laws at once, for all that is not refused."""
+    schema, values = case
+    try:
+        fsm = compiled(schema)
+    except (UnsupportedFeatureError, LimitExceededError):
+        return
+    except UnsatisfiableError:
+        assert not any(is_valid(schema, write(value)) for value in values)
+        return
+    for _ in range(4):
+        text = text_of(fsm.vocabulary, random_walk(fsm, rng, longest=rng.randrange(25))).decode()
+        assert is_valid(schema, text), text
+    for value in values:
+        accepted = any(accepts(fsm, write(ordered)) for ordered in orders(value))
+        assert accepted == is_valid(schema, write(value)), write(value)
+
+
+@settings(PROPERTY, max_examples=40)
 @given(schemas_and_values(), st.randoms(use_true_random=False))
 def test_white_space_changes_nothing_but_white_space(case: tuple[Schema, list[Any]], rng: random.Random) -> None:
     schema, values = case

@@ -57,14 +57,14 @@ def annotated(schema: Any, rng: random.Random) -> Any:
     return dict(items)
 
 
-@settings(PROPERTY, max_examples=100)
+@settings(PROPERTY, max_examples=60)
 @given(schemas(), st.randoms(use_true_random=False))
 def test_annotations_and_the_order_of_keywords_do_not_matter(schema: Schema, rng: random.Random) -> None:
     assert key(schema) == key(annotated(schema, rng))
     assert key(schema) == key(copy.deepcopy(schema))
 
 
-@settings(PROPERTY, max_examples=100)
+@settings(PROPERTY, max_examples=60)
 @given(schemas(), schemas())
 def test_different_schemas_have_different_keys(first: Schema, second: Schema) -> None:
     same = json.dumps(first, sort_keys=False) == json.dumps(second, sort_keys=False)

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 REFERENCE = compile_grammar(CORNER_CASES["declared and free names"], bytes_vocabulary())
 
 
-@settings(PROPERTY, max_examples=60)
+@settings(PROPERTY, max_examples=40)
 @given(specification=SPECIFICATIONS, make=st.sampled_from(SMALL), rng=st.integers(0, 1 << 30).map(random.Random))
 def test_the_language_survives(specification: dict[str, Any], make: Any, rng: random.Random) -> None:
     fsm = compile_or_assume(specification, make())

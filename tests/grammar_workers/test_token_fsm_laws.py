@@ -51,7 +51,7 @@ def check_state(fsm: TokenFSM, state: int, tokens: Any) -> None:
     assert fsm.only_ends(state) == (fsm.is_terminal(state) and allowed == ends)
 
 
-@settings(PROPERTY, max_examples=120)
+@settings(PROPERTY, max_examples=40)
 @given(specification=SPECIFICATIONS, make=small_vocabularies, rng=seeds)
 def test_bit_is_set_exactly_when_a_step_exists(
     specification: dict[str, Any], make: MakeVocabulary, rng: random.Random
@@ -93,7 +93,7 @@ def test_forbidden_and_finished_states_allow_nothing(specification: dict[str, An
         fsm.shortest_completion(-1)
 
 
-@settings(PROPERTY, max_examples=60)
+@settings(PROPERTY, max_examples=40)
 @given(specification=SPECIFICATIONS, make=small_vocabularies, rng=seeds, limit=st.integers(0, 20))
 def test_forced_tokens_are_what_the_masks_leave(
     specification: dict[str, Any], make: MakeVocabulary, rng: random.Random, limit: int
@@ -111,7 +111,7 @@ def test_forced_tokens_are_what_the_masks_leave(
         assert fsm.forced_tokens(state, limit) == expected
 
 
-@settings(PROPERTY, max_examples=50)
+@settings(PROPERTY, max_examples=40)
 @given(specification=SPECIFICATIONS, make=small_vocabularies, rng=seeds)
 def test_going_back_is_the_same_as_replaying(
     specification: dict[str, Any], make: MakeVocabulary, rng: random.Random
