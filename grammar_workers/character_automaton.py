@@ -157,7 +157,7 @@ def determinize(source: NondeterministicAutomaton, limits: Limits) -> CharacterA
             key = frozenset(states)
             if key not in closed:
                 reached = source.closure(list(key))
-                budget.spend(len(reached))
+                budget.spend(4 * len(reached))
                 if reached not in ids:
                     budget.check_states(len(ids))
                     ids[reached] = len(subsets)

@@ -62,7 +62,10 @@ class _Search:
             self._stack.append((site, saved))
             frame = parent
         self._allowed = None if spellable is None else frozenset(b"".join(map(str.encode, spellable)))
-        self._queue: list[tuple[int, int, _Start | None, _Node, _Trail | None]] = []
+        # (lower bound of the whole text, tie breaker, length, start, node, text). A called rule begins at its first
+        # caller's length, so nothing is explored that could not be part of a shortest text.
+        self._queue: list[tuple[int, int, int, _Start | None, _Node, _Trail | None]] = []
+        self._base: dict[_Start | None, int] = {None: 0}
         self._order = itertools.count()
         self._settled: set[tuple[_Start | None, _Node]] = set()
         # start -> label -> (length, text); start -> callers waiting for it.
@@ -73,7 +76,7 @@ class _Search:
     def run(self, state: int, register: int) -> bytes:
         self._add(0, None, (state, register, 0), None)
         while self._queue:
-            length, _, start, node, trail = heapq.heappop(self._queue)
+            _, _, length, start, node, trail = heapq.heappop(self._queue)
             if (start, node) in self._settled:
                 continue
             self._settled.add((start, node))
@@ -92,7 +95,7 @@ class _Search:
 
     def _add(self, length: int, start: _Start | None, node: _Node, trail: _Trail | None) -> None:
         if (start, node) not in self._settled:
-            heapq.heappush(self._queue, (length, next(self._order), start, node, trail))
+            heapq.heappush(self._queue, (self._base[start] + length, next(self._order), length, start, node, trail))
 
     def _arrive(
         self, length: int, start: _Start | None, state: int, register: int, depth: int, trail: _Trail | None
@@ -132,6 +135,7 @@ class _Search:
         self._settled.add((start, node))
         if called not in self._finished:
             self._finished[called] = {}
+            self._base[called] = self._base[start] + length
             self._waiting[called] = []
             self._arrive(0, called, called[0], called[1], 0, None)
         self._waiting[called].append((length, start, node, site, node[1], trail))

@@ -37,7 +37,7 @@ TOLERATES_ANY, TOLERATES_UNESCAPED = -2, -3
 """Values of LOOP_BASE for states that allow every character (or every unescaped one) without being a loop."""
 DEAD = -1
 FRAMES_FULL = -2
-SILENT_MOVES = 4096
+SILENT_MOVES = 256
 """The most moves between two bytes. Compiled automata need a handful; a hostile one must not hang the reader."""
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
@@ -412,8 +412,9 @@ def fill_row(  # type: ignore[no-untyped-def]
     minimum = np.int64(loops[loop, LOOP_MINIMUM])
     maximum = np.int64(loops[loop, LOOP_MAXIMUM])
     longest = np.int64(body.shape[0] - 1)
-    # With no maximum every run fits; the register then saturates at the minimum.
-    room = maximum - register if maximum >= 0 else longest
+    # With no maximum every run fits; the register then saturates at the minimum. A register beyond the maximum can
+    # only come from a hostile table.
+    room = max(maximum - register, np.int64(0)) if maximum >= 0 else longest
     mask[:] = body[min(room, longest)]
     quoted, register_after, frame_after = step(
         states,

@@ -14,7 +14,6 @@ Recursion is a rule that calls itself; the return stack is part of the configura
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -72,23 +71,28 @@ class Machine:
         return sum(getattr(self, name).nbytes for name in _SHAPES)
 
     def to_bytes(self) -> bytes:
-        """The arrays one after the other in NumPy's own format (version 1.0 headers, no pickles)."""
-        out = io.BytesIO()
-        for name in _SHAPES:
-            np.lib.format.write_array(out, getattr(self, name), version=(1, 0), allow_pickle=False)
-        return out.getvalue()
+        """The length of each array (int64), then the arrays one after the other (int32), little-endian."""
+        arrays = [getattr(self, name) for name in _SHAPES]
+        lengths = np.array([len(array) for array in arrays], "<i8")
+        return b"".join([lengths.tobytes(), *(array.astype("<i4").tobytes() for array in arrays)])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Machine:
         """The inverse of `to_bytes`. Trusts nothing: raises ValueError unless every index fits its array."""
-        source = io.BytesIO(data)
+        head = 8 * len(_SHAPES)
+        if len(data) < head:
+            raise ValueError("truncated")
+        lengths = np.frombuffer(data[:head], "<i8").tolist()
         arrays = {}
-        for name, width in _SHAPES.items():
-            array = np.lib.format.read_array(source, allow_pickle=False)
-            if array.dtype != np.int32 or array.ndim != (2 if width else 1) or (width and array.shape[1] != width):
-                raise ValueError(f"array {name!r} has dtype {array.dtype} and shape {array.shape}")
-            arrays[name] = np.ascontiguousarray(array)
-        if source.read(1):
+        position = head
+        for (name, width), length in zip(_SHAPES.items(), lengths, strict=True):
+            size = 4 * length * (width or 1)
+            if length < 0 or position + size > len(data):
+                raise ValueError(f"array {name!r} is longer than the data")
+            array = np.frombuffer(data, "<i4", length * (width or 1), position).astype(np.int32)
+            arrays[name] = array.reshape(-1, width) if width else array
+            position += size
+        if position != len(data):
             raise ValueError("bytes after the last array")
         machine = cls(**arrays)
         machine.validate()
@@ -103,8 +107,9 @@ class Machine:
         _require(_inside(op, 0, len(self.ops)) and _inside(loop, 0, len(self.loops)), "state columns")
         _require(bool((np.flatnonzero(lit >= 0) < many - 1).all()), "literal at the last state")
         _require(_inside(self.table, -1, many) and _inside(self.returns, -1, many), "targets")
-        guard_start, guard_end, action, _, move, target, site, mode = self.ops.T
+        guard_start, guard_end, action, value, move, target, site, mode = self.ops.T
         _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
+        _require(_inside(value, 0, UNBOUNDED + 1), "op values")
         _require(
             _inside(action, KEEP, ASSIGN + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, INHERIT + 1), "ops"
         )

@@ -109,7 +109,7 @@ class StringMachine:
         bounds = (0, -1)
         if counted:
             # Every state must let the register pass, so the narrowest interval counts.
-            if any(len(guard) != 1 for guard in guards):
+            if any(len(guard) != 1 or guard == NEVER for guard in guards):
                 return [0] * len(guards)
             highest = min(guard[0][1] for guard in guards)
             bounds = (max(guard[0][0] for guard in guards), -1 if highest == UNBOUNDED else highest)

@@ -76,6 +76,11 @@ class Container:
         """The only label of a plain container."""
         return tuple(formula == TRUE for formula in self.start.formulas[1:])
 
+    @property
+    def width(self) -> int:
+        """Steps that working out the moves of one node takes, for budgets."""
+        return len(self.leaves)
+
     def close(self, node: Node) -> Label | None:
         """The label if the container may end at `node`."""
         ended = tuple(

@@ -437,6 +437,7 @@ class Emitter:
         moves: dict[Node, list[tuple[int, Rule, dict[Label, Node]]]] = {}
         sources: dict[Node, list[Node]] = {}
         for node in self._rules.reachable(rule, container):
+            self._builder.spend(4 * container.width)
             label = container.close(node)
             if label is not None and label in labels:
                 closings[node] = labels.index(label)

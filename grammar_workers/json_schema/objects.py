@@ -78,6 +78,10 @@ class Objects(Container):
             self._classes = [frozenset()]
 
     @property
+    def width(self) -> int:
+        return (len(self.names) + self.class_count) * len(self.leaves)
+
+    @property
     def class_count(self) -> int:
         """How many classes of undeclared names there are."""
         return len(self._classes)

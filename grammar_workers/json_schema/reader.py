@@ -46,6 +46,8 @@ _TYPES = {
     "array": JsonType.ARRAY,
     "object": JsonType.OBJECT,
 }
+_MAX_COUNT = 1_000_000_000
+"""The largest count that registers hold."""
 _MAX_UNIQUE = 16
 """Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
 
@@ -356,6 +358,12 @@ class SchemaReader:
             parts.append(pool.leaf(JsonType.OBJECT, PropertyNames(names)))
         least = self._count(schema, "minProperties", scope) or 0
         most = self._count(schema, "maxProperties", scope)
+        if least > len(properties) + len(required) + 1:
+            # Undeclared names may repeat, so only one of them surely adds to the number of properties.
+            raise UnsupportedFeatureError(
+                "minProperties is supported up to one more than the declared properties",
+                pointer=scope.below("minProperties").pointer,
+            )
         if least or most is not None:
             parts.append(pool.leaf(JsonType.OBJECT, PropertyCount(least, most)))
         parts += self._dependencies(schema, scope, depth)
@@ -415,7 +423,10 @@ class SchemaReader:
             raise InvalidSpecificationError(
                 f"{keyword} must be a non-negative integer", pointer=scope.below(keyword).pointer
             )
-        return int(value)
+        if value > _MAX_COUNT and keyword.startswith("min"):
+            raise LimitExceededError(f"{keyword} above {_MAX_COUNT}", pointer=scope.below(keyword).pointer)
+        # No larger maximum makes a difference to anything that fits into memory.
+        return min(int(value), _MAX_COUNT)
 
 
 def _listed_values(schema: Mapping[str, Any]) -> list[Any] | None:

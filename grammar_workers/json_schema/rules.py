@@ -126,13 +126,14 @@ class Rules:
         pending = [container.start]
         while pending:
             node = pending.pop()
+            self._spend(4 * container.width)
             for move in container.moves(node):
                 for label in tuple(self._ask(rule, move.rule)):
                     following = move.follow(label)
                     if following is not None and following not in found:
                         found[following] = None
                         pending.append(following)
-                self._spend(1 + len(self._labels.get(move.rule, ())))
+                self._spend(4 * len(self._labels.get(move.rule, ())))
         return list(found)
 
     def _ask(self, user: Rule, rule: Rule) -> set[Label]:

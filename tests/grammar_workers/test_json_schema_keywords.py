@@ -227,7 +227,7 @@ ASSERTIONS: list[tuple[str, dict[str, Any], str, str]] = [
     ("dependencies", {"dependencies": {"a": ["b"]}, "$schema": DRAFT_7}, "{}", '{"a": 1}'),
     ("patternProperties", {"patternProperties": {"^a": {"type": "integer"}}}, '{"ab": 1}', '{"ab": ""}'),
     ("propertyNames", {"propertyNames": {"maxLength": 1}}, '{"a": 1}', '{"ab": 1}'),
-    ("minProperties", {"minProperties": 2}, '{"a": 1, "b": 1}', '{"a": 1}'),
+    ("minProperties", {"properties": {"a": {}, "b": {}}, "minProperties": 2}, '{"a": 1, "b": 1}', '{"a": 1}'),
     ("maxProperties", {"maxProperties": 1}, '{"a": 1}', '{"a": 1, "b": 1}'),
     ("contains", {"contains": {"const": 1}}, "[0, 1]", "[0]"),
     ("minContains", {"contains": {"const": 1}, "minContains": 2}, "[1, 0, 1]", "[0, 1]"),

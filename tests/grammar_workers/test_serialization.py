@@ -96,28 +96,22 @@ def reference_arrays() -> Arrays:
     return arrays_of(payload)
 
 
-def header(shape: str, descr: str = "<i4") -> bytes:
-    """The header of an array in NumPy's format, with nothing behind it."""
-    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+def lengths(*values: int) -> bytes:
+    """The lengths of the six tables, with nothing behind them."""
+    return np.array(values, "<i8").tobytes()
 
 
 @pytest.mark.parametrize(
     "payload",
     [
         b"",
+        b"\0" * 47,
         b"\0" * 1000,
-        b"\x93NUMPY",
-        header("(10, 5)"),
-        header("(1000000000000, 5)"),
-        header("(99999999999999999999, 5)"),
-        header("(-1, 5)"),
-        header("(2, 5)", "|O"),
-        header("(2, 5)", "<f8") + b"\0" * 80,
-        header("(1 << 40, 5)"),
-        header("(" * 200),
-        header("__import__('os')"),
-        header("(2, 5)") + b"\0" * 40,
+        lengths(10, 1, 1, 0, 1, 1),
+        lengths(10**12, 0, 0, 0, 0, 0),
+        lengths(2**62, 2**62, 0, 0, 0, 0),
+        lengths(-1, 1, 1, 0, 1, 1),
+        lengths(2, 0, 1, 0, 1, 1) + b"\0" * 40,
     ],
 )
 def test_payloads_that_are_no_tables(payload: bytes) -> None:
@@ -128,17 +122,6 @@ def test_payloads_that_are_no_tables(payload: bytes) -> None:
 def test_bytes_after_the_tables_are_refused() -> None:
     with pytest.raises(ArtifactError):
         load(payload_of(reference_arrays()) + b"\0")
-    with pytest.raises(ArtifactError):
-        load(payload_of([*reference_arrays(), np.zeros(3, np.int32)]))
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.uint32, np.float32, ">i4"])
-def test_other_types_of_numbers_are_refused(dtype: Any) -> None:
-    for position in range(len(reference_arrays())):
-        arrays = reference_arrays()
-        arrays[position] = arrays[position].astype(dtype)
-        with pytest.raises(ArtifactError):
-            load(payload_of(arrays))
 
 
 @pytest.mark.parametrize("value", [-(2**31), -1000, 2**31 - 1, 10**6])
