@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 import json
 from collections.abc import Iterator
@@ -222,6 +223,10 @@ def _objects_near(draw: st.DrawFn, schema: dict[str, Any], root: Schema, depth: 
 # -- the oracle ----------------------------------------------------------------------------------------------------
 
 
+_PRECISION = 400
+"""Digits for remainders of numbers up to the largest double."""
+
+
 def exact(text: str) -> Any:
     """JSON with exact decimals: binary rounding would blur comparisons with bounds."""
     return json.loads(text, parse_float=Decimal)
@@ -230,7 +235,8 @@ def exact(text: str) -> Any:
 def is_valid(schema: Schema, text: str) -> bool:
     """What `jsonschema` says of the JSON text `text`, by the schema's draft (2020-12 when it names none)."""
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    return bool(kind(exact(json.dumps(schema)), format_checker=kind.FORMAT_CHECKER).is_valid(exact(text)))
+    with decimal.localcontext(prec=_PRECISION):
+        return bool(kind(exact(json.dumps(schema)), format_checker=kind.FORMAT_CHECKER).is_valid(exact(text)))
 
 
 def write(value: Any) -> str:
