@@ -1,0 +1,131 @@
+"""Formats against the checkers of `jsonschema` and the standard library: what is generated is well-formed."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import json
+import random
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import jsonschema
+import pytest
+
+from benchmarks.vocabularies import sentencepiece_vocabulary
+from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
+from grammar_workers.json_schema.formats import PATTERNS
+from tests.grammar_workers.schemas import is_valid
+from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
+
+CHECKED = jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers
+EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
+    "date": (
+        ["2024-02-29", "1999-12-31", "2000-02-29"],
+        ["2023-02-29", "1900-02-29", "2024-13-01", "2024-1-1", "24-01-01"],
+    ),
+    "time": (["23:59:59Z", "00:00:00.123+01:00", "08:30:06-08:00"], ["24:00:00Z", "12:00:00", "12:60:00Z", "1:00:00Z"]),
+    "date-time": (
+        ["2024-02-29T12:00:00Z", "1985-04-12T23:20:50.52+00:20"],
+        ["2023-02-29T12:00:00Z", "2024-01-01 12:00:00Z"],
+    ),
+    "duration": (["P3Y6M4DT12H30M5S", "PT1M", "P4W", "P1D"], ["P", "PT", "1D", "P1D2W", "P2S", "P1Y2D"]),
+    "email": (["joe.bloggs@example.com", "te~st@example.com"], ["joe", ".a@b.c", "a..b@c.d", "a@", "@b"]),
+    "hostname": (
+        ["www.example.com", "a", "xn--4gbwdl.xn--wgbh1c", "a" * 63],
+        ["-a.b", "a-.b", "a" * 64, "a_b", "", "a..b"],
+    ),
+    "ipv4": (["127.0.0.1", "255.255.255.255", "0.0.0.0"], ["256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5"]),
+    "ipv6": (
+        ["::1", "::", "1:2:3:4:5:6:7:8", "::ffff:192.168.0.1", "1::8"],
+        [":1", "1::2::3", "12345::", "1:2:3:4:5:6:7", "::g"],
+    ),
+    "uri": (
+        ["http://example.com/a?b#c", "urn:isbn:0451450523", "mailto:a@b.c", "http://[::1]:80/"],
+        ["//a/b", "a b:c", "http://a b", "\\\\a"],
+    ),
+    "uri-reference": (["../a", "#b", "", "//h/p", "http://a"], ["\\a", "a b", "#a#b"]),
+    "iri": (["http://ƒøø.ßår/?∂éœ=πîx#πîüx"], ["//é", "a b:c"]),
+    "uri-template": (["http://example.com/{term:1}/{term}", "{+a,b*}"], ["{a", "a}", "{}"]),
+    "uuid": (
+        ["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"],
+        ["2eb8aa08aa9811eab4aa73b441d16380", "2eb8"],
+    ),
+    "json-pointer": (["", "/a/b", "/a~1b~0", "/é/0"], ["a", "/~", "/~2"]),
+    "relative-json-pointer": (["0", "1/a", "2#", "10/b~1"], ["/a", "-1/a", "01/a", "0##"]),
+}
+
+
+def _ends(parse: Callable[[str], Any]) -> Callable[[str], bool]:
+    def check(text: str) -> bool:
+        try:
+            parse(text)
+        except ValueError:
+            return False
+        return True
+
+    return check
+
+
+SECOND_OPINIONS = {
+    "date": _ends(datetime.date.fromisoformat),
+    "ipv4": _ends(ipaddress.IPv4Address),
+    "ipv6": _ends(ipaddress.IPv6Address),
+    "uuid": _ends(uuid.UUID),
+}
+
+
+def compiled(name: str, **keywords: Any) -> TokenFSM:
+    schema = {"type": "string", "format": name, **keywords}
+    return compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+
+
+@pytest.mark.parametrize("name", sorted(PATTERNS))
+def test_what_is_generated_is_well_formed(name: str) -> None:
+    """Random walks, most of them short enough to hit the borders of each part."""
+    assert name in CHECKED, "no checker: jsonschema lacks a package"
+    rng = random.Random(name)
+    for vocabulary in (bytes_vocabulary(), sentencepiece_vocabulary()):
+        fsm = compile_grammar({"type": "json_schema", "schema": {"type": "string", "format": name}}, vocabulary)
+        for _ in range(60):
+            text = text_of(vocabulary, random_walk(fsm, rng, longest=rng.choice([3, 8, 20, 60]))).decode()
+            if name == "relative-json-pointer" and re.match(r'"[1-9]\d*0\d', text):
+                continue  # The checker takes any 0 before a digit for a leading one.
+            assert is_valid({"type": "string", "format": name}, text), text
+            assert SECOND_OPINIONS.get(name, lambda _: True)(json.loads(text)), text
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples(name: str) -> None:
+    fsm = compiled(name)
+    accepted, rejected = EXAMPLES[name]
+    for text in accepted:
+        assert is_valid({"format": name}, json.dumps(text, ensure_ascii=False)), text
+        assert accepts(fsm, json.dumps(text, ensure_ascii=False)), text
+    for text in rejected:
+        assert not accepts(fsm, json.dumps(text)), text
+
+
+@pytest.mark.parametrize("day", range(0, 800, 7))
+def test_every_day_of_two_leap_cycles(day: int) -> None:
+    date = datetime.date(1899, 1, 1) + datetime.timedelta(days=day * 53)
+    assert accepts(compiled("date"), f'"{date.isoformat()}"')
+
+
+def test_formats_meet_other_keywords() -> None:
+    short = compiled("ipv4", maxLength=8, pattern="^1")
+    assert accepts(short, '"1.2.3.44"')
+    assert not accepts(short, '"2.2.3.44"')
+    assert not accepts(short, '"1.22.33.44"')
+    assert accepts(compile_grammar({"type": "json_schema", "schema": {"format": "ipv4"}}, bytes_vocabulary()), "1.5")
+
+
+def test_formats_annotate_by_option_and_unknown_ones_always() -> None:
+    options = GrammarOptions(format="annotate")
+    specification = {"type": "json_schema", "schema": {"type": "string", "format": "date"}}
+    assert accepts(compile_grammar(specification, bytes_vocabulary(), options=options), '"no date"')
+    unknown = compiled("colour")
+    assert accepts(unknown, '"red"')
+    assert any("colour" in note for note in unknown.notes)
