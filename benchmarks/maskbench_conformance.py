@@ -22,7 +22,6 @@ import random
 import re
 import sys
 import time
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -33,9 +32,6 @@ from tqdm import tqdm
 
 from benchmarks.vocabularies import named_vocabulary
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up
-
-_SEARCH_STEPS = 20_000
-"""Pieces of text tried in search of another spelling of one instance."""
 
 
 @dataclasses.dataclass
@@ -95,46 +91,49 @@ class Respelling:
         self._fsm = fsm
         self._any_order = any_order
         self._plain_numbers = plain_numbers
-        self._steps = 0
+        self._known: dict[tuple[int, int], int] = {}
 
     def exists(self, value: Any) -> bool:
-        return any(self._fsm.is_terminal(state) for state in self._spelled(self._fsm.initial_state, value))
+        return self._fsm.is_terminal(self._read(self._fsm.initial_state, value))
 
-    def _read(self, state: int, text: str) -> Iterator[int]:
-        self._steps += 1
-        if self._steps <= _SEARCH_STEPS:
-            state = after(self._fsm, state, text)
-            if state >= 0:
-                yield state
-
-    def _spelled(self, state: int, value: Any) -> Iterator[int]:
-        """The states after each spelling of `value`."""
+    def _read(self, state: int, value: Any) -> int:
+        """The state after some spelling of `value`, -1 when none was found."""
         if isinstance(value, dict):
-            for opened in self._read(state, "{"):
-                yield from self._properties(opened, dict(value), "")
-        elif isinstance(value, list):
-            for opened in self._read(state, "["):
-                yield from self._items(opened, value, "")
-        else:
-            for text in self._scalars(value):
-                yield from self._read(state, text)
+            # The same part of the instance (by identity) is met again after each possible predecessor.
+            if (state, id(value)) not in self._known:
+                self._known[state, id(value)] = self._read_object(after(self._fsm, state, "{"), value)
+            return self._known[state, id(value)]
+        if isinstance(value, list):
+            state = after(self._fsm, state, "[")
+            for position, item in enumerate(value):
+                state = self._read(after(self._fsm, state, ", ") if position else state, item)
+            return after(self._fsm, state, "]")
+        return max(after(self._fsm, state, text) for text in self._scalars(value))
 
-    def _properties(self, state: int, left: dict[str, Any], separator: str) -> Iterator[int]:
-        if not left:
-            yield from self._read(state, "}")
-        for name in list(left) if self._any_order else list(left)[:1]:
-            rest = {other: value for other, value in left.items() if other != name}
-            for named in self._read(state, f"{separator}{json.dumps(name, ensure_ascii=False)}: "):
-                for valued in self._spelled(named, left[name]):
-                    yield from self._properties(valued, rest, ", ")
+    def _read_object(self, state: int, value: dict[str, Any]) -> int:
+        """Greedily: next comes the property after which the fewest others that could come now no longer can."""
+        left = dict(value)
+        separator = ""
+        while left and state >= 0:
+            possible = self._possible(state, left, separator)
+            best, fewest = -1, len(left) + 1
+            for name in [name for name in left if name in possible]:
+                ended = self._read(after(self._fsm, state, f"{separator}{_name(name)}"), left[name])
+                if ended >= 0:
+                    lost = len(possible) - 1 - len(possible & self._possible(ended, left, ", ") - {name})
+                    if lost < fewest:
+                        best, fewest, chosen = ended, lost, name
+                if not fewest:
+                    break
+            if best >= 0:
+                del left[chosen]
+            state, separator = best, ", "
+        return after(self._fsm, state, "}")
 
-    def _items(self, state: int, items: list[Any], separator: str) -> Iterator[int]:
-        if not items:
-            yield from self._read(state, "]")
-            return
-        for begun in self._read(state, separator) if separator else [state]:
-            for ended in self._spelled(begun, items[0]):
-                yield from self._items(ended, items[1:], ", ")
+    def _possible(self, state: int, left: dict[str, Any], separator: str) -> set[str]:
+        """Which properties may come next."""
+        names = left if self._any_order else list(left)[:1]
+        return {name for name in names if after(self._fsm, state, f"{separator}{_name(name)}") >= 0}
 
     def _scalars(self, value: Any) -> list[str]:
         written = json.dumps(value, ensure_ascii=False)
@@ -142,6 +141,10 @@ class Respelling:
             return [written]
         plain = format(Decimal(written), "f")
         return [plain.rstrip("0").rstrip(".") if "." in plain else plain, plain, written]
+
+
+def _name(name: str) -> str:
+    return f"{json.dumps(name, ensure_ascii=False)}: "
 
 
 POLICIES = {
