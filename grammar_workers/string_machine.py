@@ -248,11 +248,12 @@ def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[tu
     characters with minimum <= c + r <= maximum. Raises LimitExceededError when the table would be too large.
     """
     minimum, maximum = lengths
+    if automaton == ANY_TEXT:
+        # However large the counts: any text can go on as long as the maximum lets it.
+        return [((0, maximum if maximum == UNBOUNDED else maximum - 1),)] if maximum else [()]
     many = len(automaton.moves)
     # Without a maximum, a state with any long enough continuation has one less than `many` characters longer.
     horizon = minimum + many if maximum == UNBOUNDED else maximum
-    if many * horizon > _MAX_LENGTH_TABLE:
-        raise LimitExceededError(f"a length of {max(minimum, maximum)} characters is too large beside this pattern")
     remaining = _accepting_lengths(automaton, horizon + 1)
     registers = np.arange(minimum + 1 if maximum == UNBOUNDED else maximum)
     guards: list[tuple[Interval, ...]] = []
@@ -274,6 +275,8 @@ def has_length(automaton: CharacterAutomaton, lengths: Interval) -> bool:
     minimum, maximum = lengths
     if minimum == 0 and maximum == UNBOUNDED:
         return not automaton.is_empty
+    if automaton == ANY_TEXT:
+        return minimum <= maximum
     if automaton.accepting[0] and minimum == 0:
         return True
     horizon = minimum + len(automaton.moves) if maximum == UNBOUNDED else maximum
@@ -285,6 +288,8 @@ def _accepting_lengths(automaton: CharacterAutomaton, horizon: int) -> NDArray[n
 
     Rows are a function of the row before, so they become periodic; the period is found and repeated.
     """
+    if len(automaton.moves) * horizon > _MAX_LENGTH_TABLE:
+        raise LimitExceededError(f"a length of {horizon - 1} characters is too large beside this pattern")
     sources: list[int] = [0] * len(automaton.moves)
     for state in range(len(automaton.moves)):
         for _, _, target in automaton.ranges(state):

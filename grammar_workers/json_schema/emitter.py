@@ -20,6 +20,7 @@ from grammar_workers.json_text import encode_string_body
 from grammar_workers.kernels import CALL, ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import NEVER, UNBOUNDED, Interval, MachineBuilder, union_guards
+from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import GrammarOptions
 from grammar_workers.string_machine import ANY_TEXT, StringMachine
 
@@ -49,7 +50,9 @@ class Emitter:
     def emit(self, root: Rule) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
         if not self._rules.satisfiable(root):
-            raise UnsatisfiableError("no value satisfies the schema")
+            raise UnsatisfiableError(
+                f"no value satisfies the schema (numbers have at most {MAX_DIGITS} digits)", pointer=""
+            )
         entry = self._entry(root, tuple(sorted(self._rules.labels(root))))
         while self._queue:
             self._emit_rule(*self._queue.pop())

@@ -46,6 +46,8 @@ _TYPES = {
     "array": JsonType.ARRAY,
     "object": JsonType.OBJECT,
 }
+_MAX_MAGNITUDE = 400
+"""Powers of ten that a numeric keyword may have: more than a double has."""
 _MAX_COUNT = 1_000_000_000
 """The largest count that registers hold."""
 _MAX_UNIQUE = 16
@@ -413,7 +415,12 @@ class SchemaReader:
         value = schema[keyword]
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
             raise InvalidSpecificationError(f"{keyword} must be a number", pointer=scope.below(keyword).pointer)
-        return Decimal(str(value))
+        number = Decimal(str(value))
+        if not number.is_finite() or abs(number.adjusted()) > _MAX_MAGNITUDE:
+            raise LimitExceededError(
+                f"{keyword} is beyond the range of numbers (1e{_MAX_MAGNITUDE})", pointer=scope.below(keyword).pointer
+            )
+        return number
 
     def _count(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> int | None:
         if keyword not in schema:
