@@ -77,7 +77,7 @@ class _Search:
         self._add(0, None, (state, register, 0), None)
         while self._queue:
             _, _, length, start, node, trail = heapq.heappop(self._queue)
-            if (start, node) in self._settled:
+            if (start, node) in self._settled or (start is not None and self._is_finished(start)):
                 continue
             self._settled.add((start, node))
             state, register, depth = node
@@ -92,6 +92,10 @@ class _Search:
             for byte, target in self._bytes(state):
                 self._arrive(length + 1, start, target, register, depth, (trail, bytes([byte])))
         raise AssertionError("no completion: the automaton has a dead end")
+
+    def _is_finished(self, start: _Start) -> bool:
+        """Whether the shortest texts of a called rule are known for every label that its callers can use."""
+        return len(self._finished[start]) >= self._machine.label_counts[start[0]]
 
     def _add(self, length: int, start: _Start | None, node: _Node, trail: _Trail | None) -> None:
         if (start, node) not in self._settled:

@@ -14,6 +14,7 @@ Recursion is a rule that calls itself; the return stack is part of the configura
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -69,6 +70,19 @@ class Machine:
     @property
     def nbytes(self) -> int:
         return sum(getattr(self, name).nbytes for name in _SHAPES)
+
+    @functools.cached_property
+    def label_counts(self) -> dict[int, int]:
+        """Entry state of a called rule -> with how many labels its callers let it return."""
+        calls = self.ops[self.ops[:, 4] == CALL]
+        bases = np.unique(calls[:, 6])
+        # Return sites lie one after the other, so each ends where the next begins.
+        ends = dict(zip(bases.tolist(), [*bases[1:].tolist(), len(self.returns)], strict=True))
+        counts: dict[int, int] = {}
+        for target, base in zip(calls[:, 5].tolist(), calls[:, 6].tolist(), strict=True):
+            usable = int((self.returns[base : ends[base]] >= 0).sum())
+            counts[target] = max(counts.get(target, 0), usable)
+        return counts
 
     def to_bytes(self) -> bytes:
         """The length of each array (int64), then the arrays one after the other (int32), little-endian."""
