@@ -219,7 +219,6 @@ class Emitter:
         end = self._return(label, ((plain.minimum, UNBOUNDED),) if plain.minimum else ())
         if longest == 0:
             return self._gap(builder.state(row=builder.row({ord("]"): end})))
-        count_op = builder.op(increment_to=cap) if counted else 0
         more: _Guard = () if longest is None else ((0, longest - 1),)
         # One state per position of the prefix, and one for all later items: `after[i]` follows item i.
         positions = min(len(plain.prefix), UNBOUNDED if longest is None else longest - 1) + 1
@@ -228,7 +227,6 @@ class Emitter:
         if counted:
             # Counting happens on the way to `after`, once per item, before any white space.
             landing = [builder.state(op=builder.op(increment_to=cap, move=GOTO, target=state)) for state in landing]
-            count_op = 0
 
         def child(position: int) -> Rule:
             return plain.prefix[position] if position < len(plain.prefix) else plain.items
@@ -247,7 +245,7 @@ class Emitter:
             following = position + 1
             if longest is None or following < longest or position == positions - 1 > len(plain.prefix) - 1:
                 row[ord(",")] = self._comma(call(following), more)
-            builder.fill(state, row=builder.row(row), op=count_op)
+            builder.fill(state, row=builder.row(row))
         return self._gap(self._state(call(0, () if plain.minimum else [end])))
 
     def _item_or_close(self, called: int, label: int) -> int:
