@@ -47,7 +47,10 @@ def tampered(arrays: Arrays, rng: random.Random) -> Arrays:
     """A copy with a few entries replaced, copied from elsewhere in the same column, or rows dropped."""
     result = [array.copy() for array in arrays]
     for _ in range(rng.choice([1, 1, 2, 5, 20])):
-        array = rng.choice([array for array in result if array.size])
+        filled = [array for array in result if array.size]
+        if not filled:
+            break
+        array = rng.choice(filled)
         index = tuple(rng.randrange(size) for size in array.shape)
         kind = rng.randrange(4)
         if kind == 0:
@@ -55,7 +58,7 @@ def tampered(arrays: Arrays, rng: random.Random) -> Arrays:
         elif kind == 1:
             array[index] = array[(rng.randrange(len(array)), *index[1:])]
         elif kind == 2:
-            array[index] += rng.choice([-1, 1])
+            array[index] ^= 1
         else:
             position = next(i for i, other in enumerate(result) if other is array)
             result[position] = array[: rng.randrange(len(array) + 1)]

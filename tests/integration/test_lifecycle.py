@@ -44,9 +44,8 @@ def assert_compilations(server: Server, expected: dict[str, list[float]]) -> Non
 def test_a_restarted_server_takes_the_automaton_from_the_store(tmp_path: Path) -> None:
     arguments = {"store": f"file://{tmp_path}", "replica": {"replicas": 2, "num_cpus": 0.1}}
     with Server(arguments) as server:
-        # One that arrives late finds what the others have compiled.
-        assert {"compiled"} <= set(grammar_sources(server, 8)) <= {"compiled", "process"}
-        assert grammar_sources(server, 1) == ["process"]
+        # One that arrives late finds what the others have compiled: in the store, or in its own replica.
+        assert {"compiled"} <= set(grammar_sources(server, 8)) <= {"compiled", "file", "process"}
         server.wait_metric(COMPILATIONS["name"])
         assert_compilations(server, {"grammar_compiler": [1], "model_replica": [0, 0]})
         started = time.monotonic()
