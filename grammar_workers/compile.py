@@ -17,6 +17,7 @@ from grammar_workers.json_schema.rules import Rules
 from grammar_workers.keys import canonical_bytes, grammar_key, parse_specification
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import Machine, MachineBuilder
+from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.regex import compile_regex
 from grammar_workers.specification import (
@@ -60,7 +61,7 @@ def compile_grammar(
             f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
         ) from None
     key = grammar_key(parsed, vocabulary.fingerprint, options, resources)
-    return TokenFSM(machine, vocabulary, key, notes, limits)
+    return TokenFSM(MachineWalker(machine, vocabulary, limits), vocabulary, key, notes, limits)
 
 
 def _machine(

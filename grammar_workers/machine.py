@@ -72,6 +72,11 @@ class Machine:
         return sum(getattr(self, name).nbytes for name in _SHAPES)
 
     @functools.cached_property
+    def tables(self) -> tuple[NDArray[np.int32], ...]:
+        """All arrays in the order of the fields, as the plain tuple that kernels take."""
+        return self.states, self.table, self.ops, self.guards, self.returns, self.loops
+
+    @functools.cached_property
     def label_counts(self) -> dict[int, int]:
         """Entry state of a called rule -> with how many labels its callers let it return."""
         calls = self.ops[self.ops[:, 4] == CALL]

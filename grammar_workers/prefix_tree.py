@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.kernels import BYTE, DEPTH, END, TOKEN
+# Columns of a prefix tree.
+BYTE, DEPTH, END, TOKEN = range(4)
 
 
 def pack(strings: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -9,6 +9,8 @@ and a walk visits the few hundred tails instead of the vocabulary.
 from __future__ import annotations
 
 import dataclasses
+import functools
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -52,6 +54,15 @@ class StringSlice:
     lengths: NDArray[np.int32]
     any_character: Tolerance
     any_but_escaped: Tolerance
+
+    @functools.cached_property
+    def tables(self) -> tuple[NDArray[Any], ...]:
+        """All arrays as the plain tuple that kernels take."""
+        tolerances = (self.any_character, self.any_but_escaped)
+        return (
+            *(self.body, self.tails, self.spans, self.tokens, self.lengths),
+            *(array for tolerance in tolerances for array in (tolerance.mask, tolerance.rest)),
+        )
 
 
 def build(token_bytes: list[bytes], words: int) -> StringSlice:

@@ -1,6 +1,6 @@
-"""TokenFSM: byte automaton x vocabulary. Its states are the interned configurations of the machine.
+"""TokenFSM: byte automaton x vocabulary. Its states are the interned configurations of a walker.
 
-    machine configuration (state, register, frame)  --interned-->  dense integer: the state that everybody else sees
+    configuration (for a machine: state, register, frame)  --interned-->  dense integer: the state everybody else sees
     state --first visit--> mask row (one walk of the prefix tree), interned by content: state -> row number -> words
     (state, token) --first visit--> state (a dozen byte steps and one dictionary look-up)
 
@@ -15,25 +15,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grammar_workers import artifact, kernels
-from grammar_workers.completion import shortest_bytes
+from grammar_workers import artifact
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.machine import Machine
+from grammar_workers.machine_walker import MachineWalker
+from grammar_workers.mask_rows import MaskRows
 from grammar_workers.options import Limits
-from grammar_workers.string_slice import LONGEST_RUN
 from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, TokenId
 from grammar_workers.vocabulary import Vocabulary
-
-Configuration = tuple[int, int, int]
-"""(machine state, register, frame), see `kernels`."""
+from grammar_workers.walker import Configuration, Walker
 
 _END: StateId = 0
 _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
-_ROWS_PER_CHUNK = 64
 _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
 _MAX_PAYLOAD_BYTES = 1 << 30
+_WALKERS = {walker.KIND: walker for walker in (MachineWalker,)}
 
 
 class TokenFSM:
@@ -48,7 +45,7 @@ class TokenFSM:
 
     def __init__(
         self,
-        machine: Machine,
+        walker: Walker,
         vocabulary: Vocabulary,
         key: GrammarKey,
         notes: Sequence[str] = (),
@@ -57,32 +54,20 @@ class TokenFSM:
         self.key = key
         self.notes = list(notes)
         self.vocabulary = vocabulary
-        self._machine = machine
+        self._walker = walker
         self._limits = limits
         self._lock = threading.RLock()
-        self._tables = (machine.states, machine.table, machine.ops, machine.guards, machine.returns)
-        self._frames = np.zeros((64, 4), np.int64)
-        self._buckets = np.full(128, -1, np.int64)
-        # counters[0]: frames in use. Frame 0 is the bottom of every stack.
-        self._counters = np.ones(1, np.int64)
-        self._scratch = np.zeros(3, np.int64)
         self._scratch_row = np.zeros(vocabulary.mask_words, np.uint32)
-        self._path = np.zeros((vocabulary.longest_token + 2, 3), np.int64)
-        self._configurations: list[Configuration] = [(kernels.ACCEPT, 0, 0)]
+        self._configurations: list[Configuration] = [()]
         self._ids: dict[Configuration, StateId] = {}
         self._row_of: list[int] = [0]
         self._next: list[dict[TokenId, StateId]] = [{}]
         self._terminal: list[bool] = [True]
-        self._rows: list[MaskRow] = []
-        self._row_counts: list[int] = []
-        self._row_lowest: list[int] = []
-        self._row_ids: dict[int, list[int]] = {}
+        self._rows = MaskRows(vocabulary.mask_words)
         # States below this one have had their successors visited.
         self._expanded = _INITIAL
-        self._chunk = np.zeros((0, vocabulary.mask_words), np.uint32)
         with self._lock:
-            self._intern_row(np.zeros(vocabulary.mask_words, np.uint32))
-            self._visit(self._arrive(1))
+            self._visit(walker.start())
 
     # -- what the rest of the system uses ------------------------------------------------------------------------
 
@@ -97,7 +82,7 @@ class TokenFSM:
 
     def count_allowed(self, state: StateId) -> int:
         """How many tokens `state` allows, end tokens included."""
-        return self._row_counts[self._row_number(state)]
+        return self._rows.counts[self._row_number(state)]
 
     def next_state(self, state: StateId, token_id: TokenId) -> StateId:
         """The state after `token_id`; -1 when it is forbidden, out of range, or `state` is -1."""
@@ -121,8 +106,8 @@ class TokenFSM:
         run: list[TokenId] = []
         while len(run) < limit:
             row = self._row_number(state)
-            token = self._row_lowest[row]
-            if self._row_counts[row] != 1 or token in self.vocabulary.eos_token_ids:
+            token = self._rows.lowest[row]
+            if self._rows.counts[row] != 1 or token in self.vocabulary.eos_token_ids:
                 break
             run.append(token)
             state = self.next_state(state, token)
@@ -138,11 +123,7 @@ class TokenFSM:
         if self.is_terminal(state):
             return []
         with self._lock:
-            text = shortest_bytes(self._machine, self._frames, self._configurations[state], self.vocabulary.spellable)
-        tokens = self.vocabulary.encode(text)
-        if tokens is None:
-            raise AssertionError("the completion cannot be spelled by the vocabulary")
-        return tokens
+            return self._walker.shortest(self._configurations[state])
 
     def materialize(self, max_states: int | None = None) -> int:
         """Visit states breadth first and fill their rows until all are known or `max_states` exist; how many exist."""
@@ -152,7 +133,8 @@ class TokenFSM:
             if max_states is not None and len(self._configurations) >= max_states:
                 break
             with self._lock:
-                for configuration in self._successors(state):
+                row = self.allowed_mask(state) & ~self.vocabulary.eos_mask
+                for configuration in self._walker.successors(self._configurations[state], row):
                     self._visit(configuration)
                 self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)
@@ -165,16 +147,14 @@ class TokenFSM:
     @property
     def nbytes(self) -> int:
         """Memory held now, in bytes; grows as states are visited."""
-        rows = len(self._rows) * self.vocabulary.mask_words * 4
-        return self._machine.nbytes + rows + len(self._configurations) * _STATE_BYTES + self._frames.nbytes
+        return self._walker.nbytes + self._rows.nbytes + len(self._configurations) * _STATE_BYTES
 
     # -- serialisation -------------------------------------------------------------------------------------------
 
     def to_bytes(self) -> bytes:
         """The automaton in an `artifact` envelope, without visited states: walking a row is cheaper than loading it."""
-        return artifact.pack(
-            self._machine.to_bytes(), key=self.key, fingerprint=self.vocabulary.fingerprint, notes=self.notes
-        )
+        payload = self._walker.KIND + self._walker.to_bytes()
+        return artifact.pack(payload, key=self.key, fingerprint=self.vocabulary.fingerprint, notes=self.notes)
 
     @classmethod
     def from_bytes(
@@ -192,12 +172,14 @@ class TokenFSM:
         payload = artifact.unpack(
             data, key=key, fingerprint=vocabulary.fingerprint, max_payload_bytes=_MAX_PAYLOAD_BYTES
         )
+        if payload[:1] not in _WALKERS:
+            raise artifact.ArtifactError("kind of automaton")
         try:
-            machine = Machine.from_bytes(payload)
+            walker = _WALKERS[payload[:1]].from_bytes(payload[1:], vocabulary, limits)
         except (ValueError, EOFError) as error:
             raise artifact.ArtifactError(str(error)) from None
         key = artifact.read_key(data)
-        return cls(machine, vocabulary, key, artifact.read_notes(data, key=key), limits)
+        return cls(walker, vocabulary, key, artifact.read_notes(data, key=key), limits)
 
     # -- growth (under the lock) ---------------------------------------------------------------------------------
 
@@ -211,168 +193,42 @@ class TokenFSM:
         with self._lock:
             if self._row_of[state] != _UNKNOWN_ROW:
                 return self._row_of[state]
-            vocabulary, machine, row = self.vocabulary, self._machine, self._scratch_row
-            slices = vocabulary.string_slice
-            status = kernels.FRAMES_FULL
-            while status == kernels.FRAMES_FULL:
-                self._scratch[:] = self._configurations[state]
-                status = kernels.fill_row(
-                    *self._tables,
-                    machine.loops,
-                    self._frames,
-                    self._buckets,
-                    self._counters,
-                    vocabulary.tree,
-                    vocabulary.same_bytes,
-                    slices.body,
-                    slices.tails,
-                    slices.spans,
-                    slices.tokens,
-                    slices.lengths,
-                    slices.any_character.mask,
-                    slices.any_character.rest,
-                    slices.any_but_escaped.mask,
-                    slices.any_but_escaped.rest,
-                    LONGEST_RUN,
-                    self._path,
-                    self._scratch,
-                    row,
-                )
-                if status == kernels.FRAMES_FULL:
-                    self._grow_frames()
+            row = self._scratch_row
+            self._walker.fill_row(self._configurations[state], row)
             if self._terminal[state]:
-                row |= vocabulary.eos_mask
-            number = self._intern_row(row)
+                row |= self.vocabulary.eos_mask
+            self._check_memory()
+            number = self._rows.add(row)
             self._row_of[state] = number
             return number
-
-    def _intern_row(self, row: MaskRow) -> int:
-        """The number of a row with this content. Rows sit in chunks that never move and are published last."""
-        count, lowest, digest = kernels.summarize_row(row)
-        same_digest = self._row_ids.setdefault(int(digest), [])
-        for number in same_digest:
-            if np.array_equal(self._rows[number], row):
-                return number
-        self._check_memory()
-        position = len(self._rows) % _ROWS_PER_CHUNK
-        if position == 0:
-            self._chunk = np.empty((_ROWS_PER_CHUNK, self.vocabulary.mask_words), np.uint32)
-        stored = self._chunk[position]
-        stored[:] = row
-        stored.flags.writeable = False
-        self._row_counts.append(count)
-        self._row_lowest.append(lowest)
-        self._rows.append(stored)
-        same_digest.append(len(self._rows) - 1)
-        return len(self._rows) - 1
 
     def _advance(self, state: StateId, token_id: TokenId) -> StateId:
         if not 0 <= token_id < self.vocabulary.size:
             return NO_STATE
         if token_id in self.vocabulary.eos_token_ids:
             return _END if self._terminal[state] and state != _END else NO_STATE
-        data, offsets = self.vocabulary.packed
-        start, end = int(offsets[token_id]), int(offsets[token_id + 1])
-        if start == end or state == _END:
+        if state == _END:
             return NO_STATE
         with self._lock:
-            status = kernels.FRAMES_FULL
-            while status == kernels.FRAMES_FULL:
-                self._scratch[:] = self._configurations[state]
-                status = kernels.advance(
-                    *self._tables, self._frames, self._buckets, self._counters, self._scratch, data, start, end
-                )
-                if status == kernels.FRAMES_FULL:
-                    self._grow_frames()
-            if status < 0:
+            configuration = self._walker.advance(self._configurations[state], token_id)
+            if configuration is None:
                 return NO_STATE
-            target = self._visit(self._scratch)
+            target = self._visit(configuration)
             self._next[state][token_id] = target
             return target
 
-    def _visit(self, configuration: np.ndarray) -> StateId:
-        identity: Configuration = tuple(configuration.tolist())
-        known = self._ids.get(identity)
+    def _visit(self, configuration: Configuration) -> StateId:
+        known = self._ids.get(configuration)
         if known is not None:
             return known
         self._check_memory()
         state = len(self._configurations)
-        self._ids[identity] = state
+        self._ids[configuration] = state
         self._next.append({})
         self._row_of.append(_UNKNOWN_ROW)
-        self._terminal.append(self._may_end(identity))
-        self._configurations.append(identity)
+        self._terminal.append(self._walker.may_end(configuration))
+        self._configurations.append(configuration)
         return state
-
-    def _arrive(self, state: int) -> np.ndarray:
-        """The configuration on entering a machine state with an empty stack."""
-        while True:
-            reached = kernels.arrive(
-                *self._tables[2:],
-                self._tables[0],
-                self._frames,
-                self._buckets,
-                self._counters,
-                np.int64(state),
-                np.int64(0),
-                np.int64(0),
-            )
-            if reached[0] != kernels.FRAMES_FULL:
-                return np.array(reached, np.int64)
-            self._grow_frames()
-
-    def _may_end(self, configuration: Configuration) -> bool:
-        states, _, ops, guards, returns = self._tables
-        while True:
-            status = kernels.may_end(
-                states,
-                ops,
-                guards,
-                returns,
-                self._frames,
-                self._buckets,
-                self._counters,
-                *map(np.int64, configuration),
-            )
-            if status != kernels.FRAMES_FULL:
-                return bool(status)
-            self._grow_frames()
-
-    def _successors(self, state: StateId) -> np.ndarray:
-        data, offsets = self.vocabulary.packed
-        capacity = 1024
-        while True:
-            found = np.empty((capacity, 3), np.int64)
-            seen = np.full(capacity * 4, -1, np.int32)
-            self._scratch[:] = self._configurations[state]
-            many = kernels.successors(
-                *self._tables,
-                self._frames,
-                self._buckets,
-                self._counters,
-                self._scratch,
-                self.allowed_mask(state) & ~self.vocabulary.eos_mask,
-                offsets,
-                data,
-                found,
-                seen,
-            )
-            if many >= 0:
-                return found[:many]
-            if many == kernels.FRAMES_FULL:
-                self._grow_frames()
-            else:
-                capacity *= 8
-
-    def _grow_frames(self) -> None:
-        """Double the frame table. Frame numbers stay; only the hash chains are laid anew."""
-        self._check_memory()
-        many = len(self._frames)
-        frames = np.zeros((many * 2, 4), np.int64)
-        buckets = np.full(many * 4, -1, np.int64)
-        frames[:many] = self._frames
-        kernels.rehash_frames(frames, buckets, many)
-        self._frames, self._buckets = frames, buckets
 
     def _check_memory(self) -> None:
         if self.nbytes > self._limits.max_fsm_bytes:

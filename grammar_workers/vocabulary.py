@@ -89,6 +89,11 @@ class Vocabulary:
         return chain
 
     @functools.cached_property
+    def trees(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """`tree` and `same_bytes` as the plain tuple that kernels take."""
+        return self.tree, self.same_bytes
+
+    @functools.cached_property
     def longest_token(self) -> int:
         """Bytes of the longest token."""
         return max(map(len, self._bytes), default=0)

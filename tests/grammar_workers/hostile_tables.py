@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from grammar_workers import GrammarError, Limits, TokenFSM, artifact, compile_grammar
 from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_walker import MachineWalker
 from tests.grammar_workers.specifications import CORNER_CASES
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
@@ -83,10 +84,20 @@ def use(fsm: TokenFSM, rng: random.Random) -> None:
     fsm.materialize(max_states=20)
 
 
+def tables_in(fsm: TokenFSM) -> bytes:
+    """The payload of its artifact, without the kind of automaton in front."""
+    payload = artifact.unpack(
+        fsm.to_bytes(), key=None, fingerprint=fsm.vocabulary.fingerprint, max_payload_bytes=1 << 30
+    )
+    return payload.removeprefix(MachineWalker.KIND)
+
+
 def load(payload: bytes) -> TokenFSM:
-    """What a store that others can write to may hold: any payload under a right digest."""
+    """What a store that others can write to may hold: any tables under a right digest."""
     vocabulary = bytes_vocabulary()
-    return TokenFSM.from_bytes(artifact.pack(payload, key="0" * 64, fingerprint=vocabulary.fingerprint), vocabulary)
+    return TokenFSM.from_bytes(
+        artifact.pack(MachineWalker.KIND + payload, key="0" * 64, fingerprint=vocabulary.fingerprint), vocabulary
+    )
 
 
 def used(payloads: Iterable[bytes], rng: random.Random) -> int:
@@ -106,8 +117,7 @@ def tampered_payloads(rounds: int, rng: random.Random) -> Iterator[bytes]:
     vocabulary = bytes_vocabulary()
     originals = []
     for specification in CORNER_CASES.values():
-        data = compile_grammar(specification, vocabulary).to_bytes()
-        originals.append(artifact.unpack(data, key=None, fingerprint=vocabulary.fingerprint, max_payload_bytes=1 << 30))
+        originals.append(tables_in(compile_grammar(specification, vocabulary)))
     for _ in range(rounds):
         yield payload_of(tampered(arrays_of(rng.choice(originals)), rng))
 

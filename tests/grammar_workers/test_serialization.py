@@ -19,7 +19,7 @@ from grammar_workers import Limits, TokenFSM, artifact, compile_grammar
 from grammar_workers.artifact import ArtifactError
 from grammar_workers.kernels import CALL, GOTO
 from grammar_workers.machine import Machine, MachineBuilder
-from tests.grammar_workers.hostile_tables import Arrays, arrays_of, load, payload_of
+from tests.grammar_workers.hostile_tables import Arrays, arrays_of, load, payload_of, tables_in
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
 from tests.grammar_workers.vocabularies import (
@@ -91,9 +91,7 @@ def test_any_damage_is_noticed(data: st.DataObject) -> None:
 
 
 def reference_arrays() -> Arrays:
-    fingerprint = bytes_vocabulary().fingerprint
-    payload = artifact.unpack(REFERENCE.to_bytes(), key=None, fingerprint=fingerprint, max_payload_bytes=1 << 30)
-    return arrays_of(payload)
+    return arrays_of(tables_in(REFERENCE))
 
 
 def lengths(*values: int) -> bytes:
@@ -117,6 +115,13 @@ def lengths(*values: int) -> bytes:
 def test_payloads_that_are_no_tables(payload: bytes) -> None:
     with pytest.raises(ArtifactError):
         load(payload)
+
+
+@pytest.mark.parametrize("payload", [b"", b"?", b"?" + tables_in(REFERENCE)])
+def test_unknown_kinds_of_automata_are_refused(payload: bytes) -> None:
+    vocabulary = bytes_vocabulary()
+    with pytest.raises(ArtifactError, match="kind"):
+        TokenFSM.from_bytes(artifact.pack(payload, key="0" * 64, fingerprint=vocabulary.fingerprint), vocabulary)
 
 
 def test_bytes_after_the_tables_are_refused() -> None:

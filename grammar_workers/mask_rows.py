@@ -1,0 +1,81 @@
+"""Mask rows interned by content: automata have many more states than different rows."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from grammar_workers.kernels import OPTIONS
+from grammar_workers.types import MaskRow, TokenId
+
+_ROWS_PER_CHUNK = 64
+
+
+class MaskRows:
+    """Rows (uint32 [words], read-only) by number; number 0 is the empty row.
+
+    Rows sit in chunks that never move and are published last, so readers of known numbers need no lock; the caller
+    serialises `add`.
+    """
+
+    def __init__(self, words: int) -> None:
+        self._words = words
+        self._rows: list[MaskRow] = []
+        self._chunk = np.zeros((0, words), np.uint32)
+        self._by_digest: dict[int, list[int]] = {}
+        self.counts: list[int] = []
+        """Allowed tokens of each row."""
+        self.lowest: list[TokenId] = []
+        """The lowest allowed token of each row, -1 for the empty one."""
+        self.add(np.zeros(words, np.uint32))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: int) -> MaskRow:
+        return self._rows[number]
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._rows) * self._words * 4
+
+    def add(self, row: MaskRow) -> int:
+        """The number of the row with this content, copied when it is new."""
+        count, lowest, digest = _summarize(row)
+        same_digest = self._by_digest.setdefault(int(digest), [])
+        for number in same_digest:
+            if np.array_equal(self._rows[number], row):
+                return number
+        position = len(self._rows) % _ROWS_PER_CHUNK
+        if position == 0:
+            self._chunk = np.empty((_ROWS_PER_CHUNK, self._words), np.uint32)
+        stored = self._chunk[position]
+        stored[:] = row
+        stored.flags.writeable = False
+        self.counts.append(count)
+        self.lowest.append(lowest)
+        self._rows.append(stored)
+        same_digest.append(len(self._rows) - 1)
+        return len(self._rows) - 1
+
+
+@njit(**OPTIONS)
+def _summarize(mask):  # type: ignore[no-untyped-def]
+    """(number of set bits, the lowest set bit or -1, a 64-bit hash) of a mask row, in one pass."""
+    count = 0
+    lowest = -1
+    digest = np.uint64(0xCBF29CE484222325)
+    for word in range(mask.shape[0]):
+        bits = mask[word]
+        digest = (digest ^ np.uint64(bits)) * np.uint64(0x100000001B3)
+        digest ^= digest >> np.uint64(31)
+        if bits:
+            if lowest < 0:
+                position = 0
+                while (bits >> np.uint32(position)) & np.uint32(1) == 0:
+                    position += 1
+                lowest = word * 32 + position
+            while bits:
+                bits &= bits - np.uint32(1)
+                count += 1
+    return count, lowest, digest

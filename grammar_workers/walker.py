@@ -1,0 +1,43 @@
+"""What a `TokenFSM` asks of a byte automaton: it knows states and rows, a walker knows bytes and stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Protocol
+
+from grammar_workers.types import MaskRow, TokenId
+
+Configuration = tuple[int, ...]
+"""Where a byte automaton stands, in canonical form: equal configurations have equal futures, and hash alike."""
+
+
+class Walker(Protocol):
+    """A byte automaton read by the tokens of one vocabulary. The TokenFSM calls it under its lock."""
+
+    KIND: ClassVar[bytes]
+    """One byte that tells in an artifact which walker reads the payload."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held now, in bytes; may grow with every call."""
+
+    def start(self) -> Configuration:
+        """Where matching begins."""
+
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
+        """Set `row` (uint32 [words], writable) to the tokens that may come next, end tokens excluded."""
+
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
+        """The configuration after a token of the vocabulary that is no end token; None when it is forbidden."""
+
+    def may_end(self, configuration: Configuration) -> bool:
+        """Whether the text may stop here."""
+
+    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
+        """The distinct configurations that the tokens of `row`, the row of `configuration`, lead to."""
+
+    def shortest(self, configuration: Configuration) -> list[TokenId]:
+        """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop."""
+
+    def to_bytes(self) -> bytes:
+        """The automaton without anything visited, for the class method `from_bytes` of the same kind."""
