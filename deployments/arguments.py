@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gpu_workers.config import EngineConfig
 from grammar_workers.options import GrammarOptions
@@ -107,10 +107,19 @@ class AppArguments(_Arguments):
     compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")
     replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="The GPU tier.")
 
+    @field_validator("model")
+    @classmethod
+    def _is_a_model(cls, model: str) -> str:
+        folder = _model_folder(model)
+        # Replicas would find out, too, but only after Serve has started each of them several times.
+        if folder.is_dir() and not (folder / "config.json").is_file():
+            raise ValueError(f"{folder} holds no model: it has no config.json")
+        return model
+
     @property
     def model_source(self) -> str:
         """`model` as the tiers load it: an absolute path when it names a folder that exists, else a model id."""
-        folder = REPOSITORY / Path(self.model).expanduser()
+        folder = _model_folder(self.model)
         return str(folder) if folder.is_dir() else self.model
 
     @property
@@ -121,3 +130,7 @@ class AppArguments(_Arguments):
     def store_url(self) -> str:
         """`store` with the home folder filled in."""
         return self.store.replace("://~", f"://{Path.home()}", 1)
+
+
+def _model_folder(model: str) -> Path:
+    return REPOSITORY / Path(model).expanduser()

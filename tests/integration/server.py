@@ -92,12 +92,16 @@ class Server:
                 values.append(float(line.rsplit(" ", 1)[1]))
         return values
 
-    def wait_metric(self, name: str, **labels: str) -> None:
-        """Return when some value is no longer zero. Ray collects every few seconds, from all processes alike."""
-        deadline = time.monotonic() + METRICS_DEADLINE_S
-        while not any(self.metric(name, **labels)):
-            assert time.monotonic() < deadline, f"{name} stays at 0"
+    def shows_metric(self, name: str, *, within_s: float = METRICS_DEADLINE_S, **labels: str) -> bool:
+        """Whether some value is no longer zero in time. Ray collects every few seconds, from all processes alike."""
+        deadline = time.monotonic() + within_s
+        while not (shown := any(self.metric(name, **labels))) and time.monotonic() < deadline:
             time.sleep(0.2)
+        return shown
+
+    def wait_metric(self, name: str, **labels: str) -> None:
+        """Return when some value is no longer zero."""
+        assert self.shows_metric(name, **labels), f"{name} stays at 0"
 
     def __enter__(self) -> Server:
         self.start()

@@ -73,12 +73,17 @@ async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.Asy
         for seed in range(6)
     ]
     undisturbed = await asyncio.gather(*(complete(http, body) for body in bodies))
-    started = [asyncio.Event() for _ in bodies]
-    streams = asyncio.gather(*(stream(http, body, started=event) for body, event in zip(bodies, started, strict=True)))
-    await asyncio.gather(*(event.wait() for event in started))
-    kill_one(server, "ModelReplica")
-    assert await streams == undisturbed
-    server.wait_metric("turnstile_retries", deployment="ModelReplica")
+    # A replica may have finished its part before it dies: what was cut shows in the metric.
+    for _ in range(4):
+        started = [asyncio.Event() for _ in bodies]
+        sent = zip(bodies, started, strict=True)
+        streams = asyncio.gather(*(stream(http, body, started=event) for body, event in sent))
+        await asyncio.wait([asyncio.ensure_future(event.wait()) for event in started], return_when="FIRST_COMPLETED")
+        kill_one(server, "ModelReplica")
+        assert await streams == undisturbed
+        if server.shows_metric("turnstile_retries", within_s=20, deployment="ModelReplica"):
+            return
+    pytest.fail("no stream was cut")
 
 
 @pytest.mark.parametrize("deployment", ["ModelReplica", "GrammarCompiler"])
