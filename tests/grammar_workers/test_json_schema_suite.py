@@ -7,7 +7,6 @@ import functools
 import json
 from pathlib import Path
 
-from benchmarks import json_schema_suite
 from benchmarks.json_schema_suite import FOLDERS, RATCHET, Result, read_archive, read_folder, regressions, run, table
 
 
