@@ -135,8 +135,8 @@ class NondeterministicAutomaton:
 def determinize(source: NondeterministicAutomaton, limits: Limits) -> CharacterAutomaton:
     """The minimal deterministic automaton by subset construction; raises LimitExceededError."""
     budget = _Budget(limits)
-    starts = _class_starts(characters for edges in source.edges for characters, _ in edges)
-    classes = {each: _classes_of(each, starts) for each in {c for edges in source.edges for c, _ in edges}}
+    starts = class_starts(characters for edges in source.edges for characters, _ in edges)
+    classes = {each: classes_of(each, starts) for each in {c for edges in source.edges for c, _ in edges}}
     first = source.closure([0], start=True)
     ids = {first: 0}
     subsets = [first]
@@ -281,7 +281,7 @@ def explore(
 def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
     """Trim and merge: no unreachable state, no dead one, no two with the same future."""
     moves, accepting = _trim(automaton)
-    block = _equivalent(moves, accepting)
+    block = equivalent_states(moves, accepting)
     order: dict[int, int] = {}
     for number in block:
         order.setdefault(number, len(order))
@@ -300,7 +300,7 @@ def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
     )
 
 
-def _equivalent(moves: list[list[int]], accepting: list[int]) -> list[int]:
+def equivalent_states(moves: list[list[int]], accepting: list[int]) -> list[int]:
     """The block of each state in the coarsest partition that acceptance and moves respect (Hopcroft, 1971)."""
     many = len(moves)
     # sources[letter][target]: the states that move there. Distinct columns only: equal ones split alike.
@@ -402,7 +402,7 @@ def _trim(automaton: CharacterAutomaton) -> tuple[list[list[int]], list[int]]:
     return trimmed, [automaton.accepting[state] for state in queue]
 
 
-def _class_starts(sets: Iterable[Charset]) -> list[int]:
+def class_starts(sets: Iterable[Charset]) -> list[int]:
     borders = {0}
     for characters in sets:
         for low, high in characters:
@@ -410,7 +410,7 @@ def _class_starts(sets: Iterable[Charset]) -> list[int]:
     return sorted(border for border in borders if border <= 0x10FFFF)
 
 
-def _classes_of(characters: Charset, starts: list[int]) -> list[int]:
+def classes_of(characters: Charset, starts: list[int]) -> list[int]:
     found: list[int] = []
     for low, high in characters:
         found.extend(range(bisect.bisect_left(starts, low), bisect.bisect_right(starts, high)))
