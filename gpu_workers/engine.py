@@ -66,6 +66,7 @@ class Engine:
         self.sampler = Sampler(loaded.head)
         self._runner = loaded.runner
         self._vocabulary = loaded.vocabulary
+        self._token_limit = loaded.head.token_limit
         self._max_length = loaded.max_length
         self._prompts = PromptEncoder(
             loaded.tokenizer, token_limit=loaded.head.token_limit, max_length=loaded.max_length
@@ -95,6 +96,7 @@ class Engine:
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
         try:
+            request.sampling.check_token_ids(self._token_limit)
             prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)
             stream = OutputStream(len(prompt_token_ids), self._outbox)
             sequence = Sequence(request, prompt_token_ids, self._vocabulary, self._max_length, stream)

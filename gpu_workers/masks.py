@@ -7,7 +7,7 @@ grammar may take long), and found in a dictionary ever after. The engine thread 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
@@ -29,6 +29,17 @@ class AllowedTokens:
     count: int
     token_ids: NDArray[np.int64] | None
     only_end: bool
+
+    def without(self, token_ids: Collection[int]) -> AllowedTokens:
+        """The row without some of its tokens; it may be empty then."""
+        gone = np.array(sorted(token_ids), dtype=np.int64)
+        gone = gone[gone < len(self.mask) * 32]
+        bits = np.left_shift(np.uint32(1), (gone % 32).astype(np.uint32))
+        mask = self.mask.copy()
+        removed = int(np.count_nonzero(mask[gone // 32] & bits))
+        np.bitwise_and.at(mask, gone // 32, ~bits)
+        left = None if self.token_ids is None else np.setdiff1d(self.token_ids, gone, assume_unique=True)
+        return AllowedTokens(mask, self.count - removed, left, self.only_end)
 
 
 def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limit: int) -> AllowedTokens:

@@ -1,7 +1,8 @@
 """Counter-based randomness: a uniform number that depends on nothing but the place it is drawn for.
 
 Philox-4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Key = seed,
-counter = (output position, choice index, stream). No state, so batch composition, retries and rollback change nothing.
+counter = (output position, choice index, stream, attempt). No state, so batch composition, retries and rollback change
+nothing.
 """
 
 from __future__ import annotations
@@ -37,14 +38,22 @@ def philox(counter: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.u
 
 
 def uniforms(
-    seeds: Sequence[int], choice_indices: Sequence[int], positions: Sequence[int], stream: Stream = Stream.SAMPLE
+    seeds: Sequence[int],
+    choice_indices: Sequence[int],
+    positions: Sequence[int],
+    stream: Stream = Stream.SAMPLE,
+    attempts: Sequence[int] | int = 0,
 ) -> NDArray[np.float64]:
-    """One number in [0, 1) with 53 random bits for each (seed, choice index, output position). float64 [n]."""
+    """One number in [0, 1) with 53 random bits for each (seed, choice index, output position). float64 [n].
+
+    `attempts` counts what was drawn at the position and taken back before.
+    """
     seed = np.array([s & 0xFFFFFFFFFFFFFFFF for s in seeds], dtype=np.uint64)
     key = np.stack([seed & _LOW, seed >> _32], axis=1)
     counter = np.zeros((len(seed), 4), dtype=np.uint64)
     counter[:, 0] = positions
     counter[:, 1] = choice_indices
     counter[:, 2] = stream
+    counter[:, 3] = attempts
     words = philox(counter, key)
     return ((words[:, 0] >> np.uint64(5)) * 67108864.0 + (words[:, 1] >> np.uint64(6))) / 9007199254740992.0

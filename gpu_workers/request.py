@@ -8,7 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class SamplingParameters(BaseModel):
-    """How tokens are drawn. Order: mask, temperature, top-k, top-p, draw."""
+    """How tokens are drawn and when an output ends.
+
+    Order: mask, logit bias, repetition, presence and frequency penalties, temperature, top-k, top-p, min-p, draw.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -20,10 +23,69 @@ class SamplingParameters(BaseModel):
         default=1.0, gt=0, le=1, description="Smallest set of likeliest tokens with this much probability."
     )
     top_k: int = Field(default=0, ge=0, description="Only this many likeliest tokens; 0 is off.")
+    min_p: float = Field(
+        default=0.0, ge=0, le=1, description="Drops tokens less likely than this share of the likeliest; 0 is off."
+    )
+    repetition_penalty: float = Field(
+        default=1.0,
+        gt=0,
+        le=100,
+        description="Divides positive and multiplies negative logits of tokens in prompt or output; 1 is off.",
+    )
+    presence_penalty: float = Field(
+        default=0.0, ge=-2, le=2, description="Subtracted from the logits of tokens that the output has."
+    )
+    frequency_penalty: float = Field(
+        default=0.0, ge=-2, le=2, description="Subtracted once for each time that the output has the token."
+    )
+    logit_bias: dict[int, Annotated[float, Field(ge=-100, le=100)]] = Field(
+        default_factory=dict, description="Added to the logits of these token ids, which the mask must allow anyway."
+    )
     seed: int = Field(default=0, description="The only source of randomness; taken modulo 2**64.")
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(), description="Strings that end the output; they are not part of it."
     )
+    stop_token_ids: tuple[int, ...] = Field(
+        default=(), description="Tokens that end the output; their text is not part of it."
+    )
+    min_tokens: int = Field(
+        default=0, ge=0, description="Nothing ends the output before it has so many tokens, but its grammar may."
+    )
+    ignore_eos: bool = Field(
+        default=False, description="End tokens are drawn only where the grammar allows nothing else."
+    )
+    logprobs: int | None = Field(
+        default=None,
+        ge=0,
+        le=20,
+        description="Report each token's log-probability after the mask, and of this many likeliest tokens.",
+    )
+    raw_logprobs: bool = Field(
+        default=False, description="Report the log-probabilities before the mask, too; the likeliest are before it."
+    )
+    diagnostics: bool = Field(default=False, description="Report for each token what the mask did.")
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether logits change before they are sampled from."""
+        return (
+            self.repetition_penalty != 1
+            or self.presence_penalty != 0
+            or self.frequency_penalty != 0
+            or bool(self.logit_bias)
+        )
+
+    @property
+    def reports(self) -> bool:
+        """Whether something is told about each token: such rows need all their logits."""
+        return self.logprobs is not None or self.diagnostics
+
+    def check_token_ids(self, token_limit: int) -> None:
+        """Raises RequestError when a setting names a token id that does not exist."""
+        for name, token_ids in (("logit_bias", self.logit_bias), ("stop_token_ids", self.stop_token_ids)):
+            if not all(0 <= token_id < token_limit for token_id in token_ids):
+                message = f"{name}: token ids must be between 0 and {token_limit - 1}"
+                raise RequestError(message, code="invalid_token_id", param=name)
 
 
 class GrammarReference(BaseModel):

@@ -1,4 +1,4 @@
-"""Draws one token per row: mask -> temperature -> top-k -> top-p -> inverse CDF.
+"""Draws one token per row: mask -> bias and penalties -> temperature -> top-k -> top-p -> min-p -> inverse CDF.
 
 Rows are split by what their mask leaves to decide, cheapest first:
 
@@ -7,8 +7,8 @@ Rows are split by what their mask leaves to decide, cheapest first:
   dense     many, or no grammar           the whole projection; greedy rows stop at the largest logit
 
 The draw walks the cumulative weights in token-id order up to `uniform * total`. Forbidden tokens add exact zeros to
-that float64 sum, so the sparse and the dense way agree, and the uniform number depends on (seed, choice, position)
-alone: the same request gives the same tokens in any batch.
+that float64 sum, so the sparse and the dense way agree, and the uniform number depends on (seed, choice, position,
+attempt) alone: the same request gives the same tokens in any batch.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gpu_workers.masks import AllowedTokens, unpack
 from gpu_workers.output_head import OutputHead
+from gpu_workers.penalties import History, adjust, adjustment
 from gpu_workers.randomness import uniforms
 from gpu_workers.request import SamplingParameters
 
@@ -30,12 +32,19 @@ _TOP = 1024  # values looked at before a top-p row is sorted in full
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """One token to draw. `allowed` is None for a row without a grammar; `position` counts output tokens from 0."""
+    """One token to draw. `allowed` is None for a row without a grammar; `position` counts output tokens from 0.
+
+    `history` is what penalties look at, None where there are none; `excluded`: ids that a row without a grammar may
+    not have here; `attempt`: how often a token at this position has been taken back.
+    """
 
     sampling: SamplingParameters
     choice_index: int
     position: int
     allowed: AllowedTokens | None = None
+    history: History | None = None
+    excluded: frozenset[int] = frozenset()
+    attempt: int = 0
 
 
 @dataclass(slots=True)
@@ -90,7 +99,7 @@ class Sampler:
         logits = self.head.columns(features, torch.from_numpy(union).to(device))
         logits = logits.gather(1, torch.from_numpy(columns).to(device))
         logits = logits.masked_fill(~torch.from_numpy(real).to(device), -torch.inf)
-        chosen = choose_columns(logits, draws).numpy()
+        chosen = choose_columns(_adjusted(logits, draws, allowed), draws).numpy()
         return union[columns[np.arange(len(draws)), chosen]].tolist()
 
     def _dense(self, features: Tensor, draws: list[Draw]) -> list[int]:
@@ -103,7 +112,19 @@ class Sampler:
             else:
                 rows = torch.tensor([i for i, _ in masked], device=logits.device)
                 logits = logits.index_copy(0, rows, logits[rows].masked_fill(~allow, -torch.inf))
-        return choose_columns(logits, draws).tolist()
+        excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
+        if excluded:
+            index = torch.tensor(excluded, device=logits.device).T
+            logits = logits.index_put((index[0], index[1]), logits.new_tensor(-torch.inf))
+        return choose_columns(_adjusted(logits, draws), draws).tolist()
+
+
+def _adjusted(logits: Tensor, draws: Sequence[Draw], columns: Sequence[NDArray[np.int64]] | None = None) -> Tensor:
+    """The logits after bias and penalties; untouched when no row has any."""
+    adjustments = [
+        (i, adjustment(draw.sampling, draw.history)) for i, draw in enumerate(draws) if draw.history is not None
+    ]
+    return adjust(logits, adjustments, columns) if adjustments else logits
 
 
 def choose_columns(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -127,10 +148,12 @@ def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
     weights = ((logits - logits.amax(-1, keepdim=True)) / temperature[:, None]).exp()
     weights = truncate(weights, [draw.sampling.top_k for draw in draws], [draw.sampling.top_p for draw in draws])
+    weights = drop_unlikely(weights, [draw.sampling.min_p for draw in draws])
     uniform = uniforms(
         [draw.sampling.seed for draw in draws],
         [draw.choice_index for draw in draws],
         [draw.position for draw in draws],
+        attempts=[draw.attempt for draw in draws],
     )
     return inverse_cdf(weights, torch.from_numpy(uniform).to(device))
 
@@ -174,3 +197,11 @@ def truncate(weights: Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> T
     cut = torch.where((p < 1)[:, None], largest.gather(1, kept - 1), 0)
     part = torch.where(part < cut, 0, part)
     return weights.index_copy(0, torch.tensor(rows, device=device), part)
+
+
+def drop_unlikely(weights: Tensor, min_p: Sequence[float]) -> Tensor:
+    """Zeroes weights below `min_p` (0 = off) times the row's largest (Nguyen et al. 2024). weights [n, K] >= 0."""
+    if not any(min_p):
+        return weights
+    share = torch.tensor(min_p, dtype=weights.dtype, device=weights.device)
+    return torch.where(weights < share[:, None] * weights.amax(-1, keepdim=True), 0, weights)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 
+import numpy as np
 from torch import Tensor
 
 from gpu_workers.masks import AllowedTokens, Constraint, advance
 from gpu_workers.output import FinishReason, OutputStream
+from gpu_workers.penalties import History
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampler import Draw
 from gpu_workers.text import TextStream
@@ -45,12 +47,16 @@ class Sequence:
         self.features: Tensor | None = None
         self.finish_reason: FinishReason | None = None
         self._vocabulary = vocabulary
+        sampling = request.sampling
         self._end_token_ids = frozenset(vocabulary.eos_token_ids)
+        self._stop_token_ids = frozenset(sampling.stop_token_ids)
         self._prompt_length = len(prompt_token_ids)
         room = max_length - self._prompt_length
-        self._max_tokens = min(request.sampling.max_tokens or room, room)
+        self._max_tokens = min(sampling.max_tokens or room, room)
+        # Distinct prompt tokens, for penalties alone: the output's are read off `token_ids`.
+        self._prompt_ids = np.unique(np.array(prompt_token_ids, dtype=np.int64)) if sampling.penalizes else None
         self._constraint: Constraint | None = None
-        self._text = TextStream(request.sampling.stop, constrained=request.grammar is not None)
+        self._text = TextStream(sampling.stop, constrained=request.grammar is not None)
         self._stopped = False
         self._settled = False
 
@@ -83,11 +89,11 @@ class Sequence:
         Raises ForbiddenTokenError when they do not match the grammar.
         """
         state = -1 if fsm is None else fsm.initial_state
-        for token_id in self.request.emitted_token_ids:
+        for position, token_id in enumerate(self.request.emitted_token_ids):
             complete_before = fsm is not None and fsm.is_terminal(state)
             if fsm is not None:
                 state = advance(fsm, state, token_id)
-            self._read(token_id, complete_before)
+            self._read(token_id, position, complete_before)
         return state
 
     def constrain(self, constraint: Constraint) -> None:
@@ -97,11 +103,12 @@ class Sequence:
 
     def append(self, token_id: int) -> None:
         """Accepts a sampled token and streams the text that became certain."""
+        position = self.output_length
         self.token_ids.append(token_id)
         self.features = None
         self._settled = False
         constraint = self._constraint
-        text = self._read(token_id, complete_before=constraint is not None and constraint.is_terminal)
+        text = self._read(token_id, position, complete_before=constraint is not None and constraint.is_terminal)
         if constraint is not None and not self._stopped:
             constraint.accept(token_id)
         self.stream.push(text, [token_id])
@@ -147,17 +154,48 @@ class Sequence:
                 return None
             if allowed.count == 0:
                 raise RuntimeError(f"grammar state {self._constraint.state} allows no token")
-        return Draw(self.request.sampling, self.request.choice_index, self.output_length, allowed)
+        return self._draw(allowed)
 
     def rest_of_text(self) -> str:
         """Text held back until now, when the output is over."""
         return self._text.finish()
 
-    def _read(self, token_id: int, complete_before: bool) -> str:
-        """The text that one more output token makes certain; notices end tokens and stop strings."""
-        if token_id in self._end_token_ids:
+    def _draw(self, allowed: AllowedTokens | None) -> Draw:
+        excluded = self._unwanted(self.output_length)
+        if allowed is not None and excluded:
+            rest = allowed.without(excluded)
+            allowed = rest if rest.count else allowed  # the grammar wins
+        history = None
+        if self._prompt_ids is not None:
+            history = History(self._prompt_ids, self.token_ids[self._prompt_length :])
+        return Draw(
+            self.request.sampling,
+            self.request.choice_index,
+            self.output_length,
+            allowed,
+            history,
+            excluded if allowed is None else frozenset(),
+        )
+
+    def _unwanted(self, position: int) -> frozenset[int]:
+        """Tokens that would end the output at `position` although `min_tokens` or `ignore_eos` forbids it."""
+        if position < self.request.sampling.min_tokens:
+            return self._end_token_ids | self._stop_token_ids
+        return self._end_token_ids if self.request.sampling.ignore_eos else frozenset()
+
+    def _read(self, token_id: int, position: int, complete_before: bool) -> str:
+        """The text that one more output token makes certain; notices end tokens, stop tokens and stop strings.
+
+        Under a grammar a stop token counts only where the output was complete before it.
+        """
+        stops = token_id in self._stop_token_ids and (complete_before or self.request.grammar is None)
+        if stops or token_id in self._end_token_ids:
             self._stopped = True
             return ""
-        text = self._text.append(self._vocabulary.token_bytes(token_id), complete_before=complete_before)
+        text = self._text.append(
+            self._vocabulary.token_bytes(token_id),
+            complete_before=complete_before,
+            may_stop=position >= self.request.sampling.min_tokens,
+        )
         self._stopped = self._text.stopped
         return text

@@ -25,14 +25,17 @@ class TextStream:
         self._held = ""
         self._cuts: set[int] = set()  # places in _held where a constrained output is complete
 
-    def append(self, data: bytes, *, complete_before: bool = False) -> str:
+    def append(self, data: bytes, *, complete_before: bool = False, may_stop: bool = True) -> str:
         """Adds one token's bytes and returns the text that is now certain.
 
-        `complete_before`: the grammar would have accepted the output without this token.
+        `complete_before`: the grammar would have accepted the output without this token. `may_stop`: stop strings are
+        looked for; text before the first token that may stop is no part of one.
         """
         if complete_before and not self._decoder.getstate()[0]:
             self._cuts.add(len(self._held))
         self._held += self._decoder.decode(data)
+        if not may_stop:
+            return self._release(len(self._held))
         found = min((at for stop in self._stop if (at := self._find(stop)) >= 0), default=None)
         if found is not None:
             self.stopped = True

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from gpu_workers.masks import AllowedTokens, read_row, unpack
 from gpu_workers.output_head import OutputHead
+from gpu_workers.penalties import History, adjust, adjustment
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampler import Draw, Sampler, inverse_cdf, truncate
+from gpu_workers.sampler import Draw, Sampler, drop_unlikely, inverse_cdf, truncate
 
 LIMIT = 1000
 WIDTH = 1024
@@ -141,9 +151,14 @@ def random_draws(seed: int, sparse_limit: int) -> list[Draw]:
             "temperature": float(rng.choice([0, 0.5, 1, 2])),
             "top_k": int(rng.choice([0, 1, 20])),
             "top_p": float(rng.choice([1, 0.8, 0.3])),
+            "min_p": float(rng.choice([0, 0.1])),
+            "repetition_penalty": float(rng.choice([1, 1.5])),
+            "frequency_penalty": float(rng.choice([0, 1])),
+            "logit_bias": {int(rng.integers(0, LIMIT)): 3.0},
             "seed": i,
         }
-        draws.append(draw(i, row, **sampling))
+        history = History(np.arange(0, LIMIT, 3), rng.integers(0, LIMIT, 50).tolist())
+        draws.append(replace(draw(i, row, **sampling), history=history if rng.random() < 0.5 else None))
     return draws
 
 
@@ -203,3 +218,90 @@ def test_a_tiny_temperature_is_the_largest_logit() -> None:
     greedy = Sampler(head).sample(hidden, [draw(0, None, temperature=0)] * 8)
     for temperature in (1e-30, 5e-324):
         assert Sampler(head).sample(hidden, [draw(0, None, temperature=temperature, top_p=0.9)] * 8) == greedy
+
+
+# -- bias and penalties ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(0, LIMIT - 1), min_size=1, max_size=30),
+    st.floats(0.1, 3),
+    st.floats(-2, 2),
+    st.floats(-2, 2),
+    st.dictionaries(st.integers(0, LIMIT - 1), st.floats(-100, 100), max_size=5),
+)
+def test_penalties_equal_their_definitions(
+    seed: int, tokens: list[int], repetition: float, presence: float, frequency: float, bias: dict[int, float]
+) -> None:
+    """Repetition as transformers does it, over prompt and output; presence and frequency as OpenAI writes them."""
+    split = len(tokens) // 2
+    logits = torch.randn(1, LIMIT, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 3
+    expected = logits.clone()
+    for token_id, value in bias.items():
+        expected[0, token_id] += value
+    expected = RepetitionPenaltyLogitsProcessor(repetition)(torch.tensor([tokens]), expected)
+    for token_id in set(tokens[split:]):
+        expected[0, token_id] -= presence + frequency * tokens[split:].count(token_id)
+    parameters = SamplingParameters(
+        repetition_penalty=repetition, presence_penalty=presence, frequency_penalty=frequency, logit_bias=bias
+    )
+    one = adjustment(parameters, History(np.unique(tokens[:split]).astype(np.int64), tokens[split:]))
+    # A row that is not adjusted stands before it; of the columns every second is there in the other spelling.
+    both = torch.cat([logits, logits])
+    actual = adjust(both, [(1, one)])
+    assert torch.equal(actual[0], logits[0])
+    torch.testing.assert_close(actual[1:], expected)
+    columns = np.arange(1, LIMIT, 2)
+    torch.testing.assert_close(adjust(logits[:, 1::2], [(0, one)], [columns]), expected[:, 1::2])
+
+
+def test_forbidden_tokens_stay_forbidden_under_any_bias() -> None:
+    row = allow([5, 6, 7])
+    biased = Draw(
+        SamplingParameters(temperature=0, logit_bias={8: 100.0, 6: 100.0}),
+        0,
+        0,
+        row,
+        History(np.zeros(0, np.int64), []),
+    )
+    head = make_head()
+    assert Sampler(head).sample(features(1), [biased]) == [6]
+    assert Sampler(head).sample(features(1), [replace(biased, allowed=allow([5, 6, 7], 0))]) == [6]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.02, 0.2, 0.9, 1.0]), st.sampled_from([0.1, 1.0, 3.0]))
+def test_min_p_equals_transformers(seed: int, min_p: float, temperature: float) -> None:
+    logits = torch.randn(2, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2
+    processors = LogitsProcessorList(
+        [TemperatureLogitsWarper(temperature), TopKLogitsWarper(50), TopPLogitsWarper(0.9), MinPLogitsWarper(min_p)]
+    )
+    expected = processors(torch.zeros(2, 1, dtype=torch.int64), logits.clone()).softmax(-1)
+    weights = truncate(((logits - logits.amax(-1, keepdim=True)) / temperature).exp(), [50, 0], [0.9, 1.0])
+    actual = drop_unlikely(weights, [min_p, 0])
+    assert torch.equal(actual[1], weights[1])
+    torch.testing.assert_close(actual[0] / actual[0].sum(), expected[0])
+
+
+def test_excluded_tokens_are_never_drawn() -> None:
+    head = make_head()
+    hidden = features(1).expand(40, -1)
+    likely = set(Sampler(head).sample(hidden, [draw(i) for i in range(40)]))
+    draws = [replace(draw(i, temperature=i % 2), excluded=frozenset(likely)) for i in range(40)]
+    assert not likely & set(Sampler(head).sample(hidden, draws))
+
+
+@given(st.sets(st.integers(0, WIDTH - 1)), st.sets(st.integers(0, WIDTH + 100)), st.integers(1, 64))
+def test_a_row_without_some_tokens(token_ids: set[int], gone: set[int], sparse_limit: int) -> None:
+    row = allow(sorted(token_ids), sparse_limit).without(gone)
+    assert row.count == len(token_ids - gone)
+    assert set(np.flatnonzero(unpack([row], WIDTH)[0]).tolist()) == token_ids - gone
+    assert row.token_ids is None or row.token_ids.tolist() == sorted(token_ids - gone)
+
+
+def test_a_second_attempt_draws_anew() -> None:
+    head = make_head()
+    draws = [replace(draw(0, temperature=3.0), attempt=i) for i in range(20)]
+    assert len(set(Sampler(head).sample(features(1).expand(20, -1), draws))) > 5

@@ -1,0 +1,119 @@
+"""What a request may ask to know about its tokens: log-probabilities, and diagnostics of the mask.
+
+Log-probabilities are the model's own after the mask (forbidden tokens have none, the allowed ones sum to 1), before
+bias, penalties, temperature and truncation; `raw` ones are before the mask, too. Work is done for asking rows only, and
+apart from sampling: a row that does not ask costs nothing, and asking never changes a token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpu_workers.masks import AllowedTokens, unpack
+from gpu_workers.output_head import OutputHead
+from gpu_workers.sampler import Draw
+
+DIAGNOSTIC_CHOICES = 5
+"""How many of the likeliest tokens diagnostics list, before and after the mask."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One token's natural log-probability."""
+
+    token_id: int
+    logprob: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepDiagnostics:
+    """What the mask did at one step.
+
+    `allowed`: how many tokens; None without a grammar. `rejection_mass`: probability that the model gave to forbidden
+    tokens. `raw_choices` and `masked_choices`: the likeliest tokens before and after the mask.
+    """
+
+    allowed: int | None
+    rejection_mass: float
+    raw_choices: list[TokenLogprob]
+    masked_choices: list[TokenLogprob]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReport:
+    """What was asked about one drawn token. `top`: the likeliest tokens after the mask (raw: before it)."""
+
+    logprob: float
+    top: list[TokenLogprob]
+    raw_logprob: float | None = None
+    diagnostics: StepDiagnostics | None = None
+
+
+@torch.inference_mode()
+def report(head: OutputHead, features: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]) -> list[TokenReport]:
+    """Reports on the drawn `token_ids`; features [n, F], one row per draw."""
+    logits = head.logits(features)
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    raw = logits.log_softmax(-1)
+    constrained = [i for i, draw in enumerate(draws) if draw.allowed is not None]
+    allowed_mass = torch.zeros(len(draws), dtype=torch.float64)  # logarithm
+    masked = raw
+    if constrained:
+        rows = [_allowed(draws[i]) for i in constrained]
+        index = torch.tensor(constrained, device=raw.device)
+        allow = torch.from_numpy(unpack(rows, raw.shape[1])).to(raw.device)
+        kept = raw[index].masked_fill(~allow, -torch.inf)
+        mass = kept.logsumexp(-1, keepdim=True)
+        masked = raw.index_copy(0, index, kept - mass)
+        allowed_mass[constrained] = mass[:, 0].double().cpu()
+    return [
+        _report(draw, token_id, raw[i], masked[i], float(allowed_mass[i]))
+        for i, (draw, token_id) in enumerate(zip(draws, token_ids, strict=True))
+    ]
+
+
+def rejection_mass(head: OutputHead, features: Tensor, draws: Sequence[Draw]) -> list[float]:
+    """Probability that the model gives to forbidden tokens, in [0, 1]; features [n, F] of rows under grammars."""
+    raw = head.logits(features).double().softmax(-1)
+    allow = torch.from_numpy(unpack([_allowed(draw) for draw in draws], raw.shape[1])).to(raw.device)
+    return raw.masked_fill(allow, 0).sum(-1).clamp(0, 1).tolist()
+
+
+def _report(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: float) -> TokenReport:
+    sampling = draw.sampling
+    count = None if draw.allowed is None else draw.allowed.count
+    diagnostics = None
+    if sampling.diagnostics:
+        diagnostics = StepDiagnostics(
+            allowed=count,
+            rejection_mass=0.0
+            if count is None
+            else min(1.0, max(0.0, -float(torch.expm1(torch.tensor(allowed_mass))))),
+            raw_choices=_top(raw, DIAGNOSTIC_CHOICES),
+            masked_choices=_top(masked, DIAGNOSTIC_CHOICES),
+        )
+    return TokenReport(
+        logprob=float(masked[token_id]),
+        top=_top(raw if sampling.raw_logprobs else masked, sampling.logprobs or 0),
+        raw_logprob=float(raw[token_id]) if sampling.raw_logprobs else None,
+        diagnostics=diagnostics,
+    )
+
+
+def _top(logprobs: Tensor, many: int) -> list[TokenLogprob]:
+    """The likeliest tokens, those of equal probability by id; forbidden ones are left out."""
+    if many == 0:
+        return []
+    values, ids = logprobs.topk(min(many, len(logprobs)))
+    pairs = sorted(zip((-values).tolist(), ids.tolist(), strict=True))
+    return [TokenLogprob(token_id, -value) for value, token_id in pairs if value != float("inf")]
+
+
+def _allowed(draw: Draw) -> AllowedTokens:
+    assert draw.allowed is not None
+    return draw.allowed
