@@ -1,4 +1,4 @@
-"""The pipeline: specification -> byte automaton -> TokenFSM. The only place that knows every front end."""
+"""The pipeline: specification -> byte automaton (`combination` knows every front end) -> TokenFSM."""
 
 from __future__ import annotations
 
@@ -7,27 +7,13 @@ from types import MappingProxyType
 from typing import Any
 
 from grammar_workers import number_automaton
-from grammar_workers.character_automaton import restrict
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
-from grammar_workers.json_schema.containers import Rule
-from grammar_workers.json_schema.emitter import Emitter
-from grammar_workers.json_schema.formula import FormulaId, FormulaPool, JsonType
-from grammar_workers.json_schema.reader import SchemaReader
-from grammar_workers.json_schema.rules import Rules
+from grammar_workers.combination import Combination
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.keys import canonical_bytes, grammar_key, parse_specification
-from grammar_workers.literal_tree import literal_tree
-from grammar_workers.machine import Machine, MachineBuilder
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.regex import compile_regex
-from grammar_workers.specification import (
-    ChoiceSpecification,
-    GrammarSpecification,
-    JsonObjectSpecification,
-    JsonSchemaSpecification,
-    RegexSpecification,
-)
-from grammar_workers.string_machine import StringMachine
+from grammar_workers.specification import GrammarSpecification
 from grammar_workers.token_fsm import TokenFSM
 from grammar_workers.vocabulary import Vocabulary
 
@@ -55,74 +41,14 @@ def compile_grammar(
             "(limit max_specification_bytes)"
         )
     try:
-        machine, notes = _machine(parsed, resources, vocabulary.spellable, options, limits)
+        combination = Combination(vocabulary, resources, options, limits)
+        machine = combination.machine(parsed)
     except RecursionError:
         raise LimitExceededError(
             f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
         ) from None
     key = grammar_key(parsed, vocabulary.fingerprint, options, resources)
-    return TokenFSM(MachineWalker(machine, vocabulary, limits), vocabulary, key, notes, limits)
-
-
-def _machine(
-    specification: GrammarSpecification,
-    resources: Mapping[str, Any],
-    spellable: frozenset[str] | None,
-    options: GrammarOptions,
-    limits: Limits,
-) -> tuple[Machine, list[str]]:
-    builder = MachineBuilder(limits)
-    notes: list[str] = []
-    if isinstance(specification, JsonSchemaSpecification | JsonObjectSpecification):
-        pool = FormulaPool()
-        if isinstance(specification, JsonSchemaSpecification):
-            reader = SchemaReader(specification.json_schema, resources, pool, options, limits)
-            root = reader.read()
-            notes = reader.notes
-        else:
-            root = pool.types(JsonType.OBJECT)
-        entry = _json_entry(root, pool, builder, spellable, options, limits)
-    elif isinstance(specification, RegexSpecification):
-        automaton = compile_regex(specification.pattern, search=False, limits=limits)
-        if spellable is not None:
-            automaton = restrict(automaton, tuple((ord(c), ord(c)) for c in sorted(spellable)))
-        if automaton.is_empty:
-            raise UnsatisfiableError("no text matches the pattern")
-        entry = StringMachine(builder).raw_text(automaton)
-    else:
-        entry = _choice_entry(specification, builder, spellable)
-    return builder.build(entry), notes
-
-
-def _json_entry(
-    root: FormulaId,
-    pool: FormulaPool,
-    builder: MachineBuilder,
-    spellable: frozenset[str] | None,
-    options: GrammarOptions,
-    limits: Limits,
-) -> int:
-    rules = Rules(pool, limits, spellable)
-    rules.solve(Rule(root))
-    return Emitter(rules, builder, options).emit(Rule(root))
-
-
-def _choice_entry(specification: ChoiceSpecification, builder: MachineBuilder, spellable: frozenset[str] | None) -> int:
-    choices = []
-    for index, choice in enumerate(dict.fromkeys(specification.choices)):
-        if spellable is not None and not spellable.issuperset(choice):
-            continue
-        try:
-            choices.append((choice.encode(), index))
-        except UnicodeEncodeError:
-            raise InvalidSpecificationError(f"the choice {choice!a} holds a lone surrogate") from None
-    if not choices:
-        raise UnsatisfiableError("the vocabulary can spell none of the choices")
-
-    def finish(_: int) -> None:
-        builder.state(exit_label=0)
-
-    return literal_tree(builder, sorted(choices), finish, exit_label=0)
+    return TokenFSM(MachineWalker(machine, vocabulary, limits), vocabulary, key, combination.notes, limits)
 
 
 def warm_up(vocabulary: Vocabulary) -> None:

@@ -28,9 +28,9 @@ def parse_specification(specification: GrammarSpecification | Mapping[str, Any])
         return SPECIFICATION.validate_python(specification)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        # The first element of the location is the discriminator that pydantic chose the model by.
-        pointer = "".join(f"/{part}" for part in first["loc"][1:])
-        raise InvalidSpecificationError(f"malformed specification: {first['msg']}", pointer=pointer) from None
+        raise InvalidSpecificationError(
+            f"malformed specification: {first['msg']}", pointer=_pointer(first["loc"])
+        ) from None
     except RecursionError:
         raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
 
@@ -64,8 +64,7 @@ def canonical_bytes(specification: GrammarSpecification) -> bytes:
     """The normalised specification as JSON: no annotations, keywords sorted, names and values in the given order."""
     data = specification.model_dump(by_alias=True)
     try:
-        if data["type"] == "json_schema":
-            data["schema"] = _normalized(data["schema"])
+        _normalize_schemas(data)
         return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
         raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
@@ -73,6 +72,28 @@ def canonical_bytes(specification: GrammarSpecification) -> bytes:
         if isinstance(error, GrammarError):
             raise
         raise InvalidSpecificationError(f"the specification is not JSON: {error}") from None
+
+
+def _pointer(location: tuple[int | str, ...]) -> str:
+    """The JSON Pointer of a validation error, without the discriminators that pydantic chose the models by."""
+    parts = [
+        part
+        for index, part in enumerate(location)
+        if index > 0
+        and location[index - 1] != "content"
+        and not (index > 1 and isinstance(location[index - 1], int) and location[index - 2] == "specifications")
+    ]
+    return "".join(f"/{part}" for part in parts)
+
+
+def _normalize_schemas(data: dict[str, Any]) -> None:
+    """Normalise the schema of a specification, or those of the specifications inside it, in place."""
+    if data["type"] == "json_schema":
+        data["schema"] = _normalized(data["schema"])
+    for inner in data.get("specifications", ()):
+        _normalize_schemas(inner)
+    for tag in data.get("tags", ()):
+        _normalize_schemas(tag["content"])
 
 
 def _normalized(schema: Any) -> Any:

@@ -40,10 +40,81 @@ class ChoiceSpecification(_Specification):
     choices: list[str] = Field(min_length=1)
 
 
+class BannedWordsSpecification(_Specification):
+    """Text in which none of `words` (words or phrases) occurs, however the tokens cut it.
+
+    Alone it constrains free text; inside `all_of` it constrains whatever the other specifications allow. In JSON the
+    words are looked for in every decoded string and property name, and in the raw text. A match never reaches over the
+    border to the prompt.
+
+    A word occurs where it is a substring. Unless `case_sensitive`, text and words are compared after Unicode case
+    folding (`str.casefold`: `STRASSE` and `straße` are equal), without any other normalisation. With `whole_words`, the
+    characters before and after an occurrence in the (folded) text must not be word characters: letters, digits and the
+    underscore of all scripts, what `\\w` matches in Python.
+    """
+
+    type: Literal["banned_words"] = "banned_words"
+    words: list[str] = Field(min_length=1)
+    case_sensitive: bool = False
+    whole_words: bool = False
+
+
+class AllOfSpecification(_Specification):
+    """Text that every one of `specifications` allows.
+
+    Regular kinds (`regex`, `choice`, `banned_words`, ...) combine with each other and with one or more JSON kinds, or
+    with one `structural_tag`; other combinations are refused with the place of the specification that does not fit.
+    """
+
+    type: Literal["all_of"] = "all_of"
+    specifications: list[GrammarSpecification] = Field(min_length=1)
+
+
+class Tag(BaseModel):
+    """A constrained region: the text `begin`, what `content` allows, the text `end`.
+
+    Both texts may contain special tokens of the vocabulary by name. A region whose content is no JSON ends with the
+    first occurrence of `end`, so its content never contains `end`.
+    """
+
+    begin: str = Field(min_length=1)
+    content: GrammarSpecification
+    end: str
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StructuralTagSpecification(_Specification):
+    """Free text in which a trigger opens a constrained region, such as a tool call.
+
+    As soon as the text ends with one of `triggers`, it must go on with the rest of one of the `begin` texts that start
+    with this trigger, then the content and the `end` of that tag; after it the text is free again. A trigger that names
+    a special token of the vocabulary is that token; its characters are then not generated as text.
+
+    `at_least_one`: the text may not end before one region is complete. `stop_after_first`: nothing follows the first.
+    """
+
+    type: Literal["structural_tag"] = "structural_tag"
+    tags: list[Tag] = Field(min_length=1)
+    triggers: list[str] = Field(min_length=1)
+    at_least_one: bool = False
+    stop_after_first: bool = False
+
+
 GrammarSpecification = Annotated[
-    JsonSchemaSpecification | JsonObjectSpecification | RegexSpecification | ChoiceSpecification,
+    JsonSchemaSpecification
+    | JsonObjectSpecification
+    | RegexSpecification
+    | ChoiceSpecification
+    | BannedWordsSpecification
+    | AllOfSpecification
+    | StructuralTagSpecification,
     Field(discriminator="type"),
 ]
+
+AllOfSpecification.model_rebuild()
+Tag.model_rebuild()
+StructuralTagSpecification.model_rebuild()
 
 SPECIFICATION: TypeAdapter[GrammarSpecification] = TypeAdapter(GrammarSpecification)
 """Parses plain data into a specification; raises `pydantic.ValidationError` naming the unknown or missing key."""
