@@ -1,6 +1,12 @@
-"""Which keywords each draft of JSON Schema defines, and which of them only annotate."""
+"""The keywords of JSON Schema: which drafts and vocabularies define them, and which of them only annotate."""
 
 from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from grammar_workers.errors import UnsupportedFeatureError
 
 DRAFTS = {
     "http://json-schema.org/draft-04/schema": 4,
@@ -12,12 +18,6 @@ DRAFTS = {
 """Meta-schema (without an empty fragment) -> the number that stands for the draft."""
 NEWEST = 2020
 
-ANNOTATIONS = frozenset(
-    ["title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "$schema"]
-    + ["contentEncoding", "contentMediaType", "contentSchema"]
-)
-"""Keywords that never assert anything: they do not change the key."""
-
 SUBSCHEMAS = frozenset(
     ["additionalProperties", "items", "additionalItems", "contains", "not", "if", "then", "else", "propertyNames"]
     + ["unevaluatedItems", "unevaluatedProperties"]
@@ -28,27 +28,108 @@ SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
 SCHEMA_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"])
 """Keywords whose value maps names to schemas."""
 
-_ALWAYS = frozenset(
-    ["type", "enum", "properties", "required", "additionalProperties", "items", "minItems", "maxItems", "minLength"]
-    + ["maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"]
-    + ["allOf", "anyOf", "oneOf", "not", "patternProperties", "minProperties", "maxProperties", "uniqueItems"]
-    + ["dependencies", "$ref", "$defs", "definitions", "id", "$id"]
-)
-_SINCE = (
-    dict.fromkeys(["const", "contains", "propertyNames"], 6)
-    | dict.fromkeys(["if", "then", "else"], 7)
-    | dict.fromkeys(["dependentRequired", "dependentSchemas", "minContains", "maxContains", "$anchor"], 2019)
-    | dict.fromkeys(["unevaluatedProperties", "unevaluatedItems", "$vocabulary"], 2019)
-    | dict.fromkeys(["prefixItems", "$dynamicRef", "$dynamicAnchor"], 2020)
-)
-_UNTIL = {"additionalItems": 2019}
-_ONLY = dict.fromkeys(["$recursiveRef", "$recursiveAnchor"], 2019)
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Keyword:
+    """The drafts that define a keyword, and the vocabularies that hold it in drafts that have such (2019-09, 2020-12).
+
+    A keyword that does not assert anything is an annotation: it does not change the key.
+    """
+
+    vocabularies: frozenset[str]
+    drafts: frozenset[int]
+    asserts: bool
 
 
-def is_known(keyword: str, draft: int) -> bool:
-    """Whether `draft` defines the keyword; all others are unknown to it, so they are annotations."""
-    if keyword in _ALWAYS or keyword in ANNOTATIONS:
-        return True
-    if keyword in _SINCE:
-        return draft >= _SINCE[keyword]
-    return draft <= _UNTIL.get(keyword, 0) or draft == _ONLY.get(keyword)
+_ALL = frozenset(DRAFTS.values())
+
+
+def _since(draft: int) -> frozenset[int]:
+    return frozenset(other for other in _ALL if other >= draft)
+
+
+def _until(draft: int) -> frozenset[int]:
+    return frozenset(other for other in _ALL if other <= draft)
+
+
+_ROWS: list[tuple[str, str, frozenset[int], bool]] = [
+    ("$ref $defs definitions id $id", "core", _ALL, True),
+    ("$anchor $vocabulary", "core", _since(2019), True),
+    ("$recursiveRef $recursiveAnchor", "core", frozenset([2019]), True),
+    ("$dynamicRef $dynamicAnchor", "core", _since(2020), True),
+    ("$schema $comment", "core", _ALL, False),
+    ("type enum required minItems maxItems minLength maxLength pattern minimum maximum", "validation", _ALL, True),
+    ("exclusiveMinimum exclusiveMaximum multipleOf minProperties maxProperties", "validation", _ALL, True),
+    ("uniqueItems", "validation", _ALL, True),
+    ("const", "validation", _since(6), True),
+    ("dependentRequired minContains maxContains", "validation", _since(2019), True),
+    ("properties additionalProperties patternProperties items", "applicator", _ALL, True),
+    ("allOf anyOf oneOf not", "applicator", _ALL, True),
+    # Defined up to draft 7; kept for compatibility in all later ones.
+    ("dependencies", "applicator", _ALL, True),
+    ("additionalItems", "applicator", _until(2019), True),
+    ("contains propertyNames", "applicator", _since(6), True),
+    ("if then else", "applicator", _since(7), True),
+    ("dependentSchemas", "applicator", _since(2019), True),
+    ("unevaluatedProperties unevaluatedItems", "applicator unevaluated", _since(2019), True),
+    ("prefixItems", "applicator", _since(2020), True),
+    ("format", "format format-annotation format-assertion", _ALL, True),
+    ("title description default examples deprecated readOnly writeOnly", "meta-data", _ALL, False),
+    ("contentEncoding contentMediaType contentSchema", "content", _ALL, False),
+]
+KEYWORDS = {
+    name: Keyword(frozenset(vocabularies.split()), drafts, asserts)
+    for names, vocabularies, drafts, asserts in _ROWS
+    for name in names.split()
+}
+"""Every keyword that some draft defines; annotations of newer drafts are known to all of them."""
+ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keyword.asserts)
+
+_VOCABULARY_URIS = {
+    f"https://json-schema.org/draft/{draft}/vocab/{name}": name
+    for draft in ("2019-09", "2020-12")
+    for name in frozenset[str]().union(*(keyword.vocabularies for keyword in KEYWORDS.values()))
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """A draft, and which of its vocabularies apply (None: all)."""
+
+    draft: int
+    vocabularies: frozenset[str] | None = None
+
+    def defines(self, keyword: str) -> bool:
+        """Whether the keyword means anything here; all others are unknown, so they are annotations."""
+        known = KEYWORDS.get(keyword)
+        if known is None or self.draft not in known.drafts:
+            return False
+        return self.vocabularies is None or not self.vocabularies.isdisjoint(known.vocabularies)
+
+    @property
+    def asserts_format(self) -> bool:
+        """Whether the meta-schema insists on `format` as an assertion."""
+        return self.vocabularies is not None and "format-assertion" in self.vocabularies
+
+    def limited(self, vocabularies: Mapping[str, bool], pointer: str) -> Dialect:
+        """This dialect with the vocabularies that a meta-schema names (URI -> whether they must be understood).
+
+        Raises UnsupportedFeatureError for one that must be understood and is not.
+        """
+        for uri, required in vocabularies.items():
+            if required and uri not in _VOCABULARY_URIS:
+                raise UnsupportedFeatureError(f"the meta-schema requires the vocabulary {uri!r}", pointer=pointer)
+        known = {_VOCABULARY_URIS[uri] for uri in vocabularies if uri in _VOCABULARY_URIS}
+        return dataclasses.replace(self, vocabularies=frozenset(known | {"core"}))
+
+
+@functools.cache
+def standard(draft: int) -> Dialect:
+    """The dialect of a draft itself."""
+    return Dialect(draft)
+
+
+def dialect_of(uri: str) -> Dialect | None:
+    """The dialect of a standard meta-schema."""
+    draft = DRAFTS.get(uri.removesuffix("#"))
+    return None if draft is None else standard(draft)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.json_schema import formats, keywords
+from grammar_workers.json_schema import formats
 from grammar_workers.json_schema.formula import (
     ALL_TYPES,
     BOOLEAN,
@@ -30,8 +30,9 @@ from grammar_workers.json_schema.formula import (
     StringLengths,
     StringPattern,
 )
+from grammar_workers.json_schema.keywords import ANNOTATIONS
 from grammar_workers.json_schema.references import References, Scope
-from grammar_workers.json_schema.unevaluated import evaluated_items, evaluated_properties
+from grammar_workers.json_schema.unevaluated import Evaluated, Unevaluated
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.regex import search_automaton
 
@@ -69,6 +70,7 @@ class SchemaReader:
         self._options = options
         self._limits = limits
         self._references = References(document, resources)
+        self._evaluation = Unevaluated(pool, self._references, self._refer, self._requires)
         self._pending: list[tuple[str, Any, Scope]] = []
         self._defined: set[str] = set()
         self.notes: list[str] = []
@@ -80,6 +82,7 @@ class SchemaReader:
         while self._pending:
             location, contents, scope = self._pending.pop()
             self._pool.define(location, self._schema(contents, scope, 0))
+        self.notes = list(dict.fromkeys(self.notes))
         return root
 
     # -- structure -------------------------------------------------------------------------------------------------
@@ -103,13 +106,14 @@ class SchemaReader:
                 f"the schema nests deeper than {self._limits.max_nesting} (limit max_nesting)", pointer=scope.pointer
             )
         scope = scope.entered(schema)
-        draft = scope.draft
-        if "$ref" in schema and draft <= 7:
+        if self._references.lacks_dialect(schema):
+            self.notes.append(f"{scope.pointer or '#'}: unknown $schema {schema['$schema']!r}, read as {scope.draft}")
+        if "$ref" in schema and scope.draft <= 7:
             return self._ref(schema, scope)
+        known = {keyword: value for keyword, value in schema.items() if scope.dialect.defines(keyword)}
         for keyword in schema:
-            if not keywords.is_known(keyword, draft):
+            if keyword not in known and keyword not in ANNOTATIONS:
                 self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}")
-        known = {keyword: value for keyword, value in schema.items() if keywords.is_known(keyword, draft)}
         parts = [
             self._type(known, scope),
             self._finite(known, scope),
@@ -119,6 +123,8 @@ class SchemaReader:
             self._object(known, scope, depth),
             self._combined(known, scope, depth),
             self._ref(known, scope),
+            # Last, for the order in which parts of a schema name the properties is that in which they come.
+            self._unevaluated(known, scope, depth),
         ]
         return self._pool.all_of(parts)
 
@@ -260,7 +266,7 @@ class SchemaReader:
     def _format(self, name: Any, scope: Scope) -> FormulaId:
         if not isinstance(name, str):
             raise InvalidSpecificationError("format must be a string", pointer=scope.below("format").pointer)
-        if self._options.format == "annotate":
+        if self._options.format == "annotate" and not scope.dialect.asserts_format:
             return TRUE
         if name in formats.NOT_REGULAR:
             raise UnsupportedFeatureError(
@@ -321,12 +327,6 @@ class SchemaReader:
                 parts.append(self._pool.leaf(JsonType.ARRAY, count))
         if schema.get("uniqueItems") is True and (maximum is None or maximum > 1):
             parts.append(self._unique(schema, scope))
-        if "unevaluatedItems" in schema:
-            evaluated = evaluated_items(schema, scope, self._references)
-            if evaluated is not None:
-                rest = self._sub(schema, "unevaluatedItems", scope, depth)
-                shape = ArrayShape((TRUE,) * evaluated, rest, 0, None)
-                parts.append(self._pool.leaf(JsonType.ARRAY, shape))
         return self._pool.all_of(parts)
 
     def _unique(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
@@ -369,17 +369,6 @@ class SchemaReader:
         if least or most is not None:
             parts.append(pool.leaf(JsonType.OBJECT, PropertyCount(least, most)))
         parts += self._dependencies(schema, scope, depth)
-        if "unevaluatedProperties" in schema:
-            evaluated = evaluated_properties(schema, scope, self._references)
-            if evaluated is not None:
-                rest = self._sub(schema, "unevaluatedProperties", scope, depth)
-                shape = ObjectShape(
-                    tuple((name, TRUE) for name in evaluated.names),
-                    tuple((pattern, TRUE) for pattern in evaluated.patterns),
-                    rest,
-                    (),
-                )
-                parts.append(pool.leaf(JsonType.OBJECT, shape))
         return pool.all_of(parts)
 
     def _dependencies(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> Iterator[FormulaId]:
@@ -398,6 +387,32 @@ class SchemaReader:
                 if consequence != TRUE:
                     other = pool.types(ALL_TYPES & ~JsonType.OBJECT)
                     yield pool.any_of([other, pool.not_(self._requires((name,))), consequence])
+
+    def _unevaluated(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
+        pool = self._pool
+        parts = []
+        for keyword in ("unevaluatedProperties", "unevaluatedItems"):
+            if keyword in schema:
+                rest = self._sub(schema, keyword, scope, depth)
+                evaluations = self._evaluation.evaluations(schema, keyword, scope)
+                parts.append(
+                    pool.any_of(
+                        pool.all_of([condition, self._remaining(keyword, evaluated, rest)])
+                        for evaluated, condition in evaluations.items()
+                    )
+                )
+        return pool.all_of(parts)
+
+    def _remaining(self, keyword: str, evaluated: Evaluated, rest: FormulaId) -> FormulaId:
+        """Parts that are not evaluated satisfy `rest`."""
+        if evaluated.everything:
+            return TRUE
+        if keyword == "unevaluatedItems":
+            items = self._pool.any_of([rest, *sorted(evaluated.contained)])
+            return self._pool.leaf(JsonType.ARRAY, ArrayShape((TRUE,) * evaluated.count, items, 0, None))
+        names = tuple((name, TRUE) for name in sorted(evaluated.names))
+        patterns = tuple((pattern, TRUE) for pattern in sorted(evaluated.patterns))
+        return self._pool.leaf(JsonType.OBJECT, ObjectShape(names, patterns, rest, ()))
 
     def _requires(self, names: tuple[str, ...]) -> FormulaId:
         return self._pool.leaf(JsonType.OBJECT, ObjectShape((), (), TRUE, names)) if names else TRUE

@@ -1,4 +1,9 @@
-"""References: where a subschema stands, and what `$ref` means there. Resolution itself is that of `referencing`."""
+"""References: where a subschema stands, and what `$ref` means there. Looking things up by URI is `referencing`'s work.
+
+A `$dynamicRef` (and `$recursiveRef`) means the outermost schema resource on the way there that has the anchor. So the
+way, as far as it has such anchors, is part of a subschema's place: one subschema reached in two ways is two places, and
+at each of them the target is known statically.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,15 @@ import referencing.exceptions
 import referencing.jsonschema
 
 from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
-from grammar_workers.json_schema.keywords import DRAFTS, NEWEST, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
+from grammar_workers.json_schema.keywords import (
+    NEWEST,
+    SCHEMA_LISTS,
+    SCHEMA_MAPS,
+    SUBSCHEMAS,
+    Dialect,
+    dialect_of,
+    standard,
+)
 
 _SPECIFICATIONS = {
     4: referencing.jsonschema.DRAFT4,
@@ -21,16 +34,35 @@ _SPECIFICATIONS = {
     2020: referencing.jsonschema.DRAFT202012,
 }
 _ROOT = "urn:turnstile:document"
+_RECURSIVE = "$recursiveAnchor"
+"""Stands for the anchor that `$recursiveAnchor` sets at the root of a resource: it has no name."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resource:
+    """A schema resource: the document, one of the resources at hand, or a part of them with an `$id` of its own."""
+
+    contents: Any
+    resolver: Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Scope:
-    """Where a subschema stands: its draft, the JSON Pointer for messages, and how references resolve there."""
+    """Where a subschema stands: its dialect, the JSON Pointer for messages, and how references resolve there.
+
+    `way` holds the schema resources passed so far that have dynamic anchors, outermost first.
+    """
 
     contents: Any
-    draft: int
+    dialect: Dialect
     pointer: str
     resolver: Any
+    references: References
+    way: tuple[Resource, ...] = ()
+
+    @property
+    def draft(self) -> int:
+        return self.dialect.draft
 
     def below(self, *path: str | int) -> Scope:
         """The place of a part of this subschema."""
@@ -38,66 +70,132 @@ class Scope:
         return dataclasses.replace(self, pointer=self.pointer + steps)
 
     def entered(self, schema: Mapping[str, Any]) -> Scope:
-        """The scope within `schema`, which may declare a base URI or a draft of its own."""
-        draft = _draft(schema, self.draft)
-        identifier = schema.get("$id" if draft > 4 else "id")
-        resolver = self.resolver
-        if isinstance(identifier, str) and not (draft <= 7 and ("$ref" in schema or identifier.startswith("#"))):
-            resolver = resolver.in_subresource(_SPECIFICATIONS[draft].create_resource(schema))
-        return dataclasses.replace(self, draft=draft, resolver=resolver)
+        """The scope within `schema`, which may declare a base URI or a dialect of its own."""
+        dialect = self.references.dialect(schema, self.dialect, self.pointer)
+        identifier = schema.get("$id" if dialect.draft > 4 else "id")
+        resolver, way = self.resolver, self.way
+        if isinstance(identifier, str) and not (dialect.draft <= 7 and ("$ref" in schema or identifier[:1] == "#")):
+            resolver = resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
+            way = self.references.passed(way, Resource(schema, resolver))
+        return dataclasses.replace(self, dialect=dialect, resolver=resolver, way=way)
 
-    @staticmethod
-    def location(contents: Any) -> str:
-        """A name for a subschema: its identity, for documents live as long as they are compiled."""
-        return str(id(contents))
+    def location(self, contents: Any) -> str:
+        """A name for a subschema at this place: identities, for documents live as long as they are compiled."""
+        return " ".join(str(id(part)) for part in (contents, *(passed.contents for passed in self.way)))
 
 
 class References:
     """The documents at hand: the schema itself, `resources` by URI, and the meta-schemas. Nothing is downloaded."""
 
     def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
-        draft = _draft(document, NEWEST) if isinstance(document, Mapping) else NEWEST
+        self._resources = resources
+        self._anchors: dict[int, dict[str, Any]] = {}
+        dialect = self.dialect(document, standard(NEWEST), "")
         registry = jsonschema_specifications.REGISTRY
         for uri, contents in {_ROOT: document, **resources}.items():
-            specification = _SPECIFICATIONS[_draft(contents, draft) if isinstance(contents, Mapping) else draft]
+            specification = _SPECIFICATIONS[self.dialect(contents, dialect, "").draft]
             registry = registry.with_resource(uri, specification.create_resource(contents))
-        self._document = document
-        self._registry = registry
-        self.root = Scope(document, draft, "", registry.resolver(_ROOT))
+        resolver = registry.resolver(_ROOT)
+        self.root = Scope(document, dialect, "", resolver, self, self.passed((), Resource(document, resolver)))
+
+    def dialect(self, schema: Any, inherited: Dialect, pointer: str) -> Dialect:
+        """What the `$schema` of a schema says; the inherited dialect without one, or with one that is not at hand.
+
+        Raises UnsupportedFeatureError for draft 3 and for vocabularies that must be understood and are not.
+        """
+        uri = schema.get("$schema") if isinstance(schema, Mapping) else None
+        if not isinstance(uri, str):
+            return inherited
+        known = dialect_of(uri)
+        if known is not None:
+            return known
+        place = f"{pointer}/$schema"
+        meta_schema = self._meta_schema(uri)
+        if not isinstance(meta_schema, Mapping):
+            if "draft-03" in uri:
+                raise UnsupportedFeatureError("draft 3 is not supported (drafts 4 to 2020-12 are)", pointer=place)
+            return inherited
+        if meta_schema.get("$schema") == uri:
+            return inherited
+        base = self.dialect(meta_schema, inherited, pointer)
+        vocabularies = meta_schema.get("$vocabulary")
+        return base.limited(vocabularies, place) if isinstance(vocabularies, Mapping) else base
+
+    def lacks_dialect(self, schema: Mapping[str, Any]) -> bool:
+        """Whether a schema names a meta-schema that is not at hand."""
+        uri = schema.get("$schema")
+        return isinstance(uri, str) and dialect_of(uri) is None and self._meta_schema(uri) is None
+
+    def _meta_schema(self, uri: str) -> Any:
+        return self._resources.get(uri.removesuffix("#"), self._resources.get(uri))
 
     def resolve(self, reference: Any, keyword: str, scope: Scope) -> tuple[Any, Scope]:
         """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
         place = scope.below(keyword).pointer
         if not isinstance(reference, str):
             raise InvalidSpecificationError(f"{keyword} must be a string", pointer=place)
-        anchor = {"$dynamicRef": "$dynamicAnchor", "$recursiveRef": "$recursiveAnchor"}.get(keyword)
-        if anchor is not None and sum(1 for schema in subschemas(self._document) if schema.get(anchor)) > 1:
-            raise UnsupportedFeatureError(f"{keyword} whose target depends on the way there", pointer=place)
+        uri, _, fragment = reference.partition("#")
+        anchor = _RECURSIVE if keyword == "$recursiveRef" else fragment
         try:
-            resolved = scope.resolver.lookup(reference)
+            root = scope.resolver.lookup(uri or "#")
+            found = self._dynamic_anchors(root.contents).get(anchor)
+            if found is None:
+                resolved = scope.resolver.lookup(reference)
+                contents, resolver = resolved.contents, resolved.resolver
+            else:
+                contents, resolver = found, root.resolver
         except (referencing.exceptions.Unresolvable, ValueError) as error:
             if reference.startswith("#"):
                 raise InvalidSpecificationError(f"{reference!r} does not exist", pointer=place) from error
             raise UnsupportedFeatureError(
                 f"{reference!r} is not at hand; nothing is downloaded, pass it as a resource", pointer=place
             ) from error
-        contents = resolved.contents
+        if found is not None and keyword != "$ref":
+            for passed in scope.way:
+                if anchor in self._dynamic_anchors(passed.contents):
+                    contents, resolver = self._dynamic_anchors(passed.contents)[anchor], passed.resolver
+                    break
         pointer = reference[1:] if reference == "#" or reference.startswith("#/") else reference
-        draft = _draft(contents, scope.draft) if isinstance(contents, Mapping) else scope.draft
-        return contents, Scope(contents, draft, pointer, resolved.resolver)
+        resource = Resource(_root_of(resolver), resolver)
+        dialect = self.dialect(resource.contents, scope.dialect, pointer)
+        way = self.passed(scope.way, resource)
+        return contents, Scope(contents, self.dialect(contents, dialect, pointer), pointer, resolver, self, way)
+
+    def passed(self, way: tuple[Resource, ...], resource: Resource) -> tuple[Resource, ...]:
+        """`way` and the resource that is entered now, if that makes a difference to anything behind it."""
+        if not self._dynamic_anchors(resource.contents) or any(other.contents is resource.contents for other in way):
+            return way
+        return (*way, resource)
+
+    def _dynamic_anchors(self, resource: Any) -> dict[str, Any]:
+        """Name -> schema, for the dynamic anchors of one schema resource."""
+        found = self._anchors.get(id(resource))
+        if found is None:
+            found = self._anchors[id(resource)] = {}
+            for schema in subschemas(resource, within_resource=True):
+                if isinstance(schema.get("$dynamicAnchor"), str):
+                    found[schema["$dynamicAnchor"]] = schema
+            if isinstance(resource, Mapping) and resource.get("$recursiveAnchor") is True:
+                found[_RECURSIVE] = resource
+        return found
 
 
-def _draft(schema: Mapping[str, Any], inherited: int) -> int:
-    uri = schema.get("$schema")
-    return DRAFTS.get(uri.removesuffix("#"), inherited) if isinstance(uri, str) else inherited
+def _root_of(resolver: Any) -> Any:
+    """The schema resource that a resolver stands in; None for a part that only a JSON Pointer leads to."""
+    try:
+        return resolver.lookup("#").contents
+    except referencing.exceptions.Unresolvable:
+        return None
 
 
-def subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
-    """`schema` and every schema inside it, references not followed."""
+def subschemas(schema: Any, *, within_resource: bool = False) -> Iterator[Mapping[str, Any]]:
+    """`schema` and every schema inside it, references not followed; optionally not into resources of their own."""
     pending = [schema]
     while pending:
         current = pending.pop()
         if not isinstance(current, Mapping):
+            continue
+        if within_resource and current is not schema and isinstance(current.get("$id"), str):
             continue
         yield current
         for keyword, value in current.items():
