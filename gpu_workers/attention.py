@@ -24,17 +24,22 @@ _KV_BUCKET = 64
 
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
-    """Rows that feed equally many tokens: the first `rows * queries` tokens of the step.
+    """Rows that feed a few tokens each: the first `tokens` tokens of the step, row after row.
 
     `slots` is a slice (a view of the pool) or int64 [rows] (a gather); `mask` bool [rows, 1, queries, kv_length]
-    is true where a query may look.
+    is true where a query may look. Rows that feed fewer than `queries` tokens are padded for attention alone:
+    `padded` int64 [rows * queries] names the token at each place, `real` int64 [tokens] the place of each token. Both
+    are None when all rows feed equally many.
     """
 
     rows: int
     queries: int
+    tokens: int
     slots: slice | Tensor
     kv_length: int
     mask: Tensor
+    padded: Tensor | None = None
+    real: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +63,21 @@ class AttentionPlan:
     segments: tuple[Segment, ...]
 
 
-def decode_group(pool: KVPool, slots: list[int], lengths: list[int], queries: int) -> DecodeGroup:
-    """The group of rows in `slots` (ascending), `lengths` tokens already computed, feeding `queries` tokens each."""
-    longest = max(lengths) + queries
-    kv_length = min(-(-longest // _KV_BUCKET) * _KV_BUCKET, pool.length)
-    positions = np.array(lengths)[:, None] + np.arange(queries)
-    mask = torch.from_numpy(np.arange(kv_length) <= positions[:, None, :, None]).to(pool.device)
-    contiguous = slots[-1] - slots[0] == len(slots) - 1
+def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: list[int]) -> DecodeGroup:
+    """The group of rows in `slots` (ascending), `lengths` tokens already computed, feeding `counts` tokens each."""
+    rows, queries, tokens = len(slots), max(counts), sum(counts)
+    past, fed = np.array(lengths)[:, None], np.array(counts)[:, None]
+    # A padded query looks where its row's last token looks.
+    query = np.minimum(np.arange(queries), fed - 1)
+    kv_length = min(-(-int((past + fed).max()) // _KV_BUCKET) * _KV_BUCKET, pool.length)
+    mask = torch.from_numpy(np.arange(kv_length) <= (past + query)[:, None, :, None]).to(pool.device)
+    contiguous = slots[-1] - slots[0] == rows - 1
     where = slice(slots[0], slots[-1] + 1) if contiguous else torch.tensor(slots, device=pool.device)
-    return DecodeGroup(len(slots), queries, where, kv_length, mask)
+    if tokens == rows * queries:
+        return DecodeGroup(rows, queries, tokens, where, kv_length, mask)
+    padded = torch.from_numpy((np.cumsum(fed)[:, None] - fed + query).ravel())
+    real = torch.from_numpy(np.flatnonzero(np.arange(queries) < fed))
+    return DecodeGroup(rows, queries, tokens, where, kv_length, mask, padded.to(pool.device), real.to(pool.device))
 
 
 def segment(pool: KVPool, start: int, tokens: int, slot: int, past: int) -> Segment:
@@ -95,14 +106,15 @@ def slot_attention(
     tokens = query[0].transpose(0, 1)  # [T, heads, head_dim]
     output = torch.empty_like(tokens)
     if (group := plan.decode) is not None:
-        end = group.rows * group.queries
-        output[:end] = _attend(
-            tokens[:end].unflatten(0, (group.rows, group.queries)),
+        rows = tokens[: group.tokens] if group.padded is None else tokens[group.padded]
+        attended = _attend(
+            rows.unflatten(0, (group.rows, group.queries)),
             keys[group.slots, : group.kv_length],
             values[group.slots, : group.kv_length],
             group.mask,
             scaling,
         ).flatten(0, 1)
+        output[: group.tokens] = attended if group.real is None else attended[group.real]
     for part in plan.segments:
         output[part.start : part.stop] = _attend(
             tokens[None, part.start : part.stop],

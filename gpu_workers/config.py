@@ -37,6 +37,26 @@ class EngineConfig(BaseModel):
         ge=1,
         description="A row that allows at most this many tokens gets only those columns of the output projection.",
     )
+    forced_text: bool = Field(
+        default=True,
+        description="Append tokens that a grammar leaves no choice about without a forward pass, and draft forced text"
+        " that has several tokenizations. The output is the same token for token.",
+    )
+    ngram: int = Field(
+        default=3,
+        ge=0,
+        le=8,
+        description="Draft what followed the last tokens earlier in prompt and output, for the longest match of at most"
+        " this many tokens; 0 is off. The output is the same token for token.",
+    )
+    max_drafts: int = Field(default=15, ge=0, description="Most drafts of one sequence in one step; 0: no drafts.")
+    draft_cost: float = Field(
+        default=0.25,
+        gt=0,
+        le=1,
+        description="What one more token of a sequence in a step costs, relative to a step of its own: a draft is made"
+        " while the probability that it comes true is at least this.",
+    )
     mask_patience_ms: float = Field(
         default=5.0,
         ge=0,

@@ -2,8 +2,9 @@
 
 Nothing is shared between the two but an inbox (in) and a stream per generation (out). A step, in words:
 
-    take messages; give slots to waiting sequences; follow each sequence's grammar and retire what is complete;
-    run the model over what is pending; draw a token for every sequence that has its features and its mask.
+    take messages; give slots to waiting sequences; follow each sequence's grammar, append what it forces and retire
+    what is complete; run the model over what is pending and over drafts of what may follow; draw a token for every
+    sequence that has its features and its mask, and again for those whose drafts came true.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -22,8 +23,10 @@ import torch
 from torch import Tensor
 
 from gpu_workers.config import EngineConfig
+from gpu_workers.drafts import Drafter
+from gpu_workers.forced_text import ForcedTextFinder
 from gpu_workers.loader import LoadedModel
-from gpu_workers.masks import AllowedTokens, Constraint, ForbiddenTokenError, MaskReader
+from gpu_workers.masks import Constraint, ForbiddenTokenError, MaskReader
 from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message, Wake
 from gpu_workers.output import FinishReason, GenerationOutput, Outbox, OutputStream
 from gpu_workers.prompt import PromptEncoder
@@ -40,11 +43,18 @@ _FAILED_STEPS_UNHEALTHY = 3
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the start. Written by the engine thread."""
+    """Counters since the start. Written by the engine thread.
+
+    Output tokens are `sampled_tokens`, drawn from features, and `forced_tokens`, appended without; of
+    `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
+    """
 
     steps: int = 0
     fed_tokens: int = 0
     sampled_tokens: int = 0
+    forced_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     ended: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(FinishReason), 0))
 
 
@@ -81,9 +91,10 @@ class Engine:
             loaded.vocabulary.eos_token_ids,
             config.sparse_limit,
             wake=lambda: self._inbox.put(Wake()),
+            finder=ForcedTextFinder(loaded.vocabulary) if config.forced_text else None,
         )
         self._live: set[Sequence] = set()
-        self._late: set[concurrent.futures.Future[AllowedTokens]] = set()
+        self._late: set[concurrent.futures.Future[None]] = set()
         self._failed_steps = 0
         self._progressed = False
         self._closed = False
@@ -99,7 +110,9 @@ class Engine:
             request.sampling.check_token_ids(self._token_limit)
             prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)
             stream = OutputStream(len(prompt_token_ids), self._outbox)
-            sequence = Sequence(request, prompt_token_ids, self._vocabulary, self._max_length, stream)
+            sequence = Sequence(
+                request, prompt_token_ids, self._vocabulary, self._max_length, stream, self._new_drafter()
+            )
             if request.grammar is None:
                 sequence.replay(None)
             self._send(Add(sequence))
@@ -118,6 +131,12 @@ class Engine:
                 grammar.cancel()
             with contextlib.suppress(RequestError):
                 self._send(Cancel(sequence))
+
+    def _new_drafter(self) -> Drafter | None:
+        config = self._config
+        if not config.max_drafts or not (config.forced_text or config.ngram):
+            return None
+        return Drafter(cost=config.draft_cost, limit=config.max_drafts, ngram=config.ngram)
 
     def check_health(self) -> None:
         """Raises RuntimeError when the engine cannot serve any more."""
@@ -175,13 +194,19 @@ class Engine:
     def _step(self) -> None:
         self._progressed = False
         self.scheduler.admit()
-        self._follow_grammars()
+        self._follow_grammars(self.scheduler.running)
+        for sequence in self.scheduler.running:
+            if sequence.runnable:
+                sequence.propose()
         plan = self.scheduler.plan()
-        if plan.sequences:
+        if plan.feeds:
             features = self._runner.forward(plan.decode, plan.chunks)
             self.scheduler.commit(plan)
             self._keep(features, plan)
-        self._sample()
+        sampled = self._sample(self.scheduler.running)
+        while sampled:
+            self._follow_grammars(sampled)
+            sampled = self._sample(sampled)
 
     def _take_messages(self) -> bool:
         """Handles what is in the inbox; waits for something when the last step changed nothing. False to end."""
@@ -207,57 +232,66 @@ class Engine:
                 case Close():
                     return False
 
-    def _follow_grammars(self) -> None:
+    def _follow_grammars(self, sequences: Iterable[Sequence]) -> None:
         """Advances every state before any row is read, so that one FSM's sequences do not lock each other out."""
-        for sequence in list(self.scheduler.running):
+        for sequence in list(sequences):
             with self._row(sequence):
                 sequence.catch_up()
-        for sequence in list(self.scheduler.running):
+        for sequence in list(sequences):
             with self._row(sequence):
                 sequence.settle()
+        self._wait_for_masks(sequences)
+        for sequence in list(sequences):
+            with self._row(sequence):
+                sequence.settle()
+                self.statistics.forced_tokens += sequence.append_forced()
                 if sequence.finish_reason is not None:
                     self._end(sequence, sequence.finish_reason)
 
     def _keep(self, features: Tensor, plan: StepPlan) -> None:
-        """Hands each completed sequence its row of the step. A row that is not finite is that sequence's failure."""
+        """Hands each sequence its rows of the step. A row that is not finite is that sequence's failure."""
         self._progressed = True
         self._failed_steps = 0
         self.statistics.steps += 1
-        self.statistics.fed_tokens += sum(len(feed.token_ids) for feed in plan.decode + plan.chunks)
-        finite = torch.isfinite(features).all(-1).tolist()
-        for sequence, row, is_finite in zip(plan.completed, features, finite, strict=True):
-            sequence.features = row
-            if not is_finite:
+        self.statistics.fed_tokens += sum(len(feed.token_ids) for feed in plan.feeds)
+        self.statistics.drafted_tokens += sum(plan.drafts)
+        finite = torch.isfinite(features).all(-1)
+        parts = [feed.wanted for feed in plan.feeds]
+        for sequence, rows, is_finite in zip(plan.sequences, features.split(parts), finite.split(parts), strict=True):
+            if not len(rows):
+                continue
+            sequence.receive(rows)
+            if not is_finite.all():
                 self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
 
-    def _sample(self) -> None:
-        self._wait_for_masks()
+    def _sample(self, candidates: Iterable[Sequence]) -> list[Sequence]:
+        """Draws a token for each candidate that is ready; returns those whose draft came true: they can go on."""
+        self._wait_for_masks(candidates)
         sequences, draws = [], []
-        for sequence in list(self.scheduler.running):
+        for sequence in list(candidates):
             with self._row(sequence):
                 if (draw := sequence.draw()) is not None:
                     sequences.append(sequence)
                     draws.append(draw)
         if not draws:
-            return
+            return []
         self._progressed = True
         features = torch.stack([sequence.features for sequence in sequences if sequence.features is not None])
         for sequence, token_id in zip(sequences, self.sampler.sample(features, draws), strict=True):
             with self._row(sequence):
                 sequence.append(token_id)
         self.statistics.sampled_tokens += len(draws)
+        going_on = [sequence for sequence in sequences if sequence.features is not None]
+        self.statistics.accepted_tokens += len(going_on)
+        return going_on
 
-    def _wait_for_masks(self) -> None:
+    def _wait_for_masks(self, sequences: Iterable[Sequence]) -> None:
         """Gives rows that are nearly read a moment, once; slow ones are left for a later step."""
-        reading = {
-            future
-            for sequence in self.scheduler.running
-            if sequence.features is not None and (future := sequence.reading) is not None
-        }
+        reading = {future for sequence in sequences if (future := sequence.reading) is not None}
         fresh = reading - self._late
         if fresh:
             concurrent.futures.wait(fresh, self._config.mask_patience_ms / 1000)
-        self._late = {future for future in reading if not future.done()}
+            self._late = {future for future in self._late | fresh if not future.done()}
 
     @contextlib.contextmanager
     def _row(self, sequence: Sequence) -> Iterator[None]:

@@ -149,10 +149,10 @@ def _is_separable(model: PreTrainedModel, hidden: Tensor, logits: Tensor) -> boo
 def _probe(runner: ModelRunner, pool: KVPool, tokens: list[int]) -> Tensor:
     slot, middle, last = pool.dummy_slot, len(tokens) // 2, len(tokens) - 1
     if middle:
-        runner.forward([], [Feed(slot, 0, tokens[:middle], completes=False)])
+        runner.forward([], [Feed(slot, 0, tokens[:middle], wanted=0)])
     if middle < last:
-        runner.forward([], [Feed(slot, middle, tokens[middle:last], completes=False)])
-    return runner.forward([Feed(slot, last, tokens[last:], completes=True)], [])
+        runner.forward([], [Feed(slot, middle, tokens[middle:last], wanted=0)])
+    return runner.forward([Feed(slot, last, tokens[last:], wanted=1)], [])
 
 
 def _close(actual: Tensor, expected: Tensor, tolerance: float) -> bool:

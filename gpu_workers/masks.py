@@ -7,13 +7,15 @@ grammar may take long), and found in a dictionary ever after. The engine thread 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gpu_workers.forced_text import ForcedText, ForcedTextFinder
 from grammar_workers import TokenFSM
 
 
@@ -62,15 +64,24 @@ def unpack(rows: Sequence[AllowedTokens], tokens: int) -> NDArray[np.bool_]:
 
 
 class MaskReader:
-    """Reads rows on `executor`, which needs a thread per slot so that no sequence waits for another's row."""
+    """Reads rows on `executor`, which needs a thread per slot so that no sequence waits for another's row.
+
+    `finder` looks for forced text behind every row that leaves no choice about the next byte; None: nobody looks.
+    """
 
     def __init__(
-        self, executor: Executor, end_token_ids: Sequence[int], sparse_limit: int, wake: Callable[[], None]
+        self,
+        executor: Executor,
+        end_token_ids: Sequence[int],
+        sparse_limit: int,
+        wake: Callable[[], None],
+        finder: ForcedTextFinder | None = None,
     ) -> None:
         self._executor = executor
         self._end_token_ids = tuple(end_token_ids)
         self._sparse_limit = sparse_limit
         self._wake = wake
+        self._finder = finder
         self._tables: weakref.WeakKeyDictionary[TokenFSM, MaskTable] = weakref.WeakKeyDictionary()
 
     def table(self, fsm: TokenFSM) -> MaskTable:
@@ -79,22 +90,33 @@ class MaskReader:
             table = self._tables[fsm] = MaskTable(self)
         return table
 
-    def read(self, fsm: TokenFSM, state: int) -> Future[AllowedTokens]:
-        """Starts reading a row; `wake` is called when it is there."""
-        future = self._executor.submit(
-            lambda: read_row(fsm.allowed_mask(state), self._end_token_ids, self._sparse_limit)
-        )
+    def start(self, job: Callable[[], None]) -> Future[None]:
+        """Runs `job` on a thread; `wake` is called when it is done."""
+        future = self._executor.submit(job)
         future.add_done_callback(lambda _: self._wake())
         return future
 
+    def row(self, fsm: TokenFSM, state: int) -> AllowedTokens:
+        return read_row(fsm.allowed_mask(state), self._end_token_ids, self._sparse_limit)
+
+    def forced_text(self, fsm: TokenFSM, state: int, row: AllowedTokens) -> ForcedText | None:
+        """The text forced after `state`, whose row is `row`, if there is any."""
+        if self._finder is None or row.token_ids is None or not self._finder.forces(row.token_ids):
+            return None
+        try:
+            return self._finder.find(fsm, state)
+        except Exception:  # a state further on cannot be built: whoever gets there is told
+            return None
+
 
 class MaskTable:
-    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only."""
+    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only, but for `_read`."""
 
     def __init__(self, reader: MaskReader) -> None:
         self._reader = reader
         self._rows: dict[int, AllowedTokens] = {}
-        self._reading: dict[int, Future[AllowedTokens]] = {}
+        self._forced: dict[int, ForcedText] = {}
+        self._reading: dict[int, Future[None]] = {}
 
     @property
     def busy(self) -> bool:
@@ -103,18 +125,29 @@ class MaskTable:
 
     def get(self, fsm: TokenFSM, state: int) -> AllowedTokens | None:
         """The row of `state`, or None while it is being read (asking starts it). Raises what reading it raised."""
-        if (row := self._rows.get(state)) is not None:
-            return row
-        if (future := self._reading.get(state)) is None:
-            future = self._reading[state] = self._reader.read(fsm, state)
-        if not future.done():
-            return None
-        del self._reading[state]
-        row = self._rows[state] = future.result()
-        return row
+        if (future := self._reading.get(state)) is not None and future.done():
+            del self._reading[state]
+            future.result()
+        self.prefetch(fsm, state)
+        return self._rows.get(state)
 
-    def reading(self, state: int) -> Future[AllowedTokens] | None:
+    def prefetch(self, fsm: TokenFSM, state: int) -> None:
+        """Starts to read the row of `state` unless it is known."""
+        if state not in self._rows and state not in self._reading:
+            self._reading[state] = self._reader.start(lambda: self._read(fsm, state))
+
+    def forced_text(self, state: int) -> ForcedText | None:
+        """The text forced after `state`, as far as it has been found."""
+        return self._forced.get(state)
+
+    def reading(self, state: int) -> Future[None] | None:
         return self._reading.get(state)
+
+    def _read(self, fsm: TokenFSM, state: int) -> None:
+        """The row first: nobody who needs it waits for what may be found behind it."""
+        row = self._rows[state] = self._reader.row(fsm, state)
+        if (forced := self._reader.forced_text(fsm, state, row)) is not None:
+            self._forced[state] = forced
 
 
 class ForbiddenTokenError(ValueError):
@@ -138,6 +171,7 @@ class Constraint:
         self._fsm = fsm
         self._table = table
         self._token_id: int | None = None
+        self._path: deque[tuple[int, int]] = deque()
 
     @property
     def behind(self) -> bool:
@@ -145,20 +179,55 @@ class Constraint:
         return self._token_id is not None
 
     def accept(self, token_id: int) -> None:
-        """Takes note of the next token; `catch_up` advances over it."""
+        """Takes the next token: advances at once along a known path, otherwise `catch_up` does."""
         assert self._token_id is None
-        self._token_id = token_id
+        if self._path and self._path[0][0] == token_id:
+            self._move(self._path.popleft()[1])
+        else:
+            self._path.clear()
+            self._token_id = token_id
 
     def catch_up(self) -> None:
         """Advances, unless a row of this FSM is being read: its lock would hold the engine thread up."""
         if self._token_id is not None and not self._table.busy:
-            self.state = advance(self._fsm, self.state, self._token_id)
-            self.is_terminal = self._fsm.is_terminal(self.state)
+            self._move(advance(self._fsm, self.state, self._token_id))
             self._token_id = None
 
     def allowed(self) -> AllowedTokens | None:
         """What may follow, or None while the row is being read. Raises what reading it raised."""
         return self._table.get(self._fsm, self.state)
 
-    def reading(self) -> Future[AllowedTokens] | None:
+    def reading(self) -> Future[None] | None:
         return self._table.reading(self.state)
+
+    def forced_text(self, state: int) -> ForcedText | None:
+        """What must follow `state`, as far as it has been found."""
+        return self._table.forced_text(state)
+
+    def walk(self, state: int, token_ids: Iterable[int]) -> list[tuple[int, int]]:
+        """As many of `token_ids` as may follow `state`, with the state after each; none of them an end token.
+
+        Nothing while the FSM is busy.
+        """
+        path: list[tuple[int, int]] = []
+        if self.behind or self._table.busy:
+            return path
+        for token_id in token_ids:
+            state = self._fsm.next_state(state, token_id)
+            if state < 0 or state == self._fsm.end_state:
+                break
+            path.append((token_id, state))
+        return path
+
+    def follow(self, path: Iterable[tuple[int, int]]) -> None:
+        """Remembers the next tokens and the states after them for `accept`."""
+        self._path = deque(path)
+
+    def prefetch(self) -> None:
+        """Starts to read the rows of the states remembered."""
+        for _, state in self._path:
+            self._table.prefetch(self._fsm, state)
+
+    def _move(self, state: int) -> None:
+        self.state = state
+        self.is_terminal = self._fsm.is_terminal(state)

@@ -18,13 +18,14 @@ from gpu_workers.kv_pool import KVPool
 class Feed:
     """What one slot contributes to a step: `token_ids` that come after `past` tokens already in the slot.
 
-    `completes`: nothing is pending after them, so the last one's features are wanted.
+    `wanted`: of how many tokens, counted from the last, the features are wanted. 0 when more of the sequence is
+    pending; otherwise 1 for its last token and 1 for each draft after it.
     """
 
     slot: int
     past: int
     token_ids: list[int]
-    completes: bool
+    wanted: int
 
 
 class ModelRunner:
@@ -41,14 +42,14 @@ class ModelRunner:
 
     @torch.inference_mode()
     def forward(self, decode: Sequence[Feed], chunks: Sequence[Feed]) -> Tensor:
-        """Features [n, F] of the feeds that complete, in order; keys and values of every token go into the pool.
+        """Features [n, F] of all wanted tokens, feed after feed; keys and values of every token go into the pool.
 
-        `decode` feeds equally many tokens per slot (slots ascending), `chunks` any number each.
+        `decode` feeds a few tokens per slot (slots ascending) and attends as one group, `chunks` attend one by one.
         """
         group: DecodeGroup | None = None
         if decode:
             slots, lengths = [feed.slot for feed in decode], [feed.past for feed in decode]
-            group = decode_group(self._pool, slots, lengths, queries=len(decode[0].token_ids))
+            group = decode_group(self._pool, slots, lengths, [len(feed.token_ids) for feed in decode])
         segments: list[Segment] = []
         token_ids: list[int] = []
         positions: list[int] = []
@@ -61,8 +62,7 @@ class ModelRunner:
             positions += range(feed.past, feed.past + len(feed.token_ids))
             first = feed.slot * self._pool.length + feed.past
             places += range(first, first + len(feed.token_ids))
-            if feed.completes:
-                kept.append(len(token_ids) - 1)
+            kept += range(len(token_ids) - feed.wanted, len(token_ids))
         # One host buffer, one copy to the device.
         flat = torch.from_numpy(np.array([token_ids, positions, places])).to(self._pool.device)
         plan = AttentionPlan(self._pool, flat[2], group, tuple(segments))

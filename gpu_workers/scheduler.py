@@ -9,27 +9,32 @@ from gpu_workers.kv_pool import KVPool
 from gpu_workers.model_runner import Feed
 from gpu_workers.sequence import Sequence
 
+_GROUP_TOKENS = 8
+"""Feeds up to this long attend as one padded group; a longer one is cheaper alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One forward pass. `sequences` are those of `decode` (by slot, one token each) and then of `chunks`."""
+    """One forward pass. `sequences` are those of `decode` (by slot, a few tokens each) and then of `chunks`.
+
+    `drafts[i]` of the i-th feed's tokens are drafts, not tokens of the sequence.
+    """
 
     decode: list[Feed]
     chunks: list[Feed]
     sequences: list[Sequence]
+    drafts: list[int]
 
     @property
-    def completed(self) -> list[Sequence]:
-        """The sequences whose last token is in this step, in the order of their features."""
-        feeds = self.decode + self.chunks
-        return [sequence for sequence, feed in zip(self.sequences, feeds, strict=True) if feed.completes]
+    def feeds(self) -> list[Feed]:
+        return self.decode + self.chunks
 
 
 class Scheduler:
     """Owns the queue, the running list, and each sequence's slot and length.
 
     First come, first served. Decoding goes first, so that a long prompt never holds up running streams; prompts take
-    what is left of the step's token budget, oldest first, in chunks.
+    what is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
     """
 
     def __init__(self, pool: KVPool, *, step_tokens: int, prefill_chunk: int) -> None:
@@ -65,23 +70,36 @@ class Scheduler:
 
     def plan(self) -> StepPlan:
         runnable = [sequence for sequence in self.running if sequence.runnable]
-        decoding = [sequence for sequence in runnable if sequence.pending == 1]
-        decoding.sort(key=_slot)
-        decode = [_feed(sequence, 1) for sequence in decoding]
-        budget = self._step_tokens - len(decode)
-        chunks, filling = [], []
+        budget = self._step_tokens - sum(sequence.pending == 1 for sequence in runnable)
+        shares: list[tuple[Sequence, int]] = []
         for sequence in runnable:
-            tokens = min(sequence.pending, self._prefill_chunk, budget)
-            if sequence.pending > 1 and tokens > 0:
-                chunks.append(_feed(sequence, tokens))
-                filling.append(sequence)
+            tokens = 1
+            if sequence.pending > 1:
+                tokens = min(sequence.pending, self._prefill_chunk, budget)
                 budget -= tokens
-        return StepPlan(decode, chunks, decoding + filling)
+            if tokens:
+                shares.append((sequence, tokens))
+        decode: list[tuple[Feed, Sequence, int]] = []
+        chunks: list[tuple[Feed, Sequence, int]] = []
+        for sequence, tokens in shares:
+            drafts = min(len(sequence.drafts), budget) if tokens == sequence.pending else 0
+            budget -= drafts
+            feed = _feed(sequence, tokens, drafts)
+            in_group = feed.wanted and len(feed.token_ids) <= _GROUP_TOKENS
+            (decode if in_group else chunks).append((feed, sequence, drafts))
+        decode.sort(key=lambda planned: planned[0].slot)
+        planned = decode + chunks
+        return StepPlan(
+            [feed for feed, _, _ in decode],
+            [feed for feed, _, _ in chunks],
+            [sequence for _, sequence, _ in planned],
+            [drafts for _, _, drafts in planned],
+        )
 
     def commit(self, plan: StepPlan) -> None:
         """The step has run: its tokens are in the cache."""
-        for sequence, feed in zip(plan.sequences, plan.decode + plan.chunks, strict=True):
-            sequence.length += len(feed.token_ids)
+        for sequence, feed, drafts in zip(plan.sequences, plan.feeds, plan.drafts, strict=True):
+            sequence.length += len(feed.token_ids) - drafts
 
     def remove(self, sequence: Sequence) -> None:
         """Forgets a sequence, running or waiting, and frees its slot."""
@@ -89,16 +107,15 @@ class Scheduler:
             self.waiting.remove(sequence)
             return
         self.running.remove(sequence)
-        # A step that failed half-way may have written tokens it never committed.
-        self._pool.release(sequence.slot, len(sequence.token_ids))
+        self._pool.release(sequence.slot, sequence.written)
         sequence.slot = None
 
 
-def _slot(sequence: Sequence) -> int:
+def _feed(sequence: Sequence, tokens: int, drafts: int) -> Feed:
     assert sequence.slot is not None
-    return sequence.slot
-
-
-def _feed(sequence: Sequence, tokens: int) -> Feed:
-    token_ids = sequence.token_ids[sequence.length : sequence.length + tokens]
-    return Feed(_slot(sequence), sequence.length, token_ids, completes=tokens == sequence.pending)
+    past, wanted = sequence.length, drafts + 1 if tokens == sequence.pending else 0
+    token_ids = sequence.token_ids[past : past + tokens]
+    token_ids += [draft.token_id for draft in sequence.drafts[:drafts]]
+    # Noted before the step runs: one that fails half-way may have written them all.
+    sequence.written = max(sequence.written, past + len(token_ids))
+    return Feed(sequence.slot, past, token_ids, wanted)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future
 
 import numpy as np
 from torch import Tensor
 
+from gpu_workers.drafts import Draft, Drafter
 from gpu_workers.masks import AllowedTokens, Constraint, advance
 from gpu_workers.output import FinishReason, OutputStream
 from gpu_workers.penalties import History
@@ -26,8 +28,11 @@ class Sequence:
 
     Always `length == len(token_ids) - pending`. When nothing is pending, `features` holds the last token's row for the
     output head and the sequence waits to be sampled; it waits alone, however long its grammar or its mask takes.
+    Drafts were computed behind the last token: while the tokens drawn are the ones drafted, their features are there
+    already and nothing becomes pending.
 
-    The scheduler writes `slot` and `length`, the engine sets `features`; the rest changes only through methods.
+    The scheduler writes `slot`, `length` and `written` (places of the slot that may hold something); the rest changes
+    only through methods.
     """
 
     def __init__(
@@ -37,6 +42,7 @@ class Sequence:
         vocabulary: Vocabulary,
         max_length: int,
         stream: OutputStream,
+        drafter: Drafter | None = None,
     ) -> None:
         assert 0 < len(prompt_token_ids) < max_length
         self.request = request
@@ -44,6 +50,8 @@ class Sequence:
         self.token_ids = [*prompt_token_ids, *request.emitted_token_ids]
         self.slot: int | None = None
         self.length = 0
+        self.written = 0
+        self.drafts: list[Draft] = []
         self.features: Tensor | None = None
         self.finish_reason: FinishReason | None = None
         self._vocabulary = vocabulary
@@ -56,6 +64,8 @@ class Sequence:
         # Distinct prompt tokens, for penalties alone: the output's are read off `token_ids`.
         self._prompt_ids = np.unique(np.array(prompt_token_ids, dtype=np.int64)) if sampling.penalizes else None
         self._constraint: Constraint | None = None
+        self._drafter = drafter
+        self._ahead: deque[tuple[Draft, Tensor]] = deque()
         self._text = TextStream(sampling.stop, constrained=request.grammar is not None)
         self._stopped = False
         self._settled = False
@@ -78,7 +88,7 @@ class Sequence:
         return self.pending > 0 and (self._settled or self.awaits_grammar)
 
     @property
-    def reading(self) -> Future[AllowedTokens] | None:
+    def reading(self) -> Future[None] | None:
         """The look-up that this sequence waits for, if it waits for one."""
         return None if self._constraint is None else self._constraint.reading()
 
@@ -101,11 +111,33 @@ class Sequence:
         assert self.awaits_grammar
         self._constraint = constraint
 
+    def propose(self) -> None:
+        """Renews `drafts`: what may follow the tokens that go into the next step."""
+        self.drafts = []
+        if self._drafter is not None and self._settled and self.pending:
+            room = self._max_tokens - self.output_length - 1
+            self.drafts = self._drafter.propose(self.token_ids, self._constraint, room)
+
+    def receive(self, features: Tensor) -> None:
+        """The step's features [1 + k, F], behind the last token and behind the first k drafts."""
+        self.features = features[0]
+        self._ahead = deque(zip(self.drafts, features[1:], strict=False))
+
     def append(self, token_id: int) -> None:
-        """Accepts a sampled token and streams the text that became certain."""
+        """Accepts a token, drawn or forced, and streams the text that became certain."""
         position = self.output_length
         self.token_ids.append(token_id)
         self.features = None
+        if self._ahead:
+            draft, features = self._ahead.popleft()
+            accepted = draft.token_id == token_id
+            if draft.rate is not None:
+                draft.rate.update(accepted)
+            if accepted:
+                self.features = features
+                self.length += 1
+            else:
+                self._ahead.clear()
         self._settled = False
         constraint = self._constraint
         text = self._read(token_id, position, complete_before=constraint is not None and constraint.is_terminal)
@@ -142,6 +174,27 @@ class Sequence:
         if self.output_length >= self._max_tokens:
             self.finish_reason = "length"
         self._settled = True
+
+    def append_forced(self) -> int:
+        """Appends the tokens that the grammar leaves no choice about, without a forward pass; returns how many.
+
+        None for a request that is told about each token: it needs their logits, and they become drafts.
+        """
+        if self.request.sampling.reports:
+            return 0
+        before = len(self.token_ids)
+        constraint = self._constraint
+        while constraint is not None and self._settled and not self.finish_reason and not constraint.behind:
+            forced = constraint.forced_text(constraint.state)
+            if forced is None or not forced.sole:
+                break
+            constraint.follow(zip(forced.token_ids, forced.states, strict=True))
+            for token_id in forced.token_ids[: forced.sole]:
+                self.append(token_id)
+                self.settle()
+                if self.finish_reason or not self._settled:
+                    break
+        return len(self.token_ids) - before
 
     def draw(self) -> Draw | None:
         """What to sample next, or None while there is nothing to sample from. Raises what reading the row raised."""

@@ -23,10 +23,10 @@ def reference(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(heads[0], key, value, is_causal=True)[0].transpose(0, 1)
 
 
-@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("queries", [[1, 1, 1], [3, 3, 3], [1, 4, 2]])
 @pytest.mark.parametrize("slots", [[0, 1, 2], [1, 3, 4]])
-def test_decode_rows_and_segments_equal_whole_sequences(queries: int, slots: list[int]) -> None:
-    """Three rows decode `queries` tokens each while two prompts are computed in chunks, in one step."""
+def test_decode_rows_and_segments_equal_whole_sequences(queries: list[int], slots: list[int]) -> None:
+    """Three rows decode a few tokens each while two prompts are computed in chunks, in one step."""
     torch.manual_seed(0)
     pool = KVPool(
         layers=1,
@@ -38,7 +38,7 @@ def test_decode_rows_and_segments_equal_whole_sequences(queries: int, slots: lis
         device=torch.device("cpu"),
     )
     past = {slots[0]: 5, slots[1]: 70, slots[2]: 0, 6: 20, 7: 0}
-    new = dict.fromkeys(slots, queries) | {6: 9, 7: 4}
+    new = dict(zip(slots, queries, strict=True)) | {6: 9, 7: 4}
     sequences = {}
     for slot, before in past.items():
         tokens = before + new[slot]
@@ -50,7 +50,7 @@ def test_decode_rows_and_segments_equal_whole_sequences(queries: int, slots: lis
     flat = [tuple(tensor[past[slot] :] for tensor in sequences[slot]) for slot in past]
     query, key, value = (torch.cat([part[i] for part in flat]).transpose(0, 1)[None] for i in range(3))
     places = torch.cat([slot * LENGTH + torch.arange(past[slot], past[slot] + new[slot]) for slot in past])
-    start = 3 * queries
+    start = sum(queries)
     plan = AttentionPlan(
         pool,
         places,

@@ -48,15 +48,16 @@ def summary(result: Result) -> tuple[list[int], str, str | None]:
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt2"])
 @pytest.mark.parametrize("seed", range(6))
-def test_batch_and_chunking_change_nothing(kind: str, seed: int) -> None:
-    """Together in few slots, in small chunks, in any order of arrival, by dense rows only: as when alone."""
+def test_batch_chunking_and_drafts_change_nothing(kind: str, seed: int) -> None:
+    """Together in few slots, in small chunks, in any order, by dense rows only, with drafts: as when alone without."""
     requests = random_requests(seed)
-    with running_engine(kind, engine_config(slots=1, prefill_chunk=64, step_tokens=64), grammars(**FSMS)) as engine:
+    plain = engine_config(slots=1, prefill_chunk=64, step_tokens=64, forced_text=False, ngram=0)
+    with running_engine(kind, plain, grammars(**FSMS)) as engine:
         alone = [summary(run(engine, one)[0]) for one in requests]
     for config, stagger in (
         (engine_config(), 0),
         (engine_config(prefill_chunk=2, slots=6), 1),
-        (engine_config(sparse_limit=1), 3),
+        (engine_config(sparse_limit=1, ngram=1, draft_cost=0.01, step_tokens=30), 3),
     ):
         with running_engine(kind, config, grammars(**FSMS)) as engine:
             assert [summary(result) for result in run(engine, *requests, stagger=stagger)] == alone

@@ -53,16 +53,26 @@ def test_output_obeys_its_grammar() -> None:
     assert all(set(result.text) <= {"a", "b"} for result in results[8:])
 
 
-def test_a_complete_output_needs_no_end_token_and_no_further_step() -> None:
-    """Four letters with no choice: four tokens, and as many steps as tokens (the first is sampled from the prefill)."""
+def test_tokens_without_a_choice_need_no_forward_pass() -> None:
+    """Four letters with no choice: at most the prompt's own step runs, and no logits are computed."""
     with running_engine(
         config=engine_config(prefill_chunk=64, step_tokens=64), fetch=grammars(t=text_fsm("true"))
     ) as engine:
         (result,) = run(engine, request("is it", grammar="t"))
+        assert engine.statistics.steps <= 1
+        assert (engine.statistics.forced_tokens, engine.statistics.sampled_tokens) == (4, 0)
+        assert engine.sampler.counts.dense == engine.sampler.counts.sparse == 0
+    assert (result.text, result.finish_reason) == ("true", "stop")
+    assert result.token_ids == list(b"true")
+
+
+def test_without_forced_text_every_token_is_a_step_and_the_last_needs_no_other() -> None:
+    config = engine_config(prefill_chunk=64, step_tokens=64, forced_text=False, ngram=0)
+    with running_engine(config=config, fetch=grammars(t=text_fsm("true"))) as engine:
+        (result,) = run(engine, request("is it", grammar="t"))
         assert engine.statistics.steps == 4
         assert engine.sampler.counts.forced == 4
         assert engine.sampler.counts.dense == engine.sampler.counts.sparse == 0
-    assert (result.text, result.finish_reason) == ("true", "stop")
     assert result.token_ids == list(b"true")
 
 
@@ -134,9 +144,9 @@ def test_prefill_does_not_wait_for_the_grammar_and_others_do_not_wait_at_all() -
         assert engine.statistics.steps == steps + 20
         arrived.set()
         assert (await late).text == "late"
-        assert engine.statistics.fed_tokens == 30 + 20 + 3
+        assert engine.statistics.fed_tokens == 30 + 20  # the late text leaves no choice
 
-    with running_engine(fetch=fetch) as engine:
+    with running_engine(config=engine_config(ngram=0), fetch=fetch) as engine:
         asyncio.run(scenario(engine))
 
 
@@ -421,7 +431,7 @@ def test_no_grammar_code_runs_for_rows_without_one(monkeypatch: pytest.MonkeyPat
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("grammar code entered")
 
-    for name in ("read_row", "unpack", "advance", "MaskReader.read", "MaskReader.table", "Constraint.__init__"):
+    for name in ("read_row", "unpack", "advance", "MaskReader.start", "MaskReader.table", "Constraint.__init__"):
         monkeypatch.setattr(f"gpu_workers.masks.{name}", never)
     with running_engine() as engine:
         results = run(engine, *(request("abc", max_tokens=10, temperature=i % 2) for i in range(6)))

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_workers.drafts import Draft
 from gpu_workers.kv_pool import KVPool
 from gpu_workers.output import Outbox, OutputStream
 from gpu_workers.scheduler import Scheduler
@@ -49,19 +50,26 @@ def test_random_lives(data: st.DataObject) -> None:
             assert len(scheduler.running) == min(len(expected), slots)
             assert scheduler.running == expected[: len(scheduler.running)]  # first come, first served
             assert len({sequence.slot for sequence in scheduler.running}) == len(scheduler.running)
+            for sequence in scheduler.running:
+                sequence.drafts = [Draft(9, None)] * data.draw(st.integers(0, 12))
             plan = scheduler.plan()
-            feeds = plan.decode + plan.chunks
-            assert sum(len(feed.token_ids) for feed in feeds) <= budget
-            assert all(len(feed.token_ids) <= chunk for feed in plan.chunks)
-            decoding = [sequence for sequence in scheduler.running if sequence.pending == 1]
-            assert {feed.slot for feed in plan.decode} == {sequence.slot for sequence in decoding}
+            assert sum(len(feed.token_ids) for feed in plan.feeds) <= budget
+            assert all(
+                len(feed.token_ids) - drafts <= chunk for feed, drafts in zip(plan.feeds, plan.drafts, strict=True)
+            )
+            decoding = {sequence.slot for sequence in scheduler.running if sequence.pending == 1}
+            assert decoding <= {feed.slot for feed in plan.feeds}
             assert [feed.slot for feed in plan.decode] == sorted(feed.slot for feed in plan.decode)
-            assert feeds or not any(sequence.pending for sequence in scheduler.running)
-            for sequence, feed in zip(plan.sequences, feeds, strict=True):
+            assert plan.feeds or not any(sequence.pending for sequence in scheduler.running)
+            completed = []
+            for sequence, feed, drafts in zip(plan.sequences, plan.feeds, plan.drafts, strict=True):
                 assert feed.slot == sequence.slot and feed.past == sequence.length
-                assert feed.token_ids == sequence.token_ids[sequence.length :][: len(feed.token_ids)]
-                assert feed.completes == (len(feed.token_ids) == sequence.pending)
-            completed = plan.completed
+                own = len(feed.token_ids) - drafts
+                assert feed.token_ids == sequence.token_ids[sequence.length :][:own] + [9] * drafts
+                assert feed.wanted == (drafts + 1 if own == sequence.pending else 0)
+                assert feed.wanted or not drafts
+                if feed.wanted:
+                    completed.append(sequence)
             scheduler.commit(plan)
             assert all(sequence.pending == 0 for sequence in completed)
             for sequence in completed:

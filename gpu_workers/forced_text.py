@@ -1,0 +1,91 @@
+"""Text that a grammar leaves no choice about, found from the mask rows of a TokenFSM.
+
+Two kinds, in this order: tokens that are the only ones allowed (they need no model), then bytes that every
+continuation begins with although several tokenizations spell them (a draft: the model chooses among the spellings).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from grammar_workers import TokenFSM, Vocabulary
+
+_MOST_TOKENS = 64
+_MOST_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ForcedText:
+    """What follows one state: the first `sole` of `token_ids` are the only tokens allowed where they stand.
+
+    `states[i]` is the state after `token_ids[i]`.
+    """
+
+    token_ids: tuple[int, ...]
+    states: tuple[int, ...]
+    sole: int
+
+
+class ForcedTextFinder:
+    """Walks ahead while there is no choice. Stateless but for tables of the vocabulary; reading rows may be slow."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        token_bytes = [vocabulary.token_bytes(token_id) for token_id in range(vocabulary.size)]
+        # -1 for tokens without bytes: end tokens and other special ones.
+        self._end_token_ids = frozenset(vocabulary.eos_token_ids)
+        self._first_byte = np.array([data[0] if data else -1 for data in token_bytes], np.int16)
+        bits = np.zeros(-(-vocabulary.size // 32) * 32, np.uint8)
+        bits[[token_id for token_id, data in enumerate(token_bytes) if len(data) == 1]] = 1
+        self._single_bytes = np.packbits(bits, bitorder="little").view(np.uint32)
+
+    def forces(self, token_ids: np.ndarray) -> bool:
+        """Whether there is one token, not an end token, or all of these (int64 [n]) begin with the same byte."""
+        if len(token_ids) < 2:
+            return len(token_ids) == 1 and int(token_ids[0]) not in self._end_token_ids
+        first = self._first_byte[token_ids]
+        return bool(first[0] >= 0) and bool((first == first[0]).all())
+
+    def find(self, fsm: TokenFSM, state: int) -> ForcedText:
+        """The text forced after `state`. Reads the rows of the states it passes."""
+        token_ids: list[int] = []
+        states: list[int] = []
+        while len(token_ids) < _MOST_TOKENS and (token_id := self._sole_token(fsm, state)) is not None:
+            state = fsm.next_state(state, token_id)
+            token_ids.append(token_id)
+            states.append(state)
+        sole = len(token_ids)
+        for token_id in self._vocabulary.encode(self._forced_bytes(fsm, state)) or ():
+            state = fsm.next_state(state, token_id)
+            if state < 0:
+                break
+            token_ids.append(token_id)
+            states.append(state)
+        return ForcedText(tuple(token_ids), tuple(states), sole)
+
+    def _sole_token(self, fsm: TokenFSM, state: int) -> int | None:
+        words = fsm.allowed_mask(state)
+        if int(np.bitwise_count(words).sum()) != 1:
+            return None
+        token_id = _lowest(words)
+        return None if token_id in self._end_token_ids else token_id
+
+    def _forced_bytes(self, fsm: TokenFSM, state: int) -> bytes:
+        text = bytearray()
+        while len(text) < _MOST_BYTES and not fsm.is_terminal(state):
+            words = fsm.allowed_mask(state) & self._single_bytes
+            if int(np.bitwise_count(words).sum()) != 1:
+                break
+            token_id = _lowest(words)
+            text += self._vocabulary.token_bytes(token_id)
+            state = fsm.next_state(state, token_id)
+        return bytes(text)
+
+
+def _lowest(words: np.ndarray) -> int:
+    """The lowest set bit of uint32 words that are not all zero."""
+    word = int(np.flatnonzero(words)[0])
+    value = int(words[word])
+    return word * 32 + (value & -value).bit_length() - 1
