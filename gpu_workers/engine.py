@@ -26,6 +26,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.drafts import Drafter
 from gpu_workers.forced_text import ForcedTextFinder
 from gpu_workers.loader import LoadedModel
+from gpu_workers.logprobs import reports
 from gpu_workers.masks import Constraint, ForbiddenTokenError, MaskReader
 from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message, Wake
 from gpu_workers.output import FinishReason, GenerationOutput, Outbox, OutputStream
@@ -277,9 +278,11 @@ class Engine:
             return []
         self._progressed = True
         features = torch.stack([sequence.features for sequence in sequences if sequence.features is not None])
-        for sequence, token_id in zip(sequences, self.sampler.sample(features, draws), strict=True):
+        token_ids = self.sampler.sample(features, draws)
+        told = reports(self.sampler.head, features, draws, token_ids)
+        for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
             with self._row(sequence):
-                sequence.append(token_id)
+                sequence.append(token_id, report)
         self.statistics.sampled_tokens += len(draws)
         going_on = [sequence for sequence in sequences if sequence.features is not None]
         self.statistics.accepted_tokens += len(going_on)

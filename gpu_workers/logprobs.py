@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from torch import Tensor
 from gpu_workers.masks import AllowedTokens, unpack
 from gpu_workers.output_head import OutputHead
 from gpu_workers.sampler import Draw
+from grammar_workers import Vocabulary
 
 DIAGNOSTIC_CHOICES = 5
 """How many of the likeliest tokens diagnostics list, before and after the mask."""
@@ -53,9 +55,22 @@ class TokenReport:
     diagnostics: StepDiagnostics | None = None
 
 
+def reports(
+    head: OutputHead, features: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]
+) -> list[TokenReport | None]:
+    """Reports on the drawn `token_ids`, None for rows that do not ask; features [n, F], one row per draw."""
+    asking = [i for i, draw in enumerate(draws) if draw.sampling.reports]
+    made: list[TokenReport | None] = [None] * len(draws)
+    if asking:
+        rows = [draws[i] for i in asking]
+        for i, one in zip(asking, _reports(head, features[asking], rows, [token_ids[i] for i in asking]), strict=True):
+            made[i] = one
+    return made
+
+
 @torch.inference_mode()
-def report(head: OutputHead, features: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]) -> list[TokenReport]:
-    """Reports on the drawn `token_ids`; features [n, F], one row per draw."""
+def _reports(head: OutputHead, features: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]) -> list[TokenReport]:
+    """`reports` for rows that all ask."""
     logits = head.logits(features)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
@@ -72,11 +87,49 @@ def report(head: OutputHead, features: Tensor, draws: Sequence[Draw], token_ids:
         masked = raw.index_copy(0, index, kept - mass)
         allowed_mass[constrained] = mass[:, 0].double().cpu()
     return [
-        _report(draw, token_id, raw[i], masked[i], float(allowed_mass[i]))
+        _one(draw, token_id, raw[i], masked[i], float(allowed_mass[i]))
         for i, (draw, token_id) in enumerate(zip(draws, token_ids, strict=True))
     ]
 
 
+class TokenNames:
+    """How tokens are named on the wire: text and bytes of ordinary ones, the name of special ones."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._special = {token_id: name for name, token_id in vocabulary.special_tokens.items()}
+
+    def name(self, token_id: int) -> dict[str, Any]:
+        """`text` has U+FFFD where the bytes are no whole characters; special tokens add no bytes to the output."""
+        data = self._vocabulary.token_bytes(token_id)
+        text = data.decode("utf-8", "replace") if data else self._special.get(token_id, "")
+        return {"token_id": token_id, "text": text, "bytes": list(data)}
+
+    def describe(self, token_id: int, report: TokenReport, **circumstances: Any) -> dict[str, Any]:
+        """The report as plain data; `circumstances` of the drawing are added to its diagnostics."""
+        described = {
+            **self.name(token_id),
+            "logprob": report.logprob,
+            "top": self._choices(report.top),
+        }
+        if report.raw_logprob is not None:
+            described["raw_logprob"] = report.raw_logprob
+        if (step := report.diagnostics) is not None:
+            described["diagnostics"] = {
+                **circumstances,
+                "forced": step.allowed == 1,
+                "allowed": step.allowed,
+                "rejection_mass": step.rejection_mass,
+                "raw_choices": self._choices(step.raw_choices),
+                "masked_choices": self._choices(step.masked_choices),
+            }
+        return described
+
+    def _choices(self, choices: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+        return [{**self.name(choice.token_id), "logprob": choice.logprob} for choice in choices]
+
+
+@torch.inference_mode()
 def rejection_mass(head: OutputHead, features: Tensor, draws: Sequence[Draw]) -> list[float]:
     """Probability that the model gives to forbidden tokens, in [0, 1]; features [n, F] of rows under grammars."""
     raw = head.logits(features).double().softmax(-1)
@@ -84,7 +137,7 @@ def rejection_mass(head: OutputHead, features: Tensor, draws: Sequence[Draw]) ->
     return raw.masked_fill(allow, 0).sum(-1).clamp(0, 1).tolist()
 
 
-def _report(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: float) -> TokenReport:
+def _one(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: float) -> TokenReport:
     sampling = draw.sampling
     count = None if draw.allowed is None else draw.allowed.count
     diagnostics = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -13,10 +14,14 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 
 @dataclass(slots=True)
 class GenerationOutput:
-    """New text and tokens since the previous output. The last one has a `finish_reason`, and `error` if that is why."""
+    """New text and tokens since the previous output. The last one has a `finish_reason`, and `error` if that is why.
+
+    `reports` has one item per token when the request asked for any (`logprobs.TokenNames.describe`).
+    """
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
+    reports: list[dict[str, Any]] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     prompt_tokens: int = 0
     error: dict[str, Any] | None = None
@@ -24,12 +29,13 @@ class GenerationOutput:
     def to_dict(self) -> dict[str, Any]:
         if self.error is not None:
             return {"error": self.error}
-        return {
+        output = {
             "text": self.text,
             "token_ids": self.token_ids,
             "finish_reason": self.finish_reason,
             "prompt_tokens": self.prompt_tokens,
         }
+        return {**output, "reports": self.reports} if self.reports else output
 
 
 class Outbox:
@@ -61,10 +67,10 @@ class OutputStream:
         self._waiting: GenerationOutput | None = None
         self._ended = False
 
-    def push(self, text: str, token_ids: list[int]) -> None:
+    def push(self, text: str, token_ids: list[int], reports: Sequence[dict[str, Any]] = ()) -> None:
         with self._lock:
             assert not self._ended, "output after the terminal event"
-            self._merge(text, token_ids)
+            self._merge(text, token_ids).reports += reports
 
     def end(self, finish_reason: FinishReason, *, text: str = "", error: dict[str, Any] | None = None) -> None:
         """The one terminal event."""

@@ -7,6 +7,16 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
+class BannedWords(BaseModel):
+    """Words that free text must not have; tokens are taken back when one comes up."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    words: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(min_length=1, max_length=1000)
+    case_sensitive: bool = False
+    whole_words: bool = Field(default=False, description="Only between characters that are no letter, digit or `_`.")
+
+
 class SamplingParameters(BaseModel):
     """How tokens are drawn and when an output ends.
 
@@ -64,6 +74,7 @@ class SamplingParameters(BaseModel):
         default=False, description="Report the log-probabilities before the mask, too; the likeliest are before it."
     )
     diagnostics: bool = Field(default=False, description="Report for each token what the mask did.")
+    banned_words: BannedWords | None = Field(default=None, description="For outputs without a grammar.")
 
     @property
     def penalizes(self) -> bool:
@@ -119,6 +130,8 @@ class GenerationRequest(BaseModel):
     def _one_source(self) -> GenerationRequest:
         if (self.prompt is None) == (self.messages is None):
             raise ValueError("exactly one of prompt and messages must be given")
+        if self.grammar is not None and self.sampling.banned_words is not None:
+            raise ValueError("banned_words is for free text; under a grammar words are banned by the grammar")
         return self
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from gpu_workers.banned_text import PATIENCE, BannedText, HeldToken
 from gpu_workers.drafts import Draft, Drafter
+from gpu_workers.logprobs import TokenNames, TokenReport
 from gpu_workers.masks import AllowedTokens, Constraint, advance
 from gpu_workers.output import FinishReason, OutputStream
 from gpu_workers.penalties import History
@@ -66,6 +69,8 @@ class Sequence:
         self._constraint: Constraint | None = None
         self._drafter = drafter
         self._ahead: deque[tuple[Draft, Tensor]] = deque()
+        self._banned = None if sampling.banned_words is None else BannedText(sampling.banned_words, sampling.stop)
+        self._names = TokenNames(vocabulary) if sampling.reports else None
         self._text = TextStream(sampling.stop, constrained=request.grammar is not None)
         self._stopped = False
         self._settled = False
@@ -104,6 +109,8 @@ class Sequence:
             if fsm is not None:
                 state = advance(fsm, state, token_id)
             self._read(token_id, position, complete_before)
+            if self._banned is not None:
+                self._banned.skip(self._vocabulary.token_bytes(token_id))
         return state
 
     def constrain(self, constraint: Constraint) -> None:
@@ -123,27 +130,32 @@ class Sequence:
         self.features = features[0]
         self._ahead = deque(zip(self.drafts, features[1:], strict=False))
 
-    def append(self, token_id: int) -> None:
-        """Accepts a token, drawn or forced, and streams the text that became certain."""
+    def append(self, token_id: int, report: TokenReport | None = None) -> None:
+        """Accepts a token, drawn or forced; streams the text that became certain and what is told about the token."""
         position = self.output_length
         self.token_ids.append(token_id)
         self.features = None
+        drafted = False
         if self._ahead:
             draft, features = self._ahead.popleft()
-            accepted = draft.token_id == token_id
+            drafted = draft.token_id == token_id
             if draft.rate is not None:
-                draft.rate.update(accepted)
-            if accepted:
+                draft.rate.update(drafted)
+            if drafted:
                 self.features = features
                 self.length += 1
             else:
                 self._ahead.clear()
         self._settled = False
         constraint = self._constraint
+        described = self._describe(token_id, position, report, drafted)
+        if self._banned is not None:
+            self._append_unless_banned(HeldToken(token_id, self._text_bytes(token_id), described))
+            return
         text = self._read(token_id, position, complete_before=constraint is not None and constraint.is_terminal)
         if constraint is not None and not self._stopped:
             constraint.accept(token_id)
-        self.stream.push(text, [token_id])
+        self.stream.push(text, [token_id], described)
 
     def catch_up(self) -> None:
         """Advances the grammar state over the last token. Raises what the FSM raises."""
@@ -213,8 +225,46 @@ class Sequence:
         """Text held back until now, when the output is over."""
         return self._text.finish()
 
+    def _describe(
+        self, token_id: int, position: int, report: TokenReport | None, drafted: bool
+    ) -> list[dict[str, Any]]:
+        if report is None or self._names is None:
+            return []
+        state = None if self._constraint is None else self._constraint.state
+        rolled_back = 0 if self._banned is None else len(self._banned.excluded(position))
+        return [self._names.describe(token_id, report, state=state, drafted=drafted, rolled_back=rolled_back)]
+
+    def _append_unless_banned(self, token: HeldToken) -> None:
+        """Streams what no banned word can reach; returns to where a word began when there is one."""
+        assert self._banned is not None
+        self._banned.append(token)
+        over = self._ends(token.token_id) or self.output_length >= self._max_tokens
+        gave_up = False
+        while (position := self._banned.go_back(over=over)) is not None:
+            self._roll_back(position)
+            gave_up = over = len(self._banned.excluded(position)) >= PATIENCE
+            if not gave_up:
+                return
+        first = self.output_length - len(self._banned)
+        for at, held in enumerate(self._banned.release(over=over), first):
+            self.stream.push(self._read(held.token_id, at, complete_before=False), [held.token_id], held.reports)
+            if self._stopped:
+                return
+        self._stopped = gave_up
+
+    def _roll_back(self, position: int) -> None:
+        """Forgets the output from `position` on; the token before it is computed again, for its features."""
+        del self.token_ids[self._prompt_length + position :]
+        self.length = min(self.length, len(self.token_ids) - 1)
+        self.features = None
+        self._ahead.clear()
+
     def _draw(self, allowed: AllowedTokens | None) -> Draw:
         excluded = self._unwanted(self.output_length)
+        attempt = 0
+        if self._banned is not None:
+            tried = self._banned.excluded(self.output_length)
+            excluded, attempt = excluded | tried, len(tried)
         if allowed is not None and excluded:
             rest = allowed.without(excluded)
             allowed = rest if rest.count else allowed  # the grammar wins
@@ -228,6 +278,7 @@ class Sequence:
             allowed,
             history,
             excluded if allowed is None else frozenset(),
+            attempt,
         )
 
     def _unwanted(self, position: int) -> frozenset[int]:
@@ -241,8 +292,7 @@ class Sequence:
 
         Under a grammar a stop token counts only where the output was complete before it.
         """
-        stops = token_id in self._stop_token_ids and (complete_before or self.request.grammar is None)
-        if stops or token_id in self._end_token_ids:
+        if self._ends(token_id, complete_before):
             self._stopped = True
             return ""
         text = self._text.append(
@@ -252,3 +302,11 @@ class Sequence:
         )
         self._stopped = self._text.stopped
         return text
+
+    def _ends(self, token_id: int, complete_before: bool = False) -> bool:
+        """Whether this token ends the output and is no part of its text."""
+        stops = token_id in self._stop_token_ids and (complete_before or self.request.grammar is None)
+        return stops or token_id in self._end_token_ids
+
+    def _text_bytes(self, token_id: int) -> bytes:
+        return b"" if self._ends(token_id) else self._vocabulary.token_bytes(token_id)
