@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError, from_json
 
+from grammar_workers.grammar.reading import guess_syntax
 from grammar_workers.specification import (
     ChoiceSpecification,
     GrammarSpecification,
+    GrammarTextSpecification,
     JsonObjectSpecification,
     JsonSchemaSpecification,
     RegexSpecification,
@@ -82,7 +84,23 @@ class RegexFormat(_Constraint):
         return RegexSpecification(pattern=self.pattern)
 
 
-ResponseFormat = Annotated[TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat, Field(discriminator="type")]
+class GrammarFormat(_Constraint):
+    """Text of a context-free grammar."""
+
+    type: Literal["grammar"]
+    grammar: str = Field(description="The grammar as text.")
+    syntax: Literal["gbnf", "lark"] | None = Field(
+        None,
+        description="Its notation. By default, a text in which a line defines a rule with `::=` is GBNF, else Lark.",
+    )
+
+    def specification(self) -> GrammarSpecification | None:
+        return GrammarTextSpecification(syntax=self.syntax or guess_syntax(self.grammar), text=self.grammar)
+
+
+ResponseFormat = Annotated[
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat, Field(discriminator="type")
+]
 
 
 class StructuredOutputs(_Constraint):
@@ -94,7 +112,11 @@ class StructuredOutputs(_Constraint):
     regex: str | None = Field(None, description="A regular expression that the whole output matches.")
     choice: list[str] | None = Field(None, min_length=1, description="The output is exactly one of these.")
     json_object: Literal[True] | None = Field(None, description="The output is any JSON object.")
-    grammar: str | None = Field(None, description="Not supported yet: refused.")
+    grammar: str | None = Field(
+        None,
+        description="A context-free grammar: GBNF (EBNF as llama.cpp writes it) where a line defines a rule with "
+        "`::=`, else Lark.",
+    )
     structural_tag: Any = Field(None, description="Not supported yet: refused.")
 
     @field_validator("json_schema")
@@ -110,7 +132,7 @@ class StructuredOutputs(_Constraint):
             raise PydanticCustomError("schema_type", "a JSON Schema is an object or a boolean")
         return schema
 
-    @field_validator("grammar", "structural_tag")
+    @field_validator("structural_tag")
     @classmethod
     def _refuse(cls, value: Any) -> None:
         if value is not None:
@@ -120,7 +142,9 @@ class StructuredOutputs(_Constraint):
     def _one_key(self) -> StructuredOutputs:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise PydanticCustomError("one_constraint", "give exactly one of `json`, `regex`, `choice`, `json_object`")
+            raise PydanticCustomError(
+                "one_constraint", "give exactly one of `json`, `regex`, `choice`, `json_object`, `grammar`"
+            )
         return self
 
     def specification(self) -> GrammarSpecification:
@@ -130,4 +154,6 @@ class StructuredOutputs(_Constraint):
             return RegexSpecification(pattern=self.regex)
         if self.choice is not None:
             return ChoiceSpecification(choices=self.choice)
+        if self.grammar is not None:
+            return GrammarTextSpecification(syntax=guess_syntax(self.grammar), text=self.grammar)
         return JsonObjectSpecification()

@@ -1,6 +1,7 @@
 """Puts the parts of a specification together: front ends yield character automata or rules, `all_of` intersects them.
 
 regular x regular   product of character automata; a choice is filtered by the rest
+regular x grammar   product of the rules of one recursive grammar and a character automaton
 JSON x JSON         conjunction of the schemas
 """
 
@@ -12,6 +13,8 @@ from typing import Any
 
 from grammar_workers.character_automaton import CharacterAutomaton, intersect, restrict
 from grammar_workers.errors import GrammarError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.grammar.reading import read_grammar, rule_graph
+from grammar_workers.grammar.rule_graph import RuleGraph
 from grammar_workers.json_schema.containers import Rule
 from grammar_workers.json_schema.emitter import Emitter
 from grammar_workers.json_schema.formula import FormulaPool, JsonType
@@ -25,6 +28,7 @@ from grammar_workers.specification import (
     AllOfSpecification,
     ChoiceSpecification,
     GrammarSpecification,
+    GrammarTextSpecification,
     JsonObjectSpecification,
     JsonSchemaSpecification,
 )
@@ -50,13 +54,15 @@ class Combination:
         self._builder = MachineBuilder(limits)
         self.notes: list[str] = []
 
-    def machine(self, specification: GrammarSpecification) -> Machine:
-        """The machine of a whole specification."""
+    def machine(self, specification: GrammarSpecification) -> Machine | RuleGraph:
+        """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
         parts = _flatten("", specification)
         regular = [(pointer, part) for pointer, part in parts if isinstance(part, RegularSpecification)]
         others = [(pointer, part) for pointer, part in parts if not isinstance(part, RegularSpecification)]
         if not others:
             return self._builder.build(self._regular_entry(regular))
+        if any(isinstance(part, GrammarTextSpecification) for _, part in others):
+            return self._grammar(others, regular)
         for pointer, part in others:
             if not isinstance(part, JsonSpecification):
                 raise UnsupportedFeatureError(f"{part.type} is not supported here", pointer=pointer)
@@ -119,6 +125,31 @@ class Combination:
             self._builder.state(exit_label=0)
 
         return literal_tree(self._builder, sorted(entries), finish, exit_label=0)
+
+    # -- grammars as text --------------------------------------------------------------------------------------------
+
+    def _grammar(self, parts: Sequence[Part], regular: Sequence[RegularPart]) -> Machine | RuleGraph:
+        """At most one recursive grammar, and whatever else there is if that is regular."""
+        automata = [self.automaton(regular)] if regular else []
+        recursive = None
+        for pointer, part in parts:
+            if not isinstance(part, GrammarTextSpecification):
+                raise UnsupportedFeatureError(f"{part.type} together with grammar", pointer=pointer)
+            with located(pointer):
+                found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
+            if isinstance(found, CharacterAutomaton):
+                automata.append(found)
+            elif recursive is None:
+                recursive = found
+            else:
+                raise UnsupportedFeatureError("a second recursive grammar", pointer=pointer)
+        automaton = intersect(automata, self._limits) if automata else None
+        if recursive is not None:
+            return rule_graph(recursive, automaton, self._limits)
+        assert automaton is not None
+        if automaton.is_empty:
+            raise UnsatisfiableError("no text matches all specifications")
+        return self._builder.build(StringMachine(self._builder).raw_text(automaton))
 
     # -- JSON --------------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from typing import Any
 from grammar_workers import number_automaton
 from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.grammar.rule_graph import RuleGraph
+from grammar_workers.grammar.walker import ConfigurationWalker
 from grammar_workers.keys import canonical_bytes, grammar_key, parse_specification
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.options import GrammarOptions, Limits
@@ -16,6 +18,7 @@ from grammar_workers.regex import compile_regex
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.token_fsm import TokenFSM
 from grammar_workers.vocabulary import Vocabulary
+from grammar_workers.walker import Walker
 
 
 def compile_grammar(
@@ -42,13 +45,18 @@ def compile_grammar(
         )
     try:
         combination = Combination(vocabulary, resources, options, limits)
-        machine = combination.machine(parsed)
+        automaton = combination.machine(parsed)
     except RecursionError:
         raise LimitExceededError(
             f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
         ) from None
     key = grammar_key(parsed, vocabulary.fingerprint, options, resources)
-    return TokenFSM(MachineWalker(machine, vocabulary, limits), vocabulary, key, combination.notes, limits)
+    walker: Walker
+    if isinstance(automaton, RuleGraph):
+        walker = ConfigurationWalker(automaton, vocabulary, limits)
+    else:
+        walker = MachineWalker(automaton, vocabulary, limits)
+    return TokenFSM(walker, vocabulary, key, combination.notes, limits)
 
 
 def warm_up(vocabulary: Vocabulary) -> None:
@@ -61,7 +69,12 @@ def warm_up(vocabulary: Vocabulary) -> None:
         "type": "object",
         "properties": {"text": {"type": "string", "maxLength": 9}, "number": {"type": "number"}},
     }
-    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
-    fsm.materialize(max_states=64)
-    fsm.shortest_completion(fsm.initial_state)
-    TokenFSM.from_bytes(fsm.to_bytes(), vocabulary)
+    recursive = 'root ::= "(" root ")" | [a-z]'
+    for specification in (
+        {"type": "json_schema", "schema": schema},
+        {"type": "grammar", "syntax": "gbnf", "text": recursive},
+    ):
+        fsm = compile_grammar(specification, vocabulary)
+        fsm.materialize(max_states=64)
+        fsm.shortest_completion(fsm.initial_state)
+        TokenFSM.from_bytes(fsm.to_bytes(), vocabulary)

@@ -40,6 +40,17 @@ class ChoiceSpecification(_Specification):
     choices: list[str] = Field(min_length=1)
 
 
+class GrammarTextSpecification(_Specification):
+    """Text of a context-free grammar: `gbnf` (llama.cpp's notation; the language of `root`) or `lark` (of `start`).
+
+    What is understood of the two notations stands in `grammar/gbnf_reader.py` and `grammar/lark_reader.py`.
+    """
+
+    type: Literal["grammar"] = "grammar"
+    syntax: Literal["gbnf", "lark"]
+    text: str
+
+
 class BannedWordsSpecification(_Specification):
     """Text in which none of `words` (words or phrases) occurs, however the tokens cut it.
 
@@ -62,8 +73,9 @@ class BannedWordsSpecification(_Specification):
 class AllOfSpecification(_Specification):
     """Text that every one of `specifications` allows.
 
-    Regular kinds (`regex`, `choice`, `banned_words`, ...) combine with each other and with one or more JSON kinds, or
-    with one `structural_tag`; other combinations are refused with the place of the specification that does not fit.
+    Regular kinds (`regex`, `choice`, `banned_words`, a `grammar` without true recursion) combine with each other and
+    with one or more JSON kinds, one recursive `grammar`, or one `structural_tag`; other combinations are refused with
+    the place of the specification that does not fit.
     """
 
     type: Literal["all_of"] = "all_of"
@@ -106,6 +118,7 @@ GrammarSpecification = Annotated[
     | JsonObjectSpecification
     | RegexSpecification
     | ChoiceSpecification
+    | GrammarTextSpecification
     | BannedWordsSpecification
     | AllOfSpecification
     | StructuralTagSpecification,

@@ -17,6 +17,7 @@ import numpy as np
 
 from grammar_workers import artifact
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.grammar.walker import ConfigurationWalker
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.mask_rows import MaskRows
 from grammar_workers.options import Limits
@@ -30,7 +31,7 @@ _UNKNOWN_ROW = -1
 _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
 _MAX_PAYLOAD_BYTES = 1 << 30
-_WALKERS = {walker.KIND: walker for walker in (MachineWalker,)}
+_WALKERS = {walker.KIND: walker for walker in (MachineWalker, ConfigurationWalker)}
 
 
 class TokenFSM:

@@ -47,6 +47,18 @@ def refusal(**fields: Any) -> str:
         ),
         ({"response_format": {"type": "json_schema", "schema": False}}, {"type": "json_schema", "schema": False}),
         ({"response_format": {"type": "regex", "pattern": "a+"}}, {"type": "regex", "pattern": "a+"}),
+        (
+            {"response_format": {"type": "grammar", "grammar": "start: /a::=/"}},
+            {"type": "grammar", "syntax": "lark", "text": "start: /a::=/"},
+        ),
+        (
+            {"response_format": {"type": "grammar", "grammar": "", "syntax": "gbnf"}},
+            {"type": "grammar", "syntax": "gbnf", "text": ""},
+        ),
+        (
+            {"structured_outputs": {"grammar": "# yes\n root::= x\nx ::= root"}},
+            {"type": "grammar", "syntax": "gbnf", "text": "# yes\n root::= x\nx ::= root"},
+        ),
         ({"structured_outputs": {"json": SCHEMA}}, {"type": "json_schema", "schema": SCHEMA}),
         ({"structured_outputs": {"json": '{"type": "string"}'}}, {"type": "json_schema", "schema": {"type": "string"}}),
         ({"structured_outputs": {"json": True}}, {"type": "json_schema", "schema": True}),
@@ -108,7 +120,7 @@ def test_the_order_of_properties_survives() -> None:
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "exactly one"),
         ({"structured_outputs": {"json": "{"}}, "not JSON"),
         ({"structured_outputs": {"json": "[]"}}, "object or a boolean"),
-        ({"structured_outputs": {"grammar": "root ::= x"}}, "grammar: not supported yet"),
+        ({"response_format": {"type": "grammar", "grammar": "root ::= x", "syntax": "abnf"}}, "syntax"),
         ({"structured_outputs": {"structural_tag": {}}}, "structural_tag: not supported yet"),
     ],
 )

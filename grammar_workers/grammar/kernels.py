@@ -1,0 +1,69 @@
+"""Compiled loops over the table of known configurations: the prefix-tree walk, and where the tokens of a row lead.
+
+`table` int32 [configurations, byte classes] holds the next configuration, DEAD, or UNKNOWN where nobody has stepped
+yet. The walk skips what is unknown and reports it; the caller fills the gaps and lets it go on from there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
+
+DEAD, UNKNOWN = -1, -2
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+
+
+@njit(**_OPTIONS)
+def walk(tree, same, classes, table, closed, begun, path, mask, gaps):  # type: ignore[no-untyped-def]
+    """Set in `mask` the tokens below each of `begun` (int32 [k, 2]: a node of `tree`, the configuration before it).
+
+    `closed` uint8 [configurations]: no token may end there. `path` int32 [longest token + 1] is scratch; `gaps` int32
+    [nodes, 2] receives the nodes that cannot be entered yet and the configurations before them. Returns how many.
+    """
+    many = 0
+    for k in range(begun.shape[0]):
+        node = begun[k, 0]
+        last = tree[node, END]
+        path[tree[node, DEPTH]] = begun[k, 1]
+        while node < last:
+            depth = tree[node, DEPTH]
+            target = table[path[depth], classes[tree[node, BYTE]]]
+            if target < 0:
+                if target == UNKNOWN:
+                    gaps[many, 0] = node
+                    gaps[many, 1] = path[depth]
+                    many += 1
+                node = tree[node, END]
+                continue
+            path[depth + 1] = target
+            token = tree[node, TOKEN]
+            if token >= 0 and closed[target] == 0:
+                while token >= 0:
+                    mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+                    token = same[token]
+            node += 1
+    return many
+
+
+@njit(**_OPTIONS)
+def targets(data, offsets, classes, table, configuration, mask, seen):  # type: ignore[no-untyped-def]
+    """Mark in `seen` (uint8 [configurations]) where the tokens of `mask` lead; UNKNOWN steps are passed over."""
+    for word in range(mask.shape[0]):
+        bits = mask[word]
+        token = word * 32
+        while bits:
+            if bits & np.uint32(1):
+                here = configuration
+                for i in range(offsets[token], offsets[token + 1]):
+                    here = table[here, classes[data[i]]]
+                    if here < 0:
+                        break
+                if here >= 0:
+                    seen[here] = 1
+            bits >>= np.uint32(1)
+            token += 1

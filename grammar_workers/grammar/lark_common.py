@@ -1,0 +1,33 @@
+"""The terminals that `%import common.NAME` offers, as Lark text.
+
+They name the same texts as Lark's own module `common` does to a lexer: where that one relies on a lexer stopping at the
+first match (strings, comments), the definitions here say so themselves.
+"""
+
+COMMON_TERMINALS = r"""
+DIGIT: "0".."9"
+HEXDIGIT: DIGIT | "a".."f" | "A".."F"
+INT: DIGIT+
+SIGNED_INT: ("+" | "-")? INT
+DECIMAL: INT "." INT? | "." INT
+_EXP: "e"i SIGNED_INT
+FLOAT: INT _EXP | DECIMAL _EXP?
+SIGNED_FLOAT: ("+" | "-")? FLOAT
+NUMBER: FLOAT | INT
+SIGNED_NUMBER: ("+" | "-")? NUMBER
+ESCAPED_STRING: "\"" /([^"\\\n]|\\[^\n])*/ "\""
+LCASE_LETTER: "a".."z"
+UCASE_LETTER: "A".."Z"
+LETTER: LCASE_LETTER | UCASE_LETTER
+WORD: LETTER+
+CNAME: ("_" | LETTER) ("_" | LETTER | DIGIT)*
+WS_INLINE: /[ \t]+/
+WS: /[ \t\f\r\n]+/
+CR: "\r"
+LF: "\n"
+NEWLINE: (CR? LF)+
+SH_COMMENT: /#[^\n]*/
+CPP_COMMENT: /\/\/[^\n]*/
+SQL_COMMENT: /--[^\n]*/
+C_COMMENT: "/*" /([^*]|\*+[^*\/])*\*+/ "/"
+"""

@@ -1,0 +1,56 @@
+"""The front end of `{"type": "grammar"}`: from text to a character automaton or a rule graph."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from grammar_workers import charset
+from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.grammar.automaton import to_characters
+from grammar_workers.grammar.byte_rules import ByteRules
+from grammar_workers.grammar.gbnf_reader import read_gbnf
+from grammar_workers.grammar.intersection import intersect
+from grammar_workers.grammar.lark_reader import read_lark
+from grammar_workers.grammar.left_recursion import remove_left_recursion
+from grammar_workers.grammar.network import Network, build, remove_empty_texts
+from grammar_workers.grammar.regular import inline_regular
+from grammar_workers.grammar.rule_graph import RuleGraph
+from grammar_workers.grammar.work import Work
+from grammar_workers.options import Limits
+
+Syntax = Literal["gbnf", "lark"]
+
+_READERS = {"gbnf": read_gbnf, "lark": read_lark}
+_GBNF_RULE = re.compile(r"^[ \t]*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
+
+
+def guess_syntax(text: str) -> Syntax:
+    """What a grammar without a named syntax is: GBNF when a line defines a rule with `::=`, Lark otherwise."""
+    return "gbnf" if _GBNF_RULE.search(text) else "lark"
+
+
+def read_grammar(
+    text: str, syntax: Syntax, spellable: frozenset[str] | None, limits: Limits
+) -> CharacterAutomaton | Network:
+    """The automaton of a grammar: over characters when its language is found to be regular, else rules with calls.
+
+    `spellable` restricts it to texts of these characters. Raises GrammarError with the position in `text`.
+    """
+    work = Work(limits)
+    grammar = _READERS[syntax](text, limits)
+    network = build(grammar, None if spellable is None else charset.of(spellable), work)
+    remove_empty_texts(network, work)
+    remove_left_recursion(network, work)
+    inline_regular(network, work)
+    start = network.rules[network.start]
+    return network if start.calls() else to_characters(start)
+
+
+def rule_graph(network: Network, automaton: CharacterAutomaton | None, limits: Limits) -> RuleGraph:
+    """The bytes of what `network` and, where given, `automaton` allow; raises GrammarError."""
+    work = Work(limits)
+    if automaton is not None:
+        network = intersect(network, automaton, work)
+        inline_regular(network, work)
+    return ByteRules(network, work).build()

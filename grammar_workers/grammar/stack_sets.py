@@ -1,0 +1,146 @@
+"""What has been read of an ambiguous grammar: a set of return stacks, kept as a hash-consed tree, and its byte steps.
+
+A stack is a state of the `RuleGraph` on top of the states to return to, with END at the bottom. A set of stacks is
+
+    number -> ((top state, number of the set of what lies below it), ...)      sorted, each top once
+
+so stacks that share a top share a node, sets that are equal have one number, and the sizes of both stay small even
+where the number of stacks does not (`s: s s | "a"` has one top after every `a`; compare the graph-structured stack of
+generalised LR, Tomita 1986). Set 0 is empty; set 1 holds the one stack that is only END.
+"""
+
+from __future__ import annotations
+
+from grammar_workers.grammar.rule_graph import DEAD, END, RuleGraph
+from grammar_workers.grammar.work import Work
+
+StackSet = int
+Items = tuple[tuple[int, StackSet], ...]
+
+NOTHING: StackSet = 0
+FINISHED: StackSet = 1
+_BYTES_PER_SET = 250
+_BYTES_PER_ITEM = 100
+_BYTES_PER_MEMO = 160
+
+
+class StackSets:
+    """Makes sets, unites them, and takes them through bytes. Only the work of one call is bounded: give it `work`."""
+
+    def __init__(self, graph: RuleGraph) -> None:
+        self._rows = graph.rows.tolist()
+        self._row_of = graph.row_of.tolist()
+        self._final = graph.final.tolist()
+        self._calls: dict[int, list[tuple[int, int]]] = {}
+        for caller, first, back in graph.calls.tolist():
+            self._calls.setdefault(caller, []).append((first, back))
+        self._reads = [any(target != DEAD for target in row) for row in self._rows]
+        self.items: list[Items] = [(), ((END, NOTHING),)]
+        self._numbers: dict[Items, StackSet] = {items: number for number, items in enumerate(self.items)}
+        self._unions: dict[tuple[StackSet, StackSet], StackSet] = {}
+        self._arrivals: dict[StackSet, StackSet] = {FINISHED: FINISHED}
+        self._item_count = 1
+        self.start = (graph.first, FINISHED)
+
+    @property
+    def nbytes(self) -> int:
+        """An estimate of the memory held, in bytes."""
+        memos = len(self._unions) + len(self._arrivals)
+        return len(self.items) * _BYTES_PER_SET + self._item_count * _BYTES_PER_ITEM + memos * _BYTES_PER_MEMO
+
+    def make(self, tops: dict[int, StackSet]) -> StackSet:
+        """The set with these top states over these sets."""
+        items = tuple(sorted(tops.items()))
+        number = self._numbers.get(items)
+        if number is None:
+            number = self._numbers[items] = len(self.items)
+            self.items.append(items)
+            self._item_count += len(items)
+        return number
+
+    def step(self, stacks: StackSet, column: int, work: Work) -> StackSet:
+        """The set after a byte of this class, ready for the next one; NOTHING when no stack can read it."""
+        reached: dict[int, StackSet] = {}
+        for state, below in self.items[stacks]:
+            target = self._rows[self._row_of[state]][column]
+            if target != DEAD:
+                reached[target] = self._union(reached[target], below, work) if target in reached else below
+        work.spend(1 + len(self.items[stacks]))
+        return self.arrive(self.make(reached), work)
+
+    def arrive(self, stacks: StackSet, work: Work) -> StackSet:
+        """Follow all calls and returns: the set of the stacks whose top reads a byte, and END if it can be reached."""
+        pending = [stacks]
+        while pending:
+            number = pending[-1]
+            if number in self._arrivals:
+                pending.pop()
+                continue
+            # Where a rule ends, what arrives below it comes first: a stack is shorter below its top.
+            missing = [
+                below for state, below in self.items[number] if self._final[state] and below not in self._arrivals
+            ]
+            if missing:
+                pending += missing
+            else:
+                self._arrivals[number] = self._arrived(number, work)
+                pending.pop()
+        return self._arrivals[stacks]
+
+    def _arrived(self, stacks: StackSet, work: Work) -> StackSet:
+        found: dict[int, StackSet] = {}
+        pending = list(self.items[stacks])
+        while pending:
+            state, below = pending.pop()
+            known = found.get(state)
+            merged = below if known is None else self._union(known, below, work)
+            work.spend(1)
+            if merged == known:
+                continue
+            found[state] = merged
+            for first, back in self._calls.get(state, ()):
+                pending.append((first, below if back == END else self.make({back: below})))
+            if self._final[state]:
+                for top, rest in self.items[self._arrivals[below]]:
+                    work.spend(1)
+                    # Everything that follows from these has arrived, too: nothing more to do for them.
+                    found[top] = self._union(found[top], rest, work) if top in found else rest
+        return self.make(
+            {state: below for state, below in found.items() if state == END or self._reads[self._row_of[state]]}
+        )
+
+    def _union(self, first: StackSet, second: StackSet, work: Work) -> StackSet:
+        """All stacks of both. Iterative: sets are as deep as the text is nested."""
+        unions = self._unions
+        pending = [_ordered(first, second)]
+        while pending:
+            pair = pending[-1]
+            if self._known_union(pair) is not None:
+                pending.pop()
+                continue
+            left, right = dict(self.items[pair[0]]), dict(self.items[pair[1]])
+            work.spend(1 + min(len(left), len(right)))
+            shared = [_ordered(left[state], right[state]) for state in left.keys() & right.keys()]
+            missing = [each for each in shared if self._known_union(each) is None]
+            if missing:
+                pending += missing
+                continue
+            tops = left | right
+            for state in left.keys() & right.keys():
+                below = self._known_union(_ordered(left[state], right[state]))
+                assert below is not None
+                tops[state] = below
+            unions[pair] = self.make(tops)
+            pending.pop()
+        result = self._known_union(_ordered(first, second))
+        assert result is not None
+        return result
+
+    def _known_union(self, pair: tuple[StackSet, StackSet]) -> StackSet | None:
+        if pair[0] == pair[1] or pair[0] == NOTHING:
+            return pair[1]
+        return self._unions.get(pair)
+
+
+def _ordered(first: StackSet, second: StackSet) -> tuple[StackSet, StackSet]:
+    return (first, second) if first <= second else (second, first)

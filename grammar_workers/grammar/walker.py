@@ -1,0 +1,192 @@
+"""The walker of rule graphs: sets of stacks numbered as they are met, their steps in one table.
+
+configuration (number,) --byte class--> number          int32 table, filled when first needed
+row: a compiled walk of the prefix tree over the table; the steps it misses are worked out, and it goes on there
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.grammar import kernels
+from grammar_workers.grammar.rule_graph import END, RuleGraph
+from grammar_workers.grammar.stack_sets import FINISHED, NOTHING, StackSet, StackSets
+from grammar_workers.grammar.work import Work
+from grammar_workers.options import Limits
+from grammar_workers.types import MaskRow, TokenId
+from grammar_workers.vocabulary import Vocabulary
+from grammar_workers.walker import Configuration
+
+
+class ConfigurationWalker:
+    """A `Walker` (see `grammar_workers.walker`) over a `RuleGraph`."""
+
+    KIND: ClassVar[bytes] = b"g"
+
+    def __init__(self, graph: RuleGraph, vocabulary: Vocabulary, limits: Limits) -> None:
+        self._graph = graph
+        self._vocabulary = vocabulary
+        self._limits = limits
+        self._sets = StackSets(graph)
+        # A vocabulary without every byte spells whole characters only, so that no token leaves one half written.
+        self._whole_characters = vocabulary.spellable is not None
+        self._columns = graph.classes.tolist()
+        self._table = np.empty((64, graph.rows.shape[1]), np.int32)
+        self._closed = np.zeros(64, np.uint8)
+        self._numbers: dict[StackSet, int] = {}
+        self._stacks: list[StackSet] = []
+        self._cheapest: dict[StackSet, tuple[int, int, StackSet]] = {FINISHED: (0, END, NOTHING)}
+
+    @classmethod
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> ConfigurationWalker:
+        """The inverse of `to_bytes`; raises ValueError for anything but a valid graph."""
+        return cls(RuleGraph.from_bytes(data), vocabulary, limits)
+
+    def to_bytes(self) -> bytes:
+        return self._graph.to_bytes()
+
+    @property
+    def nbytes(self) -> int:
+        return self._graph.nbytes + self._sets.nbytes + self._table.nbytes + len(self._stacks) * 200
+
+    def start(self) -> Configuration:
+        work = self._work()
+        return (self._number(self._sets.arrive(self._sets.make(dict([self._sets.start])), work)),)
+
+    def may_end(self, configuration: Configuration) -> bool:
+        items = self._sets.items[self._stacks[configuration[0]]]
+        return items[0][0] == END
+
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
+        vocabulary = self._vocabulary
+        row[:] = 0
+        begun = self._roots.copy()
+        begun[:, 1] = configuration[0]
+        work = self._work()
+        while len(begun):
+            gaps = np.empty((len(vocabulary.tree), 2), np.int32)
+            many = kernels.walk(
+                vocabulary.tree,
+                vocabulary.same_bytes,
+                self._graph.classes,
+                self._table,
+                self._closed,
+                begun,
+                np.empty(vocabulary.longest_token + 1, np.int32),
+                row,
+                gaps,
+            )
+            begun = gaps[:many].copy()
+            columns = self._graph.classes[vocabulary.tree[begun[:, 0], kernels.BYTE]]
+            width = self._table.shape[1]
+            for pair in np.unique(begun[:, 1].astype(np.int64) * width + columns).tolist():
+                self._step(pair // width, pair % width, work)
+
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
+        data = self._vocabulary.token_bytes(token_id)
+        if not data:
+            return None
+        here = configuration[0]
+        work = self._work()
+        for byte in data:
+            here = self._step(here, self._columns[byte], work)
+            if here < 0:
+                return None
+        return None if self._closed[here] else (here,)
+
+    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
+        # The row has been filled, so every step that its tokens take is known.
+        seen = np.zeros(len(self._stacks), np.uint8)
+        data, offsets = self._vocabulary.packed
+        kernels.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, seen)
+        return [(number,) for number in np.flatnonzero(seen).tolist()]
+
+    def shortest(self, configuration: Configuration) -> list[TokenId]:
+        stacks = self._stacks[configuration[0]]
+        length = self._cost(stacks)
+        if length > self._limits.max_steps:
+            raise LimitExceededError(
+                f"the shortest way to the end has {length} bytes, more than {self._limits.max_steps} (limit max_steps)"
+            )
+        text = bytearray()
+        while stacks not in (FINISHED, NOTHING):
+            _, state, stacks = self._cheapest[stacks]
+            self._spell(state, text)
+        tokens = self._vocabulary.encode(bytes(text))
+        assert tokens is not None, "the completion cannot be spelled by the vocabulary"
+        return tokens
+
+    # -- configurations ------------------------------------------------------------------------------------------
+
+    def _work(self) -> Work:
+        return Work(self._limits, "one token of an ambiguous grammar")
+
+    def _number(self, stacks: StackSet) -> int:
+        number = self._numbers.get(stacks)
+        if number is None:
+            if self.nbytes > self._limits.max_fsm_bytes:
+                raise LimitExceededError(
+                    f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of states (limit max_fsm_bytes)"
+                )
+            number = len(self._stacks)
+            if number == len(self._table):
+                self._table = np.concatenate([self._table, np.empty_like(self._table)])
+                self._closed = np.concatenate([self._closed, np.zeros_like(self._closed)])
+            self._numbers[stacks] = number
+            self._stacks.append(stacks)
+            self._table[number] = kernels.UNKNOWN
+            if self._whole_characters:
+                self._closed[number] = self._graph.inside[self._sets.items[stacks][-1][0]]
+        return number
+
+    def _step(self, number: int, column: int, work: Work) -> int:
+        known = int(self._table[number, column])
+        if known == kernels.UNKNOWN:
+            reached = self._sets.step(self._stacks[number], column, work)
+            known = kernels.DEAD if reached == NOTHING else self._number(reached)
+            self._table[number, column] = known
+        return known
+
+    @functools.cached_property
+    def _roots(self) -> NDArray[np.int32]:
+        """int32 [first bytes, 2]: the nodes of the prefix tree at depth 0, and room for a configuration."""
+        tree = self._vocabulary.tree
+        roots = np.flatnonzero(tree[:, kernels.DEPTH] == 0)
+        return np.stack([roots, np.zeros_like(roots)], axis=1).astype(np.int32)
+
+    # -- shortest ways -------------------------------------------------------------------------------------------
+
+    def _cost(self, stacks: StackSet) -> int:
+        """Bytes of the shortest way from any of the stacks to the end; `_cheapest` then tells which stack."""
+        endings, items = self._graph.endings, self._sets.items
+        pending = [stacks]
+        while pending:
+            number = pending[-1]
+            missing = [below for _, below in items[number] if below != NOTHING and below not in self._cheapest]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            self._cheapest[number] = min(
+                (endings[state][0] + (self._cheapest[below][0] if below != NOTHING else 0), state, below)
+                for state, below in items[number]
+            )
+        return self._cheapest[stacks][0]
+
+    def _spell(self, state: int, text: bytearray) -> None:
+        """Append the shortest text from `state` to the end of its rule."""
+        pending = [state]
+        while pending:
+            here = pending.pop()
+            step = self._graph.endings[here][1]
+            if len(step) == 2:
+                text.append(step[0])
+                pending.append(step[1])
+            elif step:
+                pending += [step[2], step[1]]
