@@ -1,7 +1,7 @@
 """The envelope around a compiled automaton: what lies in files and Redis, and what travels between the tiers.
 
-    magic | version | key | fingerprint | payload length | notes length | digest | notes | zstd frame
-    4s      u16       32s   32s           u64              u32            32s      JSON    bytes
+    magic | version | key | fingerprint | payload length | details length | digest | details | zstd frame
+    4s      u16       32s   32s           u64              u32              32s      JSON      bytes
 
 All integers little-endian. `key` is the grammar key, `fingerprint` the SHA-256 of the vocabulary's fingerprint,
 `digest` covers everything else. It is SHA-256, against accidents; where the environment variable
@@ -17,13 +17,15 @@ import hmac
 import json
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import zstandard
 
 HMAC_KEY_VARIABLE = "TURNSTILE_STORE_HMAC_KEY"
-FORMAT_VERSION = 1
-MAX_NOTES_BYTES = 1 << 20
+FORMAT_VERSION = 2
+MAX_DETAILS_BYTES = 1 << 20
 
 _MAGIC = b"TFSM"
 _HEADER = struct.Struct("<4sH32s32sQI")
@@ -48,19 +50,27 @@ class _Envelope:
     """A verified envelope, not decompressed yet."""
 
     payload_length: int
-    notes: memoryview
+    details: memoryview
     frame: memoryview
 
 
-def pack(payload: bytes, *, key: str, fingerprint: str, notes: Sequence[str] = ()) -> bytes:
-    """Wrap `payload`. `notes` (`TokenFSM.notes`) stay readable without unpacking it."""
-    encoded_notes = json.dumps(list(notes), ensure_ascii=False, separators=(",", ":")).encode()
-    if len(encoded_notes) > MAX_NOTES_BYTES:
-        raise ArtifactError("notes too large")
+def pack(
+    payload: bytes,
+    *,
+    key: str,
+    fingerprint: str,
+    notes: Sequence[str] = (),
+    details: Mapping[str, Any] = MappingProxyType({}),
+) -> bytes:
+    """Wrap `payload`. `notes` (`TokenFSM.notes`) and `details` (plain data) stay readable without unpacking it."""
+    contents = {**details, "notes": list(notes)}
+    encoded = json.dumps(contents, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(encoded) > MAX_DETAILS_BYTES:
+        raise ArtifactError("details too large")
     header = _HEADER.pack(
-        _MAGIC, FORMAT_VERSION, _key_bytes(key), _fingerprint_bytes(fingerprint), len(payload), len(encoded_notes)
+        _MAGIC, FORMAT_VERSION, _key_bytes(key), _fingerprint_bytes(fingerprint), len(payload), len(encoded)
     )
-    body = encoded_notes + zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(payload)
+    body = encoded + zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(payload)
     return header + _digest(header, body) + body
 
 
@@ -99,15 +109,22 @@ def read_key(data: bytes | memoryview) -> str:
 
 def read_notes(data: bytes | memoryview, *, key: str) -> list[str]:
     """The notes that `pack` was given."""
+    notes: list[str] = read_details(data, key=key)["notes"]
+    return notes
+
+
+def read_details(data: bytes | memoryview, *, key: str) -> dict[str, Any]:
+    """The details that `pack` was given, and the notes as "notes"."""
     try:
-        notes = json.loads(bytes(_open(data, key, None).notes))
+        details = json.loads(bytes(_open(data, key, None).details))
     except (ValueError, RecursionError) as error:
         if isinstance(error, ArtifactError):
             raise
-        raise ArtifactError("notes") from None
+        raise ArtifactError("details") from None
+    notes = details.get("notes") if isinstance(details, dict) else None
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise ArtifactError("notes")
-    return notes
+        raise ArtifactError("details")
+    return details
 
 
 def _open(data: bytes | memoryview, key: str | None, fingerprint: str | None) -> _Envelope:
@@ -115,7 +132,7 @@ def _open(data: bytes | memoryview, key: str | None, fingerprint: str | None) ->
     if len(view) < _PREFIX_SIZE:
         raise ArtifactError("truncated")
     header, body = view[: _HEADER.size], view[_PREFIX_SIZE:]
-    magic, version, key_bytes, fingerprint_bytes, payload_length, notes_length = _HEADER.unpack(header)
+    magic, version, key_bytes, fingerprint_bytes, payload_length, details_length = _HEADER.unpack(header)
     if magic != _MAGIC:
         raise ArtifactError("magic")
     if version != FORMAT_VERSION:
@@ -126,9 +143,9 @@ def _open(data: bytes | memoryview, key: str | None, fingerprint: str | None) ->
         raise ArtifactError("vocabulary fingerprint")
     if not hmac.compare_digest(view[_HEADER.size : _PREFIX_SIZE], _digest(header, body)):
         raise ArtifactError("digest")
-    if notes_length > min(MAX_NOTES_BYTES, len(body)):
-        raise ArtifactError("notes")
-    return _Envelope(payload_length, body[:notes_length], body[notes_length:])
+    if details_length > min(MAX_DETAILS_BYTES, len(body)):
+        raise ArtifactError("details")
+    return _Envelope(payload_length, body[:details_length], body[details_length:])
 
 
 def _digest(header: bytes | memoryview, body: bytes | memoryview) -> bytes:

@@ -35,6 +35,10 @@ class MachineWalker:
     def nbytes(self) -> int:
         return self._machine.nbytes + self._stack[0].nbytes + self._stack[1].nbytes
 
+    @property
+    def size(self) -> int:
+        return len(self._machine.states)
+
     def start(self) -> Configuration:
         while True:
             reached = kernels.arrive(self._tables, self._stack, 1, 0, 0)

@@ -11,7 +11,9 @@ local to one process: the first visit decides.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -152,10 +154,16 @@ class TokenFSM:
 
     # -- serialisation -------------------------------------------------------------------------------------------
 
-    def to_bytes(self) -> bytes:
-        """The automaton in an `artifact` envelope, without visited states: walking a row is cheaper than loading it."""
+    def to_bytes(self, details: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+        """The automaton in an `artifact` envelope, without visited states: walking a row is cheaper than loading it.
+
+        `details` are plain data that `artifact.read_details` gives back, with the number of "automaton_states".
+        """
         payload = self._walker.KIND + self._walker.to_bytes()
-        return artifact.pack(payload, key=self.key, fingerprint=self.vocabulary.fingerprint, notes=self.notes)
+        details = {**details, "automaton_states": self._walker.size}
+        return artifact.pack(
+            payload, key=self.key, fingerprint=self.vocabulary.fingerprint, notes=self.notes, details=details
+        )
 
     @classmethod
     def from_bytes(

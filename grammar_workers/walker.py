@@ -21,6 +21,10 @@ class Walker(Protocol):
     def nbytes(self) -> int:
         """Memory held now, in bytes; may grow with every call."""
 
+    @property
+    def size(self) -> int:
+        """How many states the automaton itself has; does not grow."""
+
     def start(self) -> Configuration:
         """Where matching begins."""
 

@@ -31,20 +31,21 @@ def reason(data: bytes, **changes: object) -> str:
     return caught.value.reason
 
 
-def sealed(frame: bytes, payload_length: int, notes: bytes = b"[]", version: int = 1) -> bytes:
+def sealed(frame: bytes, payload_length: int, details: bytes = b'{"notes":[]}', version: int = 2) -> bytes:
     """An envelope with a right digest around whatever a hostile writer likes."""
     vocabulary = hashlib.sha256(FINGERPRINT.encode()).digest()
-    header = struct.pack("<4sH32s32sQI", b"TFSM", version, bytes.fromhex(KEY), vocabulary, payload_length, len(notes))
-    return header + hashlib.sha256(header + notes + frame).digest() + notes + frame
+    header = struct.pack("<4sH32s32sQI", b"TFSM", version, bytes.fromhex(KEY), vocabulary, payload_length, len(details))
+    return header + hashlib.sha256(header + details + frame).digest() + details + frame
 
 
 @given(payload=st.binary(max_size=4096), notes=st.lists(st.text(st.characters(codec="utf-8"), max_size=40), max_size=4))
 def test_round_trip(payload: bytes, notes: list[str]) -> None:
-    data = artifact.pack(payload, key=KEY, fingerprint=FINGERPRINT, notes=notes)
+    data = artifact.pack(payload, key=KEY, fingerprint=FINGERPRINT, notes=notes, details={"owner": "a"})
     assert unpack(data) == payload
     assert unpack(data, key=None) == payload
     assert unpack(memoryview(data)) == payload  # type: ignore[arg-type]
     assert artifact.read_notes(data, key=KEY) == notes
+    assert artifact.read_details(data, key=KEY) == {"owner": "a", "notes": notes}
     assert artifact.read_key(data) == KEY
     artifact.verify(data, key=KEY, fingerprint=FINGERPRINT)
 
@@ -71,7 +72,7 @@ def test_any_truncation_or_extension_is_refused(payload: bytes, length: int, tai
 @given(data=st.binary(max_size=400))
 def test_random_bytes_are_refused(data: bytes) -> None:
     reason(data)
-    reason(b"TFSM\x01\x00" + data)
+    reason(b"TFSM\x02\x00" + data)
 
 
 def test_reasons() -> None:
@@ -82,7 +83,7 @@ def test_reasons() -> None:
     assert reason(data, fingerprint="other") == "vocabulary fingerprint"
     assert reason(data, max_payload_bytes=6) == "payload too large"
     assert reason(data[:-1]) == "digest"
-    assert reason(sealed(zstandard.compress(b"x"), 1, version=2)) == "format version"
+    assert reason(sealed(zstandard.compress(b"x"), 1, version=1)) == "format version"
 
 
 def test_a_right_digest_does_not_make_the_frame_trusted() -> None:
@@ -97,10 +98,10 @@ def test_a_right_digest_does_not_make_the_frame_trusted() -> None:
     assert reason(sealed(streamed, 3)) == "payload length"
 
 
-@pytest.mark.parametrize("notes", [b"{", b'{"a":1}', b"[1]", b"\xff", b"[" * 100_000])
-def test_hostile_notes_are_refused(notes: bytes) -> None:
-    data = sealed(zstandard.compress(b"abc"), 3, notes=notes)
-    with pytest.raises(ArtifactError, match="notes"):
+@pytest.mark.parametrize("details", [b"{", b'{"a":1}', b'{"notes":[1]}', b"[1]", b"\xff", b"[" * 100_000])
+def test_hostile_details_are_refused(details: bytes) -> None:
+    data = sealed(zstandard.compress(b"abc"), 3, details=details)
+    with pytest.raises(ArtifactError, match="details"):
         artifact.read_notes(data, key=KEY)
 
 
