@@ -68,7 +68,7 @@ def test_a_full_tier_answers_429_and_the_key_chooses_the_compiler() -> None:
 def test_the_model_is_found_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert AppArguments(model=TINY).model_source == str(REPOSITORY / TINY)
-    with pytest.raises(ValueError, match="config.json"):
+    with pytest.raises(ValueError, match="no config"):
         AppArguments(model=str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
     assert AppArguments(model=str(tmp_path)).model_source == str(tmp_path)
