@@ -55,6 +55,10 @@ class ConfigurationWalker:
     def nbytes(self) -> int:
         return self._graph.nbytes + self._sets.nbytes + self._table.nbytes + len(self._stacks) * 200
 
+    @property
+    def size(self) -> int:
+        return len(self._graph.rows)
+
     def start(self) -> Configuration:
         work = self._work()
         return (self._number(self._sets.arrive(self._sets.make(dict([self._sets.start])), work)),)
