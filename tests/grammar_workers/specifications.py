@@ -11,6 +11,27 @@ from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.schemas import TEXTS, schemas
 
+RECURSIVE_GRAMMARS: dict[str, dict[str, Any]] = {
+    "ambiguous grammar": {"type": "grammar", "syntax": "gbnf", "text": 'root ::= root root | "a" | "ab" | "é"'},
+    "grammar of values": {
+        "type": "grammar",
+        "syntax": "lark",
+        "text": r"""
+        start: "[" (start ("," start)*)? "]" | "{" "}" | STRING | /-?[0-9]{1,3}/
+        STRING: "\"" /([^"\\]|\\["\\n])*/ "\""
+        %ignore " "
+        """,
+    },
+    "grammar with banned words": {
+        "type": "all_of",
+        "specifications": [
+            {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "(" root ")" | [a-z]+ | root "," root'},
+            {"type": "banned_words", "words": ["ab", "(("]},
+        ],
+    },
+}
+"""What the configuration-set walker reads: ambiguity, strings, an intersection."""
+
 CORNER_CASES: dict[str, dict[str, Any]] = {
     "any value": {"type": "json_schema", "schema": True},
     "any object": {"type": "json_object"},
@@ -44,6 +65,7 @@ CORNER_CASES: dict[str, dict[str, Any]] = {
     "regex": {"type": "regex", "pattern": "(ab|[^a]b?){1,4}"},
     "unbounded regex": {"type": "regex", "pattern": "a*b?"},
     "choice": {"type": "choice", "choices": ["a", "ab", "abc", "b", ""]},
+    **RECURSIVE_GRAMMARS,
 }
 """What exercises each part of the machine: slices, counters, free names, labels, recursion, literals."""
 
