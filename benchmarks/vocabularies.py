@@ -5,10 +5,13 @@ from __future__ import annotations
 import base64
 import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import mistral_common
 import sentencepiece
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+from transformers import AutoTokenizer
 
 from grammar_workers import Vocabulary
 from grammar_workers.vocabulary import load_vocabulary
@@ -47,3 +50,17 @@ def named_vocabulary(name: str) -> Vocabulary:
     """`tekken`, `sentencepiece`, or the folder or Hugging Face id of a model."""
     makers = {"tekken": tekken_vocabulary, "sentencepiece": sentencepiece_vocabulary}
     return makers[name]() if name in makers else load_vocabulary(name)
+
+
+def named_encoder(name: str) -> Callable[[str], list[int]]:
+    """The canonical tokenization of the vocabulary of the same name, without special tokens."""
+    if name == "tekken":
+        tekken = Tekkenizer.from_file(_DATA / "tekken_240911.json")
+        return lambda text: tekken.encode(text, bos=False, eos=False)
+    if name == "sentencepiece":
+        model = sentencepiece.SentencePieceProcessor(
+            model_file=str(_DATA / "mistral_instruct_tokenizer_240323.model.v3"), add_dummy_prefix=False
+        )
+        return model.encode
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    return lambda text: tokenizer.encode(text, add_special_tokens=False)

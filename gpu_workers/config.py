@@ -51,7 +51,7 @@ class EngineConfig(BaseModel):
     )
     max_drafts: int = Field(default=15, ge=0, description="Most drafts of one sequence in one step; 0: no drafts.")
     draft_cost: float = Field(
-        default=0.25,
+        default=0.2,
         gt=0,
         le=1,
         description="What one more token of a sequence in a step costs, relative to a step of its own: a draft is made"

@@ -87,7 +87,9 @@ class Drafter:
         self._cost = cost
         self._limit = limit
         self._ngrams = NgramIndex(min(2, ngram), ngram) if ngram else None
-        self._forced_rate = AcceptanceRate(0.8)
+        self._forced_rate = AcceptanceRate(0.9)
+        # The last token of a forced text may really be a longer one, joined with what comes after.
+        self._forced_end_rate = AcceptanceRate(0.5)
         self._ngram_rate = AcceptanceRate(0.6)
 
     def propose(self, token_ids: list[int], constraint: Constraint | None, room: int) -> list[Draft]:
@@ -113,6 +115,7 @@ class Drafter:
         if not drafts:
             self._ngram_rate.recover()
             self._forced_rate.recover()
+            self._forced_end_rate.recover()
         if constraint is not None:
             constraint.follow((draft.token_id, state) for draft, state in zip(drafts, states, strict=True))
             constraint.prefetch()
@@ -125,9 +128,11 @@ class Drafter:
         if constraint is not None:
             state = states[-1] if states else constraint.state
             if (forced := constraint.forced_text(state)) is not None and forced.token_ids:
-                rates = [None if i < forced.sole else self._forced_rate for i in range(len(forced.token_ids))]
-                tokens = zip(forced.token_ids, rates, strict=True)
-                return [(Draft(*token), state) for token, state in zip(tokens, forced.states, strict=True)]
+                rates: list[AcceptanceRate | None] = [None] * forced.sole
+                if spelled := len(forced.token_ids) - forced.sole:
+                    rates += [*[self._forced_rate] * (spelled - 1), self._forced_end_rate]
+                drafts_ahead = map(Draft, forced.token_ids, rates)
+                return list(zip(drafts_ahead, forced.states, strict=True))
         if self._ngrams is None:
             return []
         reach = self._ngrams.reach

@@ -92,7 +92,7 @@ class Engine:
             loaded.vocabulary.eos_token_ids,
             config.sparse_limit,
             wake=lambda: self._inbox.put(Wake()),
-            finder=ForcedTextFinder(loaded.vocabulary) if config.forced_text else None,
+            finder=ForcedTextFinder(loaded.vocabulary, loaded.encode) if config.forced_text else None,
         )
         self._live: set[Sequence] = set()
         self._late: set[concurrent.futures.Future[None]] = set()

@@ -6,6 +6,7 @@ continuation begins with although several tokenizations spell them (a draft: the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +30,14 @@ class ForcedText:
 
 
 class ForcedTextFinder:
-    """Walks ahead while there is no choice. Stateless but for tables of the vocabulary; reading rows may be slow."""
+    """Walks ahead while there is no choice. Stateless but for tables of the vocabulary; reading rows may be slow.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    `encode`: the tokenizer's own way to spell a text, which a model most likely chooses, too.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, encode: Callable[[str], list[int]] | None = None) -> None:
         self._vocabulary = vocabulary
+        self._encode = encode
         token_bytes = [vocabulary.token_bytes(token_id) for token_id in range(vocabulary.size)]
         # -1 for tokens without bytes: end tokens and other special ones.
         self._end_token_ids = frozenset(vocabulary.eos_token_ids)
@@ -57,13 +62,21 @@ class ForcedTextFinder:
             token_ids.append(token_id)
             states.append(state)
         sole = len(token_ids)
-        for token_id in self._vocabulary.encode(self._forced_bytes(fsm, state)) or ():
+        for token_id in self._spell(self._forced_bytes(fsm, state)):
             state = fsm.next_state(state, token_id)
             if state < 0:
                 break
             token_ids.append(token_id)
             states.append(state)
         return ForcedText(tuple(token_ids), tuple(states), sole)
+
+    def _spell(self, text: bytes) -> list[int]:
+        """The likeliest tokens for `text`."""
+        if self._encode is not None and text:
+            token_ids = self._encode(text.decode(errors="replace"))
+            if b"".join(map(self._vocabulary.token_bytes, token_ids)) == text:
+                return token_ids
+        return self._vocabulary.encode(text) or []
 
     def _sole_token(self, fsm: TokenFSM, state: int) -> int | None:
         words = fsm.allowed_mask(state)

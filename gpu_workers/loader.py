@@ -42,6 +42,14 @@ class LoadedModel:
     head: OutputHead
     max_length: int
 
+    def encode(self, text: str) -> list[int]:
+        """The tokenizer's way to spell `text`, without special tokens; from any thread."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        # The wrapper sets padding and truncation on every call, which other threads' calls do not survive.
+        if backend is not None:
+            return backend.encode(text, add_special_tokens=False).ids
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
 
 def load(model: str, config: EngineConfig) -> LoadedModel:
     """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary. Raises UnsupportedModelError."""
