@@ -12,8 +12,9 @@ import re
 from collections.abc import Sequence
 
 from grammar_workers import charset
-from grammar_workers.character_automaton import DEAD, CharacterAutomaton
+from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
+from grammar_workers.minimization import DEAD
 from grammar_workers.options import Limits
 
 _WORD_CHARACTER = re.compile(r"\w")

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers import charset
+from grammar_workers.budget import Budget
 from grammar_workers.charset import ALL, Charset
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.minimization import DEAD, minimal
 from grammar_workers.options import Limits
-
-DEAD = -1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +34,11 @@ class CharacterAutomaton:
     def is_empty(self) -> bool:
         """Whether nothing is accepted."""
         return not any(self.accepting)
+
+    def distinct_classes(self) -> list[int]:
+        """Per class: the first class that every state treats alike."""
+        first: dict[tuple[int, ...], int] = {}
+        return [first.setdefault(column, number) for number, column in enumerate(zip(*self.moves, strict=True))]
 
     def classify(self, text: str) -> int:
         """The label of `text`, 0 when it is not accepted."""
@@ -95,79 +99,6 @@ class CharacterAutomaton:
         return result
 
 
-@dataclasses.dataclass
-class NondeterministicAutomaton:
-    """Thompson's construction. `edges[state]` are (charset, target), `silent[state]` targets without a character.
-
-    `at_start` and `at_end` hold silent targets that may be taken only at the beginning or the end of the text: the
-    anchors of regular expressions. Matching begins in state 0 and ends in state `final`.
-    """
-
-    edges: list[list[tuple[Charset, int]]] = dataclasses.field(default_factory=list)
-    silent: list[list[int]] = dataclasses.field(default_factory=list)
-    at_start: dict[int, list[int]] = dataclasses.field(default_factory=dict)
-    at_end: dict[int, list[int]] = dataclasses.field(default_factory=dict)
-    final: int = 0
-
-    def state(self) -> int:
-        self.edges.append([])
-        self.silent.append([])
-        return len(self.edges) - 1
-
-    def closure(self, states: Sequence[int], *, start: bool = False, end: bool = False) -> frozenset[int]:
-        """All states reached without a character."""
-        found = set(states)
-        pending = list(states)
-        while pending:
-            state = pending.pop()
-            targets = list(self.silent[state])
-            if start:
-                targets += self.at_start.get(state, [])
-            if end:
-                targets += self.at_end.get(state, [])
-            for target in targets:
-                if target not in found:
-                    found.add(target)
-                    pending.append(target)
-        return frozenset(found)
-
-
-def determinize(source: NondeterministicAutomaton, limits: Limits) -> CharacterAutomaton:
-    """The minimal deterministic automaton by subset construction; raises LimitExceededError."""
-    budget = _Budget(limits)
-    starts = class_starts(characters for edges in source.edges for characters, _ in edges)
-    classes = {each: classes_of(each, starts) for each in {c for edges in source.edges for c, _ in edges}}
-    first = source.closure([0], start=True)
-    ids = {first: 0}
-    subsets = [first]
-    moves: list[tuple[int, ...]] = []
-    accepting = []
-    while len(moves) < len(subsets):
-        position = len(moves)
-        subset = subsets[position]
-        accepting.append(int(source.final in source.closure(list(subset), start=position == 0, end=True)))
-        targets: dict[int, set[int]] = {}
-        for state in subset:
-            for characters, target in source.edges[state]:
-                for number in classes[characters]:
-                    targets.setdefault(number, set()).add(target)
-        row = [DEAD] * len(starts)
-        closed: dict[frozenset[int], int] = {}
-        for number, states in targets.items():
-            key = frozenset(states)
-            if key not in closed:
-                reached = source.closure(list(key))
-                budget.spend(4 * len(reached))
-                if reached not in ids:
-                    budget.check_states(len(ids))
-                    ids[reached] = len(subsets)
-                    subsets.append(reached)
-                closed[key] = ids[reached]
-            row[number] = closed[key]
-        moves.append(tuple(row))
-    return minimize(CharacterAutomaton(tuple(starts), tuple(moves), tuple(accepting)))
-
-
 def combine(
     automata: Sequence[CharacterAutomaton], verdict: Callable[[tuple[int, ...]], int], limits: Limits
 ) -> CharacterAutomaton:
@@ -175,31 +106,38 @@ def combine(
 
     Any Boolean operation: `all` intersects, `any` unites, `lambda v: not v[0]` complements (over all texts).
     """
-    budget = _Budget(limits)
-    starts = sorted({start for automaton in automata for start in automaton.starts})
-    columns = [[bisect.bisect_right(automaton.starts, start) - 1 for start in starts] for automaton in automata]
+    budget = Budget(limits)
+    starts = sorted({0xD800, 0xE000, *(start for automaton in automata for start in automaton.starts)})
+    # Characters that no automaton tells apart are one letter; surrogates are none.
+    letters: dict[tuple[int, ...], int] = {}
+    classes = [automaton.distinct_classes() for automaton in automata]
+    letter_at = [
+        DEAD
+        if start == 0xD800
+        else letters.setdefault(
+            tuple(
+                distinct[bisect.bisect_right(automaton.starts, start) - 1]
+                for automaton, distinct in zip(automata, classes, strict=True)
+            ),
+            len(letters),
+        )
+        for start in starts
+    ]
+    # The row at index -1 is that of the dead state.
+    tables = [[*automaton.moves, (DEAD,) * len(automaton.starts)] for automaton in automata]
+    labels = [(*automaton.accepting, 0) for automaton in automata]
+    columns = [[letter[i] for letter in letters] for i in range(len(automata))]
     first = tuple(0 for _ in automata)
     ids = {first: 0}
     tuples = [first]
-    moves: list[tuple[int, ...]] = []
+    moves: list[list[int]] = []
     accepting = []
-    while len(moves) < len(tuples):
-        current = tuples[len(moves)]
-        accepting.append(
-            int(
-                verdict(
-                    tuple(
-                        0 if state == DEAD else automaton.accepting[state]
-                        for state, automaton in zip(current, automata, strict=True)
-                    )
-                )
-            )
-        )
+    for current in tuples:
+        accepting.append(int(verdict(tuple(label[state] for state, label in zip(current, labels, strict=True)))))
         rows = [
-            [DEAD] * len(starts) if state == DEAD else [automaton.moves[state][c] for c in column]
-            for state, automaton, column in zip(current, automata, columns, strict=True)
+            [table[state][c] for c in column] for state, table, column in zip(current, tables, columns, strict=True)
         ]
-        budget.spend(len(starts) * len(automata))
+        budget.spend(1 + (len(letters) * len(automata) >> 2))
         row = []
         for reached in zip(*rows, strict=True):
             number = ids.get(reached)
@@ -208,8 +146,9 @@ def combine(
                 number = ids[reached] = len(tuples)
                 tuples.append(reached)
             row.append(number)
-        moves.append(tuple(row))
-    return minimize(CharacterAutomaton(tuple(starts), tuple(moves), tuple(accepting)))
+        moves.append(row)
+    table, accepted = minimal(np.array(moves, np.int32), np.array(accepting, np.int32))
+    return from_table(starts, letter_at, table, accepted)
 
 
 def intersect(automata: Sequence[CharacterAutomaton], limits: Limits) -> CharacterAutomaton:
@@ -279,139 +218,26 @@ def explore(
 
 
 def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
-    """Trim and merge: no unreachable state, no dead one, no two with the same future."""
-    moves, accepting = _trim(automaton)
-    block = equivalent_states(moves, accepting)
-    order: dict[int, int] = {}
-    for number in block:
-        order.setdefault(number, len(order))
-    # Blocks are numbered in order of their first state, so state 0 stays first.
-    block = [order[number] for number in block]
-    representative: dict[int, int] = {}
-    for state, number in enumerate(block):
-        representative.setdefault(number, state)
-    merged = [[DEAD if t == DEAD else block[t] for t in moves[state]] for state in representative.values()]
-    flags = tuple(accepting[state] for state in representative.values())
-    # Neighbouring classes that no state distinguishes become one.
-    columns = list(zip(*merged, strict=True))
-    keep = [i for i in range(len(columns)) if i == 0 or columns[i] != columns[i - 1]]
-    return CharacterAutomaton(
-        tuple(automaton.starts[i] for i in keep), tuple(tuple(row[i] for i in keep) for row in merged), flags
-    )
-
-
-def equivalent_states(moves: list[list[int]], accepting: list[int]) -> list[int]:
-    """The block of each state in the coarsest partition that acceptance and moves respect (Hopcroft, 1971)."""
-    many = len(moves)
-    # sources[letter][target]: the states that move there. Distinct columns only: equal ones split alike.
-    sources: list[dict[int, list[int]]] = []
-    for column in set(zip(*moves, strict=True)):
-        by_target: dict[int, list[int]] = {}
-        for state, target in enumerate(column):
-            by_target.setdefault(target, []).append(state)
-        sources.append(by_target)
-    block = [0] * many
-    members: list[set[int]] = []
-    for label in dict.fromkeys(accepting):
-        members.append({state for state in range(many) if accepting[state] == label})
-        for state in members[-1]:
-            block[state] = len(members) - 1
-    # The dead state is a block of its own that no state is in; it is a splitter, too.
-    dead = frozenset([DEAD])
-    pending: list[int] = [DEAD, *range(len(members))]
-    queued = set(pending)
-    while pending:
-        number = pending.pop()
-        queued.discard(number)
-        splitter = dead if number == DEAD else frozenset(members[number])
-        for by_target in sources:
-            touched: dict[int, list[int]] = {}
-            for target in splitter:
-                for state in by_target.get(target, ()):
-                    touched.setdefault(block[state], []).append(state)
-            for old, states in touched.items():
-                if len(states) == len(members[old]):
-                    continue
-                members.append(set(states))
-                members[old].difference_update(states)
-                new = len(members) - 1
-                for state in states:
-                    block[state] = new
-                for part in (
-                    (old, new)
-                    if old in queued or len(members[old]) == len(states)
-                    else ((old,) if len(members[old]) < len(states) else (new,))
-                ):
-                    if part not in queued:
-                        queued.add(part)
-                        pending.append(part)
-    return block
-
-
-class _Budget:
-    """Counts the work of one construction against `Limits`."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._steps = 0
-
-    def spend(self, steps: int) -> None:
-        self._steps += steps
-        if self._steps > self._limits.max_steps:
-            raise LimitExceededError(f"a pattern takes more than {self._limits.max_steps} steps (limit max_steps)")
-
-    def check_states(self, many: int) -> None:
-        if many >= self._limits.max_regex_states:
-            raise LimitExceededError(
-                f"patterns need more than {self._limits.max_regex_states} states (limit max_regex_states)"
-            )
-
-
-def _trim(automaton: CharacterAutomaton) -> tuple[list[list[int]], list[int]]:
-    """Moves and flags of the states that are reachable and alive, renumbered in breadth-first order; 0 stays.
+    """Trim and merge: no unreachable state, no dead one, no two with the same future.
 
     A class that holds nothing but surrogates is dead: no text holds them, so none may keep a state alive.
     """
-    many = len(automaton.moves)
+    moves = np.array(automaton.moves, np.int32).reshape(len(automaton.moves), -1)
     ends = (*automaton.starts[1:], 0x110000)
-    unreal = [i for i, end in enumerate(ends) if automaton.starts[i] >= 0xD800 and end <= 0xE000]
-    if unreal:
-        dead = set(unreal)
-        moves = tuple(tuple(DEAD if i in dead else t for i, t in enumerate(row)) for row in automaton.moves)
-        automaton = dataclasses.replace(automaton, moves=moves)
-    sources: list[list[int]] = [[] for _ in range(many)]
-    for state, row in enumerate(automaton.moves):
-        for target in set(row):
-            if target != DEAD:
-                sources[target].append(state)
-    alive = [state for state in range(many) if automaton.accepting[state]]
-    living = set(alive)
-    while alive:
-        for state in sources[alive.pop()]:
-            if state not in living:
-                living.add(state)
-                alive.append(state)
-    order = {0: 0}
-    queue = [0]
-    for state in queue:
-        for target in automaton.moves[state]:
-            if target in living and target not in order:
-                order[target] = len(queue)
-                queue.append(target)
-    trimmed = [[order.get(t, DEAD) if t in living else DEAD for t in automaton.moves[state]] for state in queue]
-    return trimmed, [automaton.accepting[state] for state in queue]
+    moves[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(automaton.starts, ends, strict=True)]] = DEAD
+    moves, accepting = minimal(moves, np.array(automaton.accepting, np.int32))
+    return from_table(automaton.starts, range(len(automaton.starts)), moves, accepting)
 
 
-def class_starts(sets: Iterable[Charset]) -> list[int]:
-    borders = {0}
-    for characters in sets:
-        for low, high in characters:
-            borders.update((low, high + 1))
-    return sorted(border for border in borders if border <= 0x10FFFF)
+def from_table(
+    starts: Sequence[int], letter_at: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]
+) -> CharacterAutomaton:
+    """The automaton over intervals of one over letters: int32 [states, letters] of the next state or -1.
 
-
-def classes_of(characters: Charset, starts: list[int]) -> list[int]:
-    found: list[int] = []
-    for low, high in characters:
-        found.extend(range(bisect.bisect_left(starts, low), bisect.bisect_right(starts, high)))
-    return found
+    Interval i, which begins at `starts[i]`, reads letter `letter_at[i]` (-1: nothing reads it).
+    """
+    moves = np.append(table, np.full((len(table), 1), DEAD, np.int32), axis=1)[:, list(letter_at)]
+    # Neighbouring classes that no state distinguishes become one.
+    keep = [0, *(1 + np.flatnonzero((moves[:, 1:] != moves[:, :-1]).any(axis=0))).tolist()]
+    rows = tuple(map(tuple, moves[:, keep].tolist()))
+    return CharacterAutomaton(tuple(starts[i] for i in keep), rows, tuple(accepting.tolist()))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import regex
 
 Charset = tuple[tuple[int, int], ...]
 
@@ -67,14 +70,59 @@ def contains(charset: Charset, code_point: int) -> bool:
     return any(low <= code_point <= high for low, high in charset)
 
 
+def partition(sets: Sequence[Charset]) -> tuple[list[int], list[int], list[int]]:
+    """Split all code points into classes that no set tells apart.
+
+    Returns the starts of intervals, the class of each interval (-1: surrogates), and per class an integer whose bit i
+    says whether `sets[i]` holds the class.
+    """
+    toggles: dict[int, int] = {0: 0, 0xD800: 0, 0xE000: 0}
+    for number, each in enumerate(sets):
+        for low, high in each:
+            for border in (low, high + 1):
+                toggles[border] = toggles.get(border, 0) ^ 1 << number
+    toggles.pop(0x110000, None)
+    starts = sorted(toggles)
+    members = 0
+    numbers: dict[int, int] = {}
+    classes = []
+    for start in starts:
+        members ^= toggles[start]
+        classes.append(-1 if start == 0xD800 else numbers.setdefault(members, len(numbers)))
+    return starts, classes, list(numbers)
+
+
+def class_starts(sets: Iterable[Charset]) -> list[int]:
+    """The starts of the intervals that the borders of `sets` cut all code points into."""
+    borders = {0}
+    for characters in sets:
+        for low, high in characters:
+            borders.update((low, high + 1))
+    return sorted(border for border in borders if border <= 0x10FFFF)
+
+
+def classes_of(characters: Charset, starts: list[int]) -> list[int]:
+    """The numbers of the intervals from `class_starts` that lie in `characters`."""
+    found: list[int] = []
+    for low, high in characters:
+        found.extend(range(bisect.bisect_left(starts, low), bisect.bisect_right(starts, high)))
+    return found
+
+
 @functools.cache
-def matching(pattern: str) -> Charset:
-    """The characters that a Python pattern matches alone: how Python itself sees `\\d`, `\\w` and `\\s`."""
-    # One string of every scalar value in order: the place of a run is its code points, less the surrogates' gap.
+def _every_character() -> str:
+    """All scalar values in order: the place of a character is its code point, less the surrogates' gap."""
+    return "".join(chr(code_point) for low, high in ALL for code_point in range(low, high + 1))
+
+
+@functools.cache
+def matching(pattern: str, *, properties: bool = False) -> Charset:
+    """The characters that a pattern of Python's `re` matches alone; with `properties`, of the package `regex`."""
     gap = 0xE000 - 0xD800
-    text = "".join(chr(code_point) for low, high in ALL for code_point in range(low, high + 1))
+    text = _every_character()
+    compiled = (regex if properties else re).compile(f"(?:{pattern})+")
     intervals = []
-    for run in re.finditer(f"(?:{pattern})+", text):
+    for run in compiled.finditer(text):
         first, last = run.start(), run.end() - 1
         for low, high, shift in ((0, 0xD7FF, 0), (0xD800, len(text), gap)):
             if first <= high and last >= low:

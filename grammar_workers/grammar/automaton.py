@@ -6,17 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 
 from grammar_workers import charset
-from grammar_workers.character_automaton import (
-    DEAD,
-    CharacterAutomaton,
-    class_starts,
-    classes_of,
-    equivalent_states,
-    minimize,
-)
-from grammar_workers.charset import Charset
+from grammar_workers.character_automaton import CharacterAutomaton, minimize
+from grammar_workers.charset import Charset, class_starts, classes_of
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.work import Work
+from grammar_workers.minimization import DEAD, equivalent_states
 
 Label = Charset | int
 """What a move consumes: one character of a set, or a text of the rule with this number."""

@@ -177,6 +177,10 @@ def test_corner_of_the_dialects(pattern: str, text: str, matches: bool | None) -
         (r"\c1", 0),
         (r"\q", 0),
         ("a^*", 1),
+        (r"a\b+", 1),
+        ("a(?=b)*", 1),
+        ("a(?<=b){2}", 1),
+        (r"\pL", 0),
         ("(?P<1>a)", 0),
         ("a\0b", 1),
         (r"a\0", 1),
@@ -200,17 +204,39 @@ def test_malformed_patterns_are_refused_with_their_position(pattern: str, positi
 
 
 @pytest.mark.parametrize(
-    ("pattern", "position"),
-    [(r"(a)\1", 3), (r"(?P<n>a)\k<n>", 8), ("a(?=b)", 1), ("a(?!b)", 1), ("(?<=a)b", 0), ("(?<!a)b", 0), (r"a\b", 1)]
-    + [(r"\B", 0), (r"\p{L}", 0), (r"a\Z", 1), (r"\Aa", 0), ("(?i)a", 0), ("(?i:a)", 0), ("a++", 2), ("a[]", 1)],
+    ("pattern", "position", "name"),
+    [
+        (r"(a)\1", 3, "back-reference"),
+        (r"(?P<n>a)\k<n>", 8, "back-reference"),
+        ("(?P<n>a)(?P=n)", 8, "back-reference"),
+        ("a++", 2, "possessive quantifier"),
+        ("a{2}+", 4, "possessive quantifier"),
+        ("a**", 2, "repeated quantifier"),
+        ("b(?>a)", 1, "atomic group"),
+        ("(a)?(?(1)b|c)", 4, "conditional group"),
+        ("a(?#b)", 1, "comment"),
+        ("(?m)a", 0, "flag 'm'"),
+        ("(?i-x:a)", 0, "flag 'x'"),
+        ("a(?i)b", 1, "flag that does not stand at the beginning"),
+        ("(?~a)", 0, "group modifier"),
+        (r"a\p{Nonsense}", 1, "the Unicode property 'Nonsense'"),
+        (r"\p{sc=Klingon}", 0, "the Unicode property 'sc=Klingon'"),
+        (r"a\Z", 1, r"\Z"),
+        (r"\Aa", 0, r"\A"),
+        ("a[]", 1, "an empty class"),
+        ("(?<=a(?=b))b", 5, "a look-ahead inside a look-behind"),
+        (r"(?<=a\b)b", 5, "a word boundary inside a look-behind"),
+        ("(?<=a$)b", 5, "an end anchor inside a look-behind"),
+    ],
 )
-def test_what_is_not_regular_or_not_common_is_refused_with_its_position(pattern: str, position: int) -> None:
+def test_what_is_not_regular_or_not_common_is_refused_by_name(pattern: str, position: int, name: str) -> None:
     with pytest.raises(UnsupportedFeatureError) as caught:
         compile_grammar({"type": "regex", "pattern": pattern}, bytes_vocabulary())
     assert caught.value.position == position
+    assert caught.value.message.startswith(name)
 
 
-@pytest.mark.parametrize("pattern", ["a^", "$a", "[^\\s\\S]", "a[^\\d\\D]b"])
+@pytest.mark.parametrize("pattern", ["a^", "$a", "[^\\s\\S]", "a[^\\d\\D]b", "a(?=b)", "(?!a)a", "(?<=a)a", r"a\bb"])
 def test_patterns_that_nothing_matches(pattern: str) -> None:
     with pytest.raises(UnsatisfiableError):
         compile_grammar({"type": "regex", "pattern": pattern}, bytes_vocabulary())

@@ -1,0 +1,26 @@
+"""Counts the work of one construction against `Limits`."""
+
+from __future__ import annotations
+
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.options import Limits
+
+
+class Budget:
+    """Steps and states of the automata that one pattern, or one Boolean combination of patterns, needs."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._steps = 0
+
+    def spend(self, steps: int) -> None:
+        """Count steps, each about a microsecond's work; raises LimitExceededError."""
+        self._steps += steps
+        if self._steps > self._limits.max_steps:
+            raise LimitExceededError(f"a pattern takes more than {self._limits.max_steps} steps (limit max_steps)")
+
+    def check_states(self, many: int) -> None:
+        if many >= self._limits.max_regex_states:
+            raise LimitExceededError(
+                f"patterns need more than {self._limits.max_regex_states} states (limit max_regex_states)"
+            )

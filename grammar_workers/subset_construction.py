@@ -1,0 +1,256 @@
+"""From position automata to a deterministic automaton: subsets of positions, with what the text must still satisfy.
+
+A deterministic state is a pair. First, for every look-behind, the state of the automaton that reads the whole text so
+far. Second, a set of *threads*: (obligations, bits), the positions that may read on provided that every obligation
+accepts the rest of the text. An obligation is a state of the automaton of a look-ahead that was passed on the way
+(alternating automata: Chandra, Kozen, Stockmeyer, 1981). Without look-arounds that is the ordinary subset construction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from grammar_workers import charset
+from grammar_workers.budget import Budget
+from grammar_workers.character_automaton import CharacterAutomaton, from_table
+from grammar_workers.charset import Charset
+from grammar_workers.minimization import DEAD, minimal
+from grammar_workers.options import Limits
+from grammar_workers.position_automaton import ENDS, Condition, PositionAutomaton
+
+_Obligation = tuple[int, int]
+"""(automaton of a look-ahead, its state)."""
+_Obligations = frozenset[_Obligation]
+_Threads = frozenset[tuple[_Obligations, int]]
+_Behind = tuple[int, ...]
+"""The state of the automaton of each look-behind."""
+
+_NOTHING: _Obligations = frozenset()
+_AT_END: _Obligation = (-1, 0)
+"""The obligation that no character follows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Automaton:
+    """Deterministic and minimal: moves[state][class] or -1."""
+
+    moves: list[list[int]]
+    accepting: list[int]
+
+    @functools.cached_property
+    def universal(self) -> int:
+        """The state that accepts every rest, -1 when there is none."""
+        for state, row in enumerate(self.moves):
+            if self.accepting[state] and all(target == state for target in row):
+                return state
+        return -1
+
+
+class SubsetConstruction:
+    """Makes the automata of one pattern; `aheads` and `behinds` are those of its look-arounds, inner ones first."""
+
+    def __init__(
+        self,
+        sets: Sequence[Charset],
+        aheads: Sequence[PositionAutomaton],
+        behinds: Sequence[PositionAutomaton],
+        limits: Limits,
+    ) -> None:
+        self._starts, self._class_at, members = charset.partition(sets)
+        self._classes_of = [[c for c, bits in enumerate(members) if bits >> number & 1] for number in range(len(sets))]
+        self._many_classes = len(members)
+        self._budget = Budget(limits)
+        self._sources = aheads
+        self._ahead_numbers: dict[tuple[int, bool, _Behind, bool], int] = {}
+        self._aheads: list[_Automaton] = []
+        self._behinds: list[_Automaton] = []
+        for source in behinds:
+            self._behinds.append(self._determinize(source, (0,) * len(self._behinds), at_start=True))
+
+    def automaton(self, source: PositionAutomaton) -> CharacterAutomaton:
+        """The minimal automaton of a whole pattern; raises LimitExceededError."""
+        found = self._determinize(source, (0,) * len(self._behinds), at_start=True)
+        return from_table(
+            self._starts, self._class_at, np.array(found.moves, np.int32), np.array(found.accepting, np.int32)
+        )
+
+    def _determinize(self, source: PositionAutomaton, behind: _Behind, *, at_start: bool) -> _Automaton:
+        masks = self._class_masks(source)
+        behinds = self._behinds[: len(behind)]
+        first = (behind, self._settle(source, {_NOTHING: source.start}, behind, at_start=at_start))
+        numbers = {first: 0}
+        states = [first]
+        moves = []
+        accepting = []
+        for behind, threads in states:
+            accepting.append(int(any(bits & ENDS and self._all_accept(owed) for owed, bits in threads)))
+            reached: list[dict[_Obligations, int]] = [{} for _ in range(self._many_classes)]
+            for owed, bits in threads:
+                if _AT_END not in owed:
+                    self._read(source, owed, bits & ~ENDS, masks, reached)
+            row = []
+            for character, pending in enumerate(reached):
+                if not pending:
+                    row.append(DEAD)
+                    continue
+                after = tuple(
+                    DEAD if state == DEAD else automaton.moves[state][character]
+                    for state, automaton in zip(behind, behinds, strict=True)
+                )
+                state = (after, self._settle(source, pending, after, at_start=False))
+                number = numbers.get(state)
+                if number is None:
+                    self._budget.check_states(len(numbers))
+                    number = numbers[state] = len(states)
+                    states.append(state)
+                row.append(number)
+            moves.append(row)
+        table, labels = minimal(np.array(moves, np.int32), np.array(accepting, np.int32))
+        return _Automaton(table.tolist(), labels.tolist())
+
+    def _class_masks(self, source: PositionAutomaton) -> list[int]:
+        """Per class: the bits of the positions that read it."""
+        of_set = [0] * len(self._classes_of)
+        for bit, number in enumerate(source.sets):
+            if number >= 0:
+                of_set[number] |= 1 << bit
+        masks = [0] * self._many_classes
+        for bits, classes in zip(of_set, self._classes_of, strict=True):
+            for character in classes:
+                masks[character] |= bits
+        self._budget.spend(len(source.sets) * len(source.sets) >> 10)
+        return masks
+
+    def _read(
+        self,
+        source: PositionAutomaton,
+        owed: _Obligations,
+        bits: int,
+        masks: Sequence[int],
+        reached: list[dict[_Obligations, int]],
+    ) -> None:
+        """Add to `reached` (per class) where the thread leads."""
+        many = bits.bit_count()
+        self._budget.spend(many + 1)
+        if many * 4 <= self._many_classes:
+            following = [0] * self._many_classes
+            for bit in _bits(bits):
+                after = source.follow[bit]
+                for character in self._classes_of[source.sets[bit]]:
+                    following[character] |= after
+        else:
+            following = [self._following(source, bits & mask) for mask in masks]
+        for character, after in enumerate(following):
+            if not after:
+                continue
+            still = self._advanced(owed, character) if owed else owed
+            if still is not None:
+                reached[character][still] = reached[character].get(still, 0) | after
+
+    def _following(self, source: PositionAutomaton, bits: int) -> int:
+        result = 0
+        for bit in _bits(bits):
+            result |= source.follow[bit]
+        self._budget.spend(bits.bit_count() + 1)
+        return result
+
+    # -- look-around -------------------------------------------------------------------------------------------------
+
+    def _settle(
+        self, source: PositionAutomaton, pending: dict[_Obligations, int], behind: _Behind, *, at_start: bool
+    ) -> _Threads:
+        """The threads after every gate has been passed or found shut."""
+        if len(pending) == 1 and _NOTHING in pending:
+            bits = pending[_NOTHING]
+            if bits & source.universal:
+                return frozenset([(_NOTHING, source.universal | ENDS)])
+            if not bits & source.gate_bits:
+                return frozenset([(_NOTHING, bits)])
+        settled: dict[_Obligations, int] = {}
+        passed = set()
+        todo = list(pending.items())
+        while todo:
+            owed, bits = todo.pop()
+            self._budget.spend(1)
+            if bits & source.universal:
+                bits = source.universal | ENDS
+            gates = bits & source.gate_bits
+            settled[owed] = settled.get(owed, 0) | (bits ^ gates)
+            for bit in _bits(gates):
+                if (owed, bit) in passed:
+                    continue
+                passed.add((owed, bit))
+                added = self._pass(source, bit, behind, at_start=at_start)
+                if added is not None:
+                    todo.append((owed | added, source.gates[bit].target))
+        # A thread that owes more adds nothing where one that owes less is.
+        for owed in settled:
+            for less, bits in settled.items():
+                if less < owed:
+                    settled[owed] &= 0 if bits & source.universal else ~bits
+        return frozenset((owed, bits) for owed, bits in settled.items() if bits)
+
+    def _pass(self, source: PositionAutomaton, bit: int, behind: _Behind, *, at_start: bool) -> _Obligations | None:
+        """What passing a gate obliges to; None when it is shut."""
+        gate = source.gates[bit]
+        if gate.condition is Condition.AT_START:
+            return _NOTHING if at_start else None
+        if gate.condition is Condition.AT_END:
+            return frozenset([_AT_END])
+        if gate.condition is Condition.BEHIND:
+            state = behind[gate.index]
+            matches = state != DEAD and bool(self._behinds[gate.index].accepting[state])
+            return None if matches == gate.negative else _NOTHING
+        number = self._ahead(gate.index, gate.negative, behind, at_start=at_start)
+        automaton = self._aheads[number]
+        if not any(automaton.accepting):
+            return None
+        return _NOTHING if automaton.universal == 0 else frozenset([(number, 0)])
+
+    def _ahead(self, index: int, negative: bool, behind: _Behind, *, at_start: bool) -> int:
+        """The automaton of a look-ahead met at a place with this past."""
+        identity = (index, negative, behind, at_start)
+        number = self._ahead_numbers.get(identity)
+        if number is None:
+            automaton = self._determinize(self._sources[index], behind, at_start=at_start)
+            self._aheads.append(_complement(automaton) if negative else automaton)
+            number = self._ahead_numbers[identity] = len(self._aheads) - 1
+        return number
+
+    def _advanced(self, owed: _Obligations, character: int) -> _Obligations | None:
+        """The obligations after one more character; None when one of them cannot be met any more."""
+        after = set()
+        for number, state in owed:
+            automaton = self._aheads[number]
+            target = automaton.moves[state][character]
+            if target == DEAD:
+                return None
+            if target != automaton.universal:
+                after.add((number, target))
+        return frozenset(after)
+
+    def _all_accept(self, owed: _Obligations) -> bool:
+        return all(o == _AT_END or self._aheads[o[0]].accepting[o[1]] for o in owed)
+
+
+def _complement(automaton: _Automaton) -> _Automaton:
+    many = len(automaton.moves)
+    rows = [[many if target == DEAD else target for target in row] for row in automaton.moves]
+    rows.append([many] * len(rows[0]))
+    labels = [int(not label) for label in [*automaton.accepting, 0]]
+    table, accepting = minimal(np.array(rows, np.int32), np.array(labels, np.int32))
+    return _Automaton(table.tolist(), accepting.tolist())
+
+
+def _bits(bits: int) -> list[int]:
+    """The numbers of the bits that are set."""
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found
