@@ -134,7 +134,8 @@ def _of_validation(error: RequestValidationError) -> ApiError:
         return ApiError(400, f"the body is not valid JSON: {problems[0]['ctx']['error']}", code="invalid_json")
     if problems[0]["loc"] == ("body",) and problems[0]["type"] in ("missing", "model_attributes_type"):
         return ApiError(400, "the body must be a JSON object, sent as Content-Type: application/json", param="body")
-    places = [_field(problem["loc"]) for problem in problems]
+    # Where fields contradict each other the check says which one to change.
+    places = [problem.get("ctx", {}).get("param") or _field(problem["loc"]) for problem in problems]
     lines = [
         f"unknown field `{place}`" if problem["type"] == "extra_forbidden" else f"`{place}`: {problem['msg']}"
         for place, problem in zip(places, problems, strict=True)

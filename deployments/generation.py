@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from ray.exceptions import RayActorError
@@ -27,7 +27,7 @@ from deployments.errors import ApiError
 logger = logging.getLogger("ray.serve")
 
 Event = dict[str, Any]
-"""What a replica yields: `text`, `token_ids`, `finish_reason`, `prompt_tokens`; or `error`."""
+"""What a replica yields: `text`, `token_ids`, `finish_reason`, `prompt_tokens`, maybe `reports`; or `error`."""
 
 
 class ReplicaClosingError(Exception):
@@ -68,19 +68,41 @@ class CompiledGrammar:
 
 @dataclasses.dataclass
 class Generation:
-    """A generation that has begun. Iterate it once; `aclose` stops the replica if the end was not reached."""
+    """The choices of one answer, which have begun. Iterate it once; `aclose` stops the replicas before the end.
 
-    first: Event
-    rest: AsyncGenerator[Event, None]
+    `first[i]` is the i-th choice's first event, `rest[i]` the others.
+    """
+
+    first: list[Event]
+    rest: list[AsyncGenerator[Event, None]]
     grammar: CompiledGrammar | None
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        yield self.first
-        async for event in self.rest:
-            yield event
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        """Every event with its choice's number as `index`, as they come."""
+        for index, event in enumerate(self.first):
+            yield {**event, "index": index}
+        if len(self.rest) == 1:
+            async for event in self.rest[0]:
+                yield {**event, "index": 0}
+            return
+        coming = {asyncio.ensure_future(anext(rest)): index for index, rest in enumerate(self.rest)}
+        try:
+            while coming:
+                done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+                for call in done:
+                    index = coming.pop(call)
+                    try:
+                        event = call.result()
+                    except StopAsyncIteration:
+                        continue
+                    yield {**event, "index": index}
+                    coming[asyncio.ensure_future(anext(self.rest[index]))] = index
+        finally:
+            await _cancelled(coming)
 
     async def aclose(self) -> None:
-        await self.rest.aclose()
+        for rest in self.rest:
+            await rest.aclose()
 
 
 class Tiers:
@@ -93,27 +115,28 @@ class Tiers:
             "turnstile_retries_total", "Calls repeated because their replica was lost.", ("deployment",)
         )
 
-    async def start_generation(self, request: dict[str, Any], grammar: Grammar | None) -> Generation:
-        """Call both tiers at once; return when the grammar is ready and the first event is there.
+    async def start_generation(
+        self, request: dict[str, Any], grammar: Grammar | None, *, choices: int = 1
+    ) -> Generation:
+        """Call both tiers at once; return when the grammar is ready and each choice's first event is there.
 
-        Raises `ApiError` as soon as either tier refuses; the other call is cancelled then, as it is when the client
-        goes away (`asyncio.CancelledError`).
+        Raises `ApiError` as soon as either tier refuses; the other calls are cancelled then, as they are when the
+        client goes away (`asyncio.CancelledError`).
         """
-        events = self._events(request, grammar)
-        first = asyncio.ensure_future(anext(events))
+        events = [self._events({**request, "choice_index": index}, grammar) for index in range(choices)]
+        first = [asyncio.ensure_future(anext(one)) for one in events]
         compiled = asyncio.ensure_future(self._compile(grammar))
         try:
-            done, _ = await asyncio.wait((first, compiled), return_when=asyncio.FIRST_EXCEPTION)
+            done, _ = await asyncio.wait((*first, compiled), return_when=asyncio.FIRST_EXCEPTION)
             # A refused grammar explains more than the replica's own failure to get it.
-            for call in (compiled, first):
+            for call in (compiled, *first):
                 if call in done:
                     call.result()
-            return Generation(first.result(), events, compiled.result())
+            return Generation([call.result() for call in first], events, compiled.result())
         except BaseException:
-            for call in (first, compiled):
-                call.cancel()
-            await asyncio.gather(first, compiled, return_exceptions=True)
-            await events.aclose()
+            await _cancelled((*first, compiled))
+            for one in events:
+                await one.aclose()
             raise
 
     async def compiler_info(self) -> dict[str, Any]:
@@ -176,6 +199,13 @@ class Tiers:
                 await pauses.wait(error)
             except BackPressureError as error:
                 raise ApiError.full(error) from error
+
+
+async def _cancelled(calls: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancels the calls and waits until they have ended."""
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
 
 
 class _Pauses:

@@ -73,9 +73,14 @@ class Service:
         request_id = uuid.uuid4().hex
         grammar = await self._grammar(body)
         generation_request = body.generation_request(request_id, drawn_seed=_drawn_seed(request))
-        generation = await self._tiers.start_generation(generation_request, grammar)
-        chat = isinstance(body, ChatCompletionBody)
-        answer = Answer(generation, request_id=request_id, model=self._model, chat=chat)
+        generation = await self._tiers.start_generation(generation_request, grammar, choices=body.choices)
+        answer = Answer(
+            generation,
+            request_id=request_id,
+            model=self._model,
+            chat=isinstance(body, ChatCompletionBody),
+            logprobs=body.top_logprobs_wanted() is not None,
+        )
         if body.stream:
             return EventStream(answer.blocks(include_usage=body.include_usage), media_type="text/event-stream")
         return JSONResponse(await answer.whole())

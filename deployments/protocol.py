@@ -17,13 +17,13 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StrictBool,
-    StrictFloat,
     StrictInt,
     model_validator,
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from deployments.constraints import ResponseFormat, StructuredOutputs
+from deployments.sampling import MAX_TOP_LOGPROBS, SamplingBody, contradiction
 from grammar_workers.specification import GrammarSpecification
 
 
@@ -84,22 +84,10 @@ class StreamOptions(_Body):
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-class GenerationBody(_Body):
+class GenerationBody(SamplingBody):
     """What the two completion endpoints share."""
 
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
-    max_tokens: StrictInt | None = Field(None, ge=1, description="The most tokens to generate.")
-    temperature: StrictFloat | None = Field(
-        None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy; default 1."
-    )
-    top_p: StrictFloat | None = Field(
-        None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens; default 1."
-    )
-    top_k: StrictInt | None = Field(None, ge=-1, description="Most likely allowed tokens to sample from; 0 or -1: all.")
-    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
-    stop: str | list[str] | None = Field(
-        None, description="Up to 16 strings that end the text. Under a constraint they count only where it may end."
-    )
     stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stream_options: StreamOptions | None = None
     response_format: ResponseFormat | None = Field(None, description="What the output must match (OpenAI's spelling).")
@@ -108,23 +96,16 @@ class GenerationBody(_Body):
     )
     user: str | None = Field(None, description="Accepted and ignored.")
     metadata: dict[str, str] | None = Field(None, description="Accepted and ignored.")
-    n: Annotated[Any, Only(1)] = None
-    presence_penalty: Annotated[Any, Only(0)] = None
-    frequency_penalty: Annotated[Any, Only(0)] = None
-    logit_bias: Annotated[Any, Only({})] = None
 
     @model_validator(mode="after")
     def _check(self) -> GenerationBody:
         if self.response_format is not None and self.structured_outputs is not None:
             raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
-        if len(self.stop_strings()) > 16 or "" in self.stop_strings():
-            raise PydanticCustomError("stop", "`stop` takes up to 16 non-empty strings")
+        if self.banned_words is not None and self.specification() is not None:
+            raise contradiction("banned_words", "is for free text, without a constraint")
         if self.stream_options is not None and not self.stream:
             raise PydanticCustomError("stream_options", "`stream_options` needs `stream: true`")
         return self
-
-    def stop_strings(self) -> list[str]:
-        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     @property
     def include_usage(self) -> bool:
@@ -138,32 +119,18 @@ class GenerationBody(_Body):
                 return specification, name
         return None
 
-    def limit(self) -> int | None:
-        """The most tokens to generate; None leaves it to the model's context."""
-        return self.max_tokens
-
     def prompt_fields(self) -> dict[str, Any]:
         """`prompt` or `messages` of a generation request."""
         raise NotImplementedError
 
     def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
-        """The request as a model replica takes it (`gpu_workers.request`), still without its grammar.
-
-        `drawn_seed` replaces an absent seed: a retry on another replica then repeats the same tokens.
-        """
+        """The first choice's request as a model replica takes it (`gpu_workers.request`), without its grammar."""
         return {
             "request_id": request_id,
             "prompt": None,
             "messages": None,
             **self.prompt_fields(),
-            "sampling": {
-                "max_tokens": self.limit(),
-                "temperature": 1.0 if self.temperature is None else self.temperature,
-                "top_p": 1.0 if self.top_p is None else self.top_p,
-                "top_k": max(self.top_k or 0, 0),
-                "seed": drawn_seed if self.seed is None else self.seed,
-                "stop": self.stop_strings(),
-            },
+            "sampling": self.sampling(drawn_seed=drawn_seed),
             "choice_index": 0,
             "grammar": None,
             "emitted_token_ids": [],
@@ -175,14 +142,25 @@ class ChatCompletionBody(GenerationBody):
 
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: StrictInt | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
-    logprobs: Annotated[Any, Only(False)] = None
-    top_logprobs: Annotated[Any, Only(0)] = None
+    logprobs: StrictBool | None = Field(None, description="Tell each token's log-probability, after the mask.")
+    top_logprobs: StrictInt | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="With `logprobs`: so many of the likeliest tokens, too."
+    )
     tools: Annotated[Any, Only([])] = None
     tool_choice: Annotated[Any, Only("none")] = None
     parallel_tool_calls: Annotated[Any, Only(True, False)] = None
     modalities: Annotated[Any, Only(["text"])] = None
     store: Annotated[Any, Only(False)] = None
     service_tier: Annotated[Any, Only("auto", "default")] = None
+
+    @model_validator(mode="after")
+    def _check_logprobs(self) -> ChatCompletionBody:
+        if self.top_logprobs and not self.logprobs:
+            raise contradiction("top_logprobs", "needs `logprobs: true`")
+        return self
+
+    def top_logprobs_wanted(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
 
     def limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
@@ -198,10 +176,15 @@ class CompletionBody(GenerationBody):
         str | Annotated[list[StrictInt], Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=1)]
     )
     max_tokens: StrictInt | None = Field(16, ge=1, description="The most tokens to generate; 16 as in OpenAI's API.")
-    logprobs: Annotated[Any, Only(0)] = None
+    logprobs: StrictInt | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="Tell log-probabilities, and those of so many likeliest tokens."
+    )
     echo: Annotated[Any, Only(False)] = None
     best_of: Annotated[Any, Only(1)] = None
     suffix: Annotated[Any, Only("")] = None
+
+    def top_logprobs_wanted(self) -> int | None:
+        return self.logprobs
 
     def prompt_fields(self) -> dict[str, Any]:
         match self.prompt:

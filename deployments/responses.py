@@ -16,7 +16,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from deployments.errors import ApiError
-from deployments.generation import Generation
+from deployments.generation import Event, Generation
+from deployments.logprobs import ChatLogprobs, TextLogprobs, TextOffsets, chat_logprobs, diagnostics
 
 logger = logging.getLogger("ray.serve")
 
@@ -50,6 +51,8 @@ class ChatChoice(BaseModel):
     index: int
     message: AnswerMessage
     finish_reason: Literal["stop", "length"]
+    logprobs: ChatLogprobs | None = None
+    diagnostics: list[dict[str, Any]] | None = None
 
 
 class TextChoice(BaseModel):
@@ -58,6 +61,8 @@ class TextChoice(BaseModel):
     index: int
     text: str
     finish_reason: Literal["stop", "length"]
+    logprobs: TextLogprobs | None = None
+    diagnostics: list[dict[str, Any]] | None = None
 
 
 class ChatCompletion(BaseModel):
@@ -85,13 +90,16 @@ class TextCompletion(BaseModel):
 
 
 class Answer:
-    """Formats one generation. `chat` chooses between the shapes of the two endpoints."""
+    """Formats one generation. `chat` chooses between the shapes of the two endpoints; `logprobs`: they were asked."""
 
-    def __init__(self, generation: Generation, *, request_id: str, model: str, chat: bool) -> None:
+    def __init__(self, generation: Generation, *, request_id: str, model: str, chat: bool, logprobs: bool) -> None:
         self._generation = generation
         self._chat = chat
-        self._prompt_tokens = generation.first["prompt_tokens"]
+        self._logprobs = logprobs
+        self._choices = len(generation.first)
+        self._prompt_tokens = generation.first[0]["prompt_tokens"]
         self._completion_tokens = 0
+        self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{request_id}",
             "object": "chat.completion" if chat else "text_completion",
@@ -101,12 +109,21 @@ class Answer:
 
     async def whole(self) -> dict[str, Any]:
         """The body of an answer that is not streamed; data of `ChatCompletion` or `TextCompletion`."""
-        async with aclosing(self._pieces()) as pieces:
-            received = [piece async for piece in pieces]
-        content, finish_reason = "".join(text for text, _ in received), received[-1][1]
-        part = {"message": {"role": "assistant", "content": content}} if self._chat else {"text": content}
-        choice = {"index": 0, **part, "logprobs": None, "finish_reason": finish_reason}
-        return {**self._head, "choices": [choice], "usage": self._usage(), **self._grammar()}
+        texts = [""] * self._choices
+        reports: list[list[dict[str, Any]]] = [[] for _ in texts]
+        reasons: list[str | None] = [None] * self._choices
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                index = event["index"]
+                texts[index] += event["text"]
+                reports[index] += event.get("reports", ())
+                reasons[index] = event["finish_reason"]
+        choices = []
+        for index, (text, reason) in enumerate(zip(texts, reasons, strict=True)):
+            part = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+            told = self._told(index, reports[index])
+            choices.append({"index": index, **part, **told, "finish_reason": reason})
+        return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
 
     async def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
@@ -115,14 +132,14 @@ class Answer:
             head["usage"] = None
         grammar = self._grammar()
         try:
-            if self._chat:
-                yield _block({**head, "choices": [self._delta({"role": "assistant", "content": ""}, None)], **grammar})
+            for index in range(self._choices if self._chat else 0):
+                begin = {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
+                yield _block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
                 grammar = {}
-            async with aclosing(self._pieces()) as pieces:
-                async for piece, finish_reason in pieces:
-                    if piece or finish_reason is not None:
-                        delta = self._delta({"content": piece} if piece else {}, finish_reason, text=piece)
-                        yield _block({**head, "choices": [delta], **grammar})
+            async with aclosing(self._events()) as events:
+                async for event in events:
+                    if event["text"] or event["finish_reason"] is not None or event.get("reports"):
+                        yield _block({**head, "choices": [self._delta(event)], **grammar})
                         grammar = {}
             if include_usage:
                 yield _block({**head, "choices": [], "usage": self._usage()})
@@ -133,18 +150,29 @@ class Answer:
             yield _block(ApiError.internal().body())
         yield b"data: [DONE]\n\n"
 
-    async def _pieces(self) -> AsyncGenerator[tuple[str, str | None], None]:
-        """Text and finish reason of each event. Leaving early, whatever the reason, stops the replica."""
+    async def _events(self) -> AsyncGenerator[Event, None]:
+        """The generation's events, counted. Leaving early, whatever the reason, stops the replicas."""
         try:
-            async for event in self._generation:
-                self._completion_tokens += len(event["token_ids"])
-                yield event["text"], event["finish_reason"]
+            async with aclosing(aiter(self._generation)) as events:
+                async for event in events:
+                    self._completion_tokens += len(event["token_ids"])
+                    yield event
         finally:
             await self._generation.aclose()
 
-    def _delta(self, delta: dict[str, str], finish_reason: str | None, *, text: str = "") -> dict[str, Any]:
-        part = {"delta": delta} if self._chat else {"text": text}
-        return {"index": 0, **part, "logprobs": None, "finish_reason": finish_reason}
+    def _delta(self, event: Event) -> dict[str, Any]:
+        text, reports = event["text"], event.get("reports", [])
+        part = {"delta": {"content": text} if text else {}} if self._chat else {"text": text}
+        told = self._told(event["index"], reports) if reports else {"logprobs": None}
+        return {"index": event["index"], **part, **told, "finish_reason": event["finish_reason"]}
+
+    def _told(self, index: int, reports: list[dict[str, Any]]) -> dict[str, Any]:
+        """`logprobs` and `diagnostics` of a choice, where they were asked for."""
+        logprobs = None
+        if self._logprobs:
+            logprobs = chat_logprobs(reports) if self._chat else self._offsets[index].logprobs(reports)
+        steps = diagnostics(reports)
+        return {"logprobs": logprobs, **({"diagnostics": steps} if steps else {})}
 
     def _usage(self) -> dict[str, int]:
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 
 class BannedWords(BaseModel):
@@ -13,8 +13,8 @@ class BannedWords(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     words: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(min_length=1, max_length=1000)
-    case_sensitive: bool = False
-    whole_words: bool = Field(default=False, description="Only between characters that are no letter, digit or `_`.")
+    case_sensitive: StrictBool = False
+    whole_words: StrictBool = Field(default=False, description="Only between characters that are no letter, digit or `_`.")
 
 
 class SamplingParameters(BaseModel):
