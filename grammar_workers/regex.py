@@ -38,7 +38,11 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
     Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
     """
-    tree = read_regex(pattern, limits)
+    return compile_tree(read_regex(pattern, limits), search=search, limits=limits, either=either)
+
+
+def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> CharacterAutomaton:
+    """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
     positions = _Positions(limits)
     whole = positions.automaton(tree, either, anywhere=search)
     construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)

@@ -8,20 +8,30 @@ from grammar_workers.banned_words import banned_words
 from grammar_workers.character_automaton import CharacterAutomaton, literal_set
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.options import Limits
+from grammar_workers.positions import positions
 from grammar_workers.regex import compile_regex
 from grammar_workers.specification import (
     BannedWordsSpecification,
     ChoiceSpecification,
+    PatternSpecification,
+    PositionsSpecification,
     RegexSpecification,
 )
+from grammar_workers.token_pattern import token_pattern
 
-RegularSpecification: TypeAlias = RegexSpecification | ChoiceSpecification | BannedWordsSpecification
+RegularSpecification: TypeAlias = (
+    RegexSpecification | ChoiceSpecification | PatternSpecification | PositionsSpecification | BannedWordsSpecification
+)
 
 
 def character_automaton(specification: RegularSpecification, limits: Limits) -> CharacterAutomaton:
     """The automaton of the texts that a specification allows; raises GrammarError, pointers are relative to it."""
     if isinstance(specification, RegexSpecification):
         return compile_regex(specification.pattern, search=False, limits=limits)
+    if isinstance(specification, PatternSpecification):
+        return token_pattern(specification.elements, limits)
+    if isinstance(specification, PositionsSpecification):
+        return positions(specification.allowed, limits)
     if isinstance(specification, BannedWordsSpecification):
         return banned_words(
             specification.words,

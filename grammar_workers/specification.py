@@ -40,6 +40,24 @@ class ChoiceSpecification(_Specification):
     choices: list[str] = Field(min_length=1)
 
 
+class PatternSpecification(_Specification):
+    """A sequence of (class or literal text, quantifier): `[["UPPER", "+"], [":", "1"], ["LOWER", "{2,5}"]]`.
+
+    Classes, in ASCII: UPPER, LOWER, LETTER, DIGIT, SPACE (space and tab), NEWLINE (line feed), PUNCT, and ANY, every
+    character. Any other text stands for itself. Quantifiers: 1, ?, *, +, {m}, {m,} and {m,n}.
+    """
+
+    type: Literal["pattern"] = "pattern"
+    elements: list[tuple[str, str]] = Field(min_length=1)
+
+
+class PositionsSpecification(_Specification):
+    """Text of as many characters as `allowed` has lists: the i-th character is one of the i-th list."""
+
+    type: Literal["positions"] = "positions"
+    allowed: list[Annotated[list[str], Field(min_length=1)]] = Field(min_length=1)
+
+
 class GrammarTextSpecification(_Specification):
     """Text of a context-free grammar: `gbnf` (llama.cpp's notation; the language of `root`) or `lark` (of `start`).
 
@@ -73,9 +91,9 @@ class BannedWordsSpecification(_Specification):
 class AllOfSpecification(_Specification):
     """Text that every one of `specifications` allows.
 
-    Regular kinds (`regex`, `choice`, `banned_words`, a `grammar` without true recursion) combine with each other and
-    with one or more JSON kinds, one recursive `grammar`, or one `structural_tag`; other combinations are refused with
-    the place of the specification that does not fit.
+    Regular kinds (`regex`, `choice`, `pattern`, `positions`, `banned_words`, a `grammar` without true recursion)
+    combine with each other and with one or more JSON kinds, one recursive `grammar`, or one `structural_tag`; other
+    combinations are refused with the place of the specification that does not fit.
     """
 
     type: Literal["all_of"] = "all_of"
@@ -118,6 +136,8 @@ GrammarSpecification = Annotated[
     | JsonObjectSpecification
     | RegexSpecification
     | ChoiceSpecification
+    | PatternSpecification
+    | PositionsSpecification
     | GrammarTextSpecification
     | BannedWordsSpecification
     | AllOfSpecification
