@@ -1,9 +1,9 @@
 """The formats that JSON Schema defines, as patterns over the whole string.
 
-Sources: RFC 3339 (dates, times, durations), RFC 5321 and 6531 (email), RFC 1123 (host names), RFC 2673 and 4291 (IP
-addresses), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers). Where a
-format is not quite regular the pattern is a little narrower, never wider: no leap seconds, no years before 0001, no
-quoted local parts, international host names only as ASCII.
+Sources: RFC 3339 (dates, times, durations), RFC 5321 and 6531 (email), RFC 1123 and 5890 (host names), RFC 2673 and
+4291 (IP addresses), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers),
+ECMA-262 (regex). Where a format is not quite regular, or readings of it differ, the pattern is a little narrower, never
+wider; `NARROWER` says how.
 """
 
 from __future__ import annotations
@@ -18,10 +18,34 @@ _TIME = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?(?:[Zz]|[+-](?:[01]\d|2[0-3
 _TIME_DURATION = r"T(?:\d+H(?:\d+M(?:\d+S)?)?|\d+M(?:\d+S)?|\d+S)"
 _DATE_DURATION = r"(?:\d+D|\d+M(?:\d+D)?|\d+Y(?:\d+M(?:\d+D)?)?)"
 
-_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+
+def _label(edge: str, inner: str, most: int) -> str:
+    """A label of up to `most` characters: `edge` first and last, `inner` between, not two hyphens from the third.
+
+    Hyphens in the third and fourth place mark Punycode, which no regular language can check.
+    """
+    third_and_fourth = rf"(?:{edge}{inner}|-{edge})"
+    return rf"{edge}(?:{edge}|{inner}(?:-?{edge}|{edge}{{2}}|{third_and_fourth}{inner}{{0,{most - 5}}}{edge}))?"
+
+
+_LABEL = _label("[A-Za-z0-9]", "[A-Za-z0-9-]", 63)
 _HOSTNAME = rf"{_LABEL}(?:\.{_LABEL})*"
+# Letters that IDNA 2008 allows anywhere, written from left to right, that compose with no other: of Latin, Greek,
+# Cyrillic, Armenian, Devanagari, Thai, Georgian, Hiragana, Katakana, Han and Hangul.
+_LETTERS = (
+    r"\u00df-\u00f6\u00f8-\u00ff\u03ac-\u03ce\u0430-\u045f\u0561-\u0586\u0905-\u0939\u0e01-\u0e30\u10d0-\u10f0"
+    r"\u3041-\u3094\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"
+)
+# At most 14 characters, so that Punycode needs at most the 63 that a label may have.
+_UNICODE_LABEL = _label(f"[a-z0-9{_LETTERS}]", f"[a-z0-9{_LETTERS}-]", 14)
+_ANY_LABEL = rf"(?:{_LABEL}|{_UNICODE_LABEL})"
+# Three labels always stay below the 253 characters of the whole.
+_IDN_HOSTNAME = rf"(?:{_HOSTNAME}|{_ANY_LABEL}(?:[.\u3002\uff0e\uff61]{_ANY_LABEL}){{0,2}})"
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
-_UNICODE_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00a1-\ud7ff\uf900-\ufffd-]+"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
+_BEYOND_ASCII = "\\u0080-\\ud7ff\\ue000-\\uffff\U00010000-\U0010ffff"
+_UNICODE_ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_BEYOND_ASCII}-]+"
+_UNICODE_QUOTED = rf'"(?:[ !#-\[\]-~{_BEYOND_ASCII}]|\\[ -~])*"'
 
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1\d{2}|[1-9]?\d)"
 _IPV4 = rf"{_OCTET}(?:\.{_OCTET}){{3}}"
@@ -33,6 +57,9 @@ _IPV6 = (
     rf"|(?:(?:{_H16}:){{0,3}}{_H16})?::{_H16}:{_LS32}|(?:(?:{_H16}:){{0,4}}{_H16})?::{_LS32}"
     rf"|(?:(?:{_H16}:){{0,5}}{_H16})?::{_H16}|(?:(?:{_H16}:){{0,6}}{_H16})?::)"
 )
+
+_LITERAL = rf"\[(?:{_IPV4}|IPv6:{_IPV6})\]"
+"""An address in place of a domain (RFC 5321)."""
 
 _PERCENT = r"%[0-9A-Fa-f]{2}"
 _UCS = r"\u00a0-\ud7ff\uf900-\ufdcf\ufdf0-\uffef"
@@ -55,30 +82,61 @@ def _identifier(more: str) -> tuple[str, str]:
 _URI, _URI_REFERENCE = _identifier("")
 _IRI, _IRI_REFERENCE = _identifier(_UCS)
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
-_VARIABLE = rf"(?:[A-Za-z0-9_]|{_PERCENT})(?:\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?::[1-9]\d{{0,3}}|\*)?"
+_VARIABLE = rf"[A-Za-z0-9_](?:\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?::[1-9]\d{{0,2}}|\*)?"
+
+
+_GROUPS = 3
+
+
+def _regex() -> str:
+    """Regular expressions that ECMA-262 (with `u`) and Python both understand, with groups inside groups."""
+    hexadecimal = r"x[0-9A-Fa-f]{2}|u(?:[0-9A-CE-Fa-ce-f][0-9A-Fa-f]{3}|[Dd][0-7][0-9A-Fa-f]{2})"
+    escape = rf"\\(?:[dDsSwWnrtfv^$\\.*+?()\[\]{{}}|/]|{hexadecimal})"
+    plain = rf" !\"#%&',/0-9:;<=>@A-Z_`a-z~{_BEYOND_ASCII}"
+    ranges = "|".join(f"{first}-[{first}-{last}]" for first, last in ("09", "19", "AZ", "az"))
+    character_class = rf"\[\^?(?:[{plain}$.*+?(){{}}|]|{escape}|\\-|{ranges})+-?\]"
+    quantifier = r"(?:[*+?]|\{(?:\d{1,2},?|[01],[1-9]\d{0,2}|2,[2-9]|3,[3-9])\})\??"
+    term = rf"(?:[{plain}.-]|{escape}|{character_class})(?:{quantifier})?|[|^$]|\\[bB]"
+    pattern = flat = f"(?:{term})*"
+    for _ in range(_GROUPS):
+        pattern = rf"(?:{term}|\(\?[=!]{flat}\)|\((?:\?:)?{pattern}\)(?:{quantifier})?)*"
+    return pattern
+
 
 PATTERNS = {
     "date": _DATE,
     "time": _TIME,
     "date-time": rf"{_DATE}[Tt]{_TIME}",
     "duration": rf"P(?:\d+W|{_DATE_DURATION}(?:{_TIME_DURATION})?|{_TIME_DURATION})",
-    "email": rf"{_ATOM}(?:\.{_ATOM})*@{_HOSTNAME}",
-    "idn-email": rf"{_UNICODE_ATOM}(?:\.{_UNICODE_ATOM})*@{_HOSTNAME}",
+    "email": rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOSTNAME}|{_LITERAL})",
+    "idn-email": rf"(?:{_UNICODE_ATOM}(?:\.{_UNICODE_ATOM})*|{_UNICODE_QUOTED})@(?:{_IDN_HOSTNAME}|{_LITERAL})",
     "hostname": _HOSTNAME,
-    "idn-hostname": _HOSTNAME,
+    "idn-hostname": _IDN_HOSTNAME,
     "ipv4": _IPV4,
     "ipv6": _IPV6,
     "uri": _URI,
     "uri-reference": _URI_REFERENCE,
     "iri": _IRI,
     "iri-reference": _IRI_REFERENCE,
-    "uri-template": rf"(?:[^\x01-\x20\"'%<>\\^`{{|}}\x7f]|{_PERCENT}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*",
+    "uri-template": rf"(?:[^\x01-\x20\"%<>\\^`{{|}}\x7f]|{_PERCENT}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*",
     "uuid": r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
     "json-pointer": _POINTER,
+    "regex": _regex(),
     "relative-json-pointer": rf"(?:0|[1-9]\d*)(?:#|{_POINTER})",
 }
 """Format name -> pattern of the whole string."""
 
+_PLAIN_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+OLDER_PATTERNS = {"hostname": rf"{_PLAIN_LABEL}(?:\.{_PLAIN_LABEL})*"}
+"""The same where drafts up to 6 mean something else: their host names know nothing of Punycode."""
 MAXIMUM_LENGTHS = {"hostname": 253, "idn-hostname": 253}
-NOT_REGULAR = frozenset(["regex"])
-"""Defined by the specification, but no regular language; refused when formats are asserted."""
+NARROWER = {
+    "time": "no leap seconds",
+    "date": "no years before 0001",
+    "hostname": "no labels with hyphens in the third and fourth place (Punycode)",
+    "idn-hostname": "as hostname; labels outside ASCII have at most 14 letters of common scripts and at most two dots",
+    "iri": "no characters outside the basic multilingual plane",
+    "uri-template": "no prefixes above 999, no variables that begin with a percent-encoded character",
+    "regex": f"what ECMA-262 and Python share, without named groups and look-behind, groups at most {_GROUPS} deep",
+}
+"""Format name -> what the pattern leaves out of the format; other formats that hold these share it."""

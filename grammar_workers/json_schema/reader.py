@@ -268,14 +268,12 @@ class SchemaReader:
             raise InvalidSpecificationError("format must be a string", pointer=scope.below("format").pointer)
         if self._options.format == "annotate" and not scope.dialect.asserts_format:
             return TRUE
-        if name in formats.NOT_REGULAR:
-            raise UnsupportedFeatureError(
-                f"the format {name!r} is not a regular language", pointer=scope.below("format").pointer
-            )
         if name not in formats.PATTERNS:
             self.notes.append(f"{scope.pointer or '#'}: unknown format {name!r}")
             return TRUE
-        parts = [self._pool.leaf(JsonType.STRING, StringPattern(f"^(?:{formats.PATTERNS[name]})$"))]
+        older = formats.OLDER_PATTERNS if scope.draft <= 6 else {}
+        pattern = older.get(name, formats.PATTERNS[name])
+        parts = [self._pool.leaf(JsonType.STRING, StringPattern(f"^(?:{pattern})$"))]
         if name in formats.MAXIMUM_LENGTHS:
             parts.append(self._pool.leaf(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
         return self._pool.all_of(parts)

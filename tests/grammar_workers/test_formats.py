@@ -32,10 +32,17 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
         ["2023-02-29T12:00:00Z", "2024-01-01 12:00:00Z"],
     ),
     "duration": (["P3Y6M4DT12H30M5S", "PT1M", "P4W", "P1D"], ["P", "PT", "1D", "P1D2W", "P2S", "P1Y2D"]),
-    "email": (["joe.bloggs@example.com", "te~st@example.com"], ["joe", ".a@b.c", "a..b@c.d", "a@", "@b"]),
+    "email": (
+        ["joe.bloggs@example.com", "te~st@example.com", '"a b"@c.d', "a@[1.2.3.4]", "a@[IPv6:::1]"],
+        ["joe", ".a@b.c", "a..b@c.d", "a@", "@b"],
+    ),
     "hostname": (
-        ["www.example.com", "a", "xn--4gbwdl.xn--wgbh1c", "a" * 63],
-        ["-a.b", "a-.b", "a" * 64, "a_b", "", "a..b"],
+        ["www.example.com", "a", "a--b.com", "a" * 63, "ab-c", "1--2"],
+        ["-a.b", "a-.b", "a" * 64, "a_b", "", "a..b", "abc-", "ab--c", "xn--X"],
+    ),
+    "idn-hostname": (
+        ["실례.테스트", "a。b", "παράδειγμα", "dömäin", "www.example.com"],
+        ["a〮.b", "ä-", "-ä", "äb--c", "aא", "Äa"],
     ),
     "ipv4": (["127.0.0.1", "255.255.255.255", "0.0.0.0"], ["256.0.0.1", "1.2.3", "01.2.3.4", "1.2.3.4.5"]),
     "ipv6": (
@@ -48,12 +55,16 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "uri-reference": (["../a", "#b", "", "//h/p", "http://a"], ["\\a", "a b", "#a#b"]),
     "iri": (["http://ƒøø.ßår/?∂éœ=πîx#πîüx"], ["//é", "a b:c"]),
-    "uri-template": (["http://example.com/{term:1}/{term}", "{+a,b*}"], ["{a", "a}", "{}"]),
+    "uri-template": (["http://example.com/{term:1}/{term}", "{+a,b*}"], ["{a", "a}", "{}", "{a:0}", "a b"]),
     "uuid": (
         ["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"],
         ["2eb8aa08aa9811eab4aa73b441d16380", "2eb8"],
     ),
     "json-pointer": (["", "/a/b", "/a~1b~0", "/é/0"], ["a", "/~", "/~2"]),
+    "regex": (
+        ["", "^a+?$", r"(a|b)*\d{2,3}", "[^a-z_-]", r"(?:(?=x)(y))", "a{1,10}", r"\u00e9"],
+        ["(", "a)", "[a", "a**", "{2}", "a{3,2}", "[b-a]", r"\a", "(?i)a", "(?P<n>a)", "*"],
+    ),
     "relative-json-pointer": (["0", "1/a", "2#", "10/b~1"], ["/a", "-1/a", "01/a", "0##"]),
 }
 
