@@ -6,9 +6,11 @@ PORT ?= 8000
 CONFIG ?= configs/local.yaml
 # A package index that offers CPU builds of torch, for people without a GPU (optional).
 TORCH_INDEX ?=
+# A folder of MaskBench schemas (guidance-ai/jsonschemabench) for the long checks; without it they say so and skip.
+MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test lint clean
+.PHONY: help serve test soak lint clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,6 +31,10 @@ serve: $(VENV)/.installed ## Install, start a local Ray and serve the embedded m
 
 test: $(VENV)/.installed lint ## Install, then run every check
 	@$(BIN)/python -m pytest
+
+soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
+	@$(BIN)/python -m benchmarks.json_schema_suite
+	@$(BIN)/python -m benchmarks.soundness --data $(MASKBENCH) --processes 2
 
 lint: $(VENV)/.installed ## Format check, linter, types
 	@$(BIN)/ruff format --check .
