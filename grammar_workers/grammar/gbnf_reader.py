@@ -35,6 +35,7 @@ _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _DEFINES = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*::=")
 _BOUNDS = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
+_PLAIN = re.compile(r'[^"\\\n\ud800-\udfff]+')
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
 _WIDTHS = {"x": 2, "u": 4, "U": 8}
 _LITERAL_ESCAPES = "\\\"[]^-/'"
@@ -154,7 +155,8 @@ class _Reader:
         while not cursor.take('"'):
             if cursor.at_end or cursor.peek() == "\n":
                 cursor.fail("missing '\"'", begin)
-            characters.append(self._character())
+            plain = cursor.match(_PLAIN)
+            characters.append(plain[0] if plain else self._character())
         return literal("".join(characters))
 
     def _class(self, begin: int) -> Expression:

@@ -17,19 +17,35 @@ from grammar_workers.grammar.work import Work
 
 
 def remove_left_recursion(network: Network, work: Work) -> None:
-    """Rewrite every rule that can begin with itself."""
+    """Rewrite every rule that can begin with itself and is still called afterwards."""
     begins = [
         list(dict.fromkeys(label for label, _ in automaton.edges[0] if isinstance(label, int)))
         for automaton in network.rules
     ]
+    component_of: dict[int, frozenset[int]] = {}
     for component in components(begins):
         if len(component) > 1 or component[0] in begins[component[0]]:
-            rewritten = {number: _rewritten(network, number, set(component), work) for number in component}
-            for number, automaton in rewritten.items():
-                network.rules[number] = automaton
+            members = frozenset(component)
+            component_of.update((number, members) for number in component)
+    if not component_of:
+        return
+    rewritten = list(network.rules)
+    reached = {network.start}
+    pending = [network.start]
+    while pending:
+        number = pending.pop()
+        if number in component_of:
+            rewritten[number] = _rewritten(network, number, component_of[number], work)
+        pending += [called for called in rewritten[number].calls() if called not in reached]
+        reached.update(pending)
+    # What is only begun with, and never called otherwise, lives on inside the others.
+    for number in range(len(rewritten)):
+        if number not in reached:
+            rewritten[number] = RuleAutomaton([[]], [[]], set())
+    network.rules = rewritten
 
 
-def _rewritten(network: Network, number: int, component: set[int], work: Work) -> RuleAutomaton:
+def _rewritten(network: Network, number: int, component: frozenset[int], work: Work) -> RuleAutomaton:
     result = RuleAutomaton()
     result.state()
     bases = {each: network.rules[each].copy_into(result) for each in component}

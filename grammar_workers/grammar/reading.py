@@ -7,6 +7,7 @@ from typing import Literal
 
 from grammar_workers import charset
 from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.automaton import to_characters
 from grammar_workers.grammar.byte_rules import ByteRules
 from grammar_workers.grammar.gbnf_reader import read_gbnf
@@ -53,4 +54,10 @@ def rule_graph(network: Network, automaton: CharacterAutomaton | None, limits: L
     if automaton is not None:
         network = intersect(network, automaton, work)
         inline_regular(network, work)
-    return ByteRules(network, work).build()
+    graph = ByteRules(network, work).build()
+    shortest, _ = graph.endings[graph.first]
+    if shortest > limits.max_steps:
+        raise LimitExceededError(
+            f"the shortest text of the grammar has {shortest} bytes, more than {limits.max_steps} (limit max_steps)"
+        )
+    return graph

@@ -11,6 +11,9 @@ generalised LR, Tomita 1986). Set 0 is empty; set 1 holds the one stack that is 
 
 from __future__ import annotations
 
+import heapq
+
+from grammar_workers.grammar.components import components
 from grammar_workers.grammar.rule_graph import DEAD, END, RuleGraph
 from grammar_workers.grammar.work import Work
 
@@ -34,6 +37,7 @@ class StackSets:
         self._calls: dict[int, list[tuple[int, int]]] = {}
         for caller, first, back in graph.calls.tolist():
             self._calls.setdefault(caller, []).append((first, back))
+        self._rank = _ranks(self._calls)
         self._reads = [any(target != DEAD for target in row) for row in self._rows]
         self.items: list[Items] = [(), ((END, NOTHING),)]
         self._numbers: dict[Items, StackSet] = {items: number for number, items in enumerate(self.items)}
@@ -60,13 +64,13 @@ class StackSets:
 
     def step(self, stacks: StackSet, column: int, work: Work) -> StackSet:
         """The set after a byte of this class, ready for the next one; NOTHING when no stack can read it."""
-        reached: dict[int, StackSet] = {}
+        reached: dict[int, list[StackSet]] = {}
         for state, below in self.items[stacks]:
             target = self._rows[self._row_of[state]][column]
             if target != DEAD:
-                reached[target] = self._union(reached[target], below, work) if target in reached else below
+                reached.setdefault(target, []).append(below)
         work.spend(1 + len(self.items[stacks]))
-        return self.arrive(self.make(reached), work)
+        return self.arrive(self.make({state: self._union_all(each, work) for state, each in reached.items()}), work)
 
     def arrive(self, stacks: StackSet, work: Work) -> StackSet:
         """Follow all calls and returns: the set of the stacks whose top reads a byte, and END if it can be reached."""
@@ -88,26 +92,40 @@ class StackSets:
         return self._arrivals[stacks]
 
     def _arrived(self, stacks: StackSet, work: Work) -> StackSet:
+        # Callers before what they call, so that all ways to a rule are united before it is entered, once.
+        lying: dict[int, list[StackSet]] = {state: [below] for state, below in self.items[stacks]}
         found: dict[int, StackSet] = {}
-        pending = list(self.items[stacks])
-        while pending:
-            state, below = pending.pop()
-            known = found.get(state)
-            merged = below if known is None else self._union(known, below, work)
-            work.spend(1)
-            if merged == known:
-                continue
-            found[state] = merged
+        queue = [(self._rank.get(state, 0), state) for state in lying]
+        heapq.heapify(queue)
+        while queue:
+            _, state = heapq.heappop(queue)
+            below = found[state] = self._union_all(lying[state], work)
             for first, back in self._calls.get(state, ()):
-                pending.append((first, below if back == END else self.make({back: below})))
-            if self._final[state]:
-                for top, rest in self.items[self._arrivals[below]]:
-                    work.spend(1)
-                    # Everything that follows from these has arrived, too: nothing more to do for them.
-                    found[top] = self._union(found[top], rest, work) if top in found else rest
+                if first not in lying:
+                    lying[first] = []
+                    heapq.heappush(queue, (self._rank[first], first))
+                lying[first].append(below if back == END else self.make({back: below}))
+                work.spend(1)
+        # Where a rule ends, everything that follows has arrived already.
+        returned: dict[int, list[StackSet]] = {state: [below] for state, below in found.items()}
+        for ended in {below for state, below in self.items[stacks] if self._final[state]}:
+            for top, rest in self.items[self._arrivals[ended]]:
+                returned.setdefault(top, []).append(rest)
+                work.spend(1)
         return self.make(
-            {state: below for state, below in found.items() if state == END or self._reads[self._row_of[state]]}
+            {
+                state: self._union_all(each, work)
+                for state, each in returned.items()
+                if state == END or self._reads[self._row_of[state]]
+            }
         )
+
+    def _union_all(self, stacks: list[StackSet], work: Work) -> StackSet:
+        """All stacks of all of these, united two by two."""
+        while len(stacks) > 1:
+            last = stacks[-1:] if len(stacks) % 2 else []
+            stacks = [self._union(*pair, work) for pair in zip(stacks[::2], stacks[1::2], strict=False)] + last
+        return stacks[0]
 
     def _union(self, first: StackSet, second: StackSet, work: Work) -> StackSet:
         """All stacks of both. Iterative: sets are as deep as the text is nested."""
@@ -140,6 +158,14 @@ class StackSets:
         if pair[0] == pair[1] or pair[0] == NOTHING:
             return pair[1]
         return self._unions.get(pair)
+
+
+def _ranks(calls: dict[int, list[tuple[int, int]]]) -> dict[int, int]:
+    """Numbers for the states that call or are called: lower for a caller than for what it calls."""
+    states = sorted(calls.keys() | {first for called in calls.values() for first, _ in called})
+    places = {state: place for place, state in enumerate(states)}
+    order = components([[places[first] for first, _ in calls.get(state, ())] for state in states])
+    return {states[component[0]]: -place for place, component in enumerate(order)}
 
 
 def _ordered(first: StackSet, second: StackSet) -> tuple[StackSet, StackSet]:

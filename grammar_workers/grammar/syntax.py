@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 from grammar_workers import charset
@@ -78,12 +79,15 @@ class Grammar:
 
 def literal(text: str, *, ignore_case: bool = False) -> Expression:
     """Exactly `text`; with `ignore_case`, each character in either case."""
-    items = []
-    for character in text:
-        # Case variants that are not one character (the capital of a sharp s) are not variants here.
-        variants = {character, *(v for v in (character.lower(), character.upper()) if ignore_case and len(v) == 1)}
-        items.append(Characters(charset.of(variants)))
-    return items[0] if len(items) == 1 else Sequence(tuple(items))
+    items = tuple(_character(character, ignore_case) for character in text)
+    return items[0] if len(items) == 1 else Sequence(items)
+
+
+@functools.lru_cache(maxsize=4096)
+def _character(character: str, ignore_case: bool) -> Characters:
+    # Case variants that are not one character (the capital of a sharp s) are not variants here.
+    variants = [character.lower(), character.upper()] if ignore_case else []
+    return Characters(charset.of([character, *(variant for variant in variants if len(variant) == 1)]))
 
 
 def references(expression: Expression) -> Iterator[Reference]:
