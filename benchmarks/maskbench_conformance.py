@@ -31,7 +31,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.vocabularies import named_vocabulary
-from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up
+from grammar_workers import GrammarError, GrammarOptions, TokenFSM, Vocabulary, compile_grammar, warm_up
 
 
 @dataclasses.dataclass
@@ -165,13 +165,13 @@ def explanation(fsm: TokenFSM, value: Any) -> str:
 # -- one schema ----------------------------------------------------------------------------------------------------
 
 
-def check(path: Path, vocabulary: Vocabulary, walks: int, report: Report) -> None:
+def check(path: Path, vocabulary: Vocabulary, options: GrammarOptions, walks: int, report: Report) -> None:
     """Compile the schema of one file, and compare all verdicts."""
     case = json.loads(path.read_bytes())
     report.counts["schemas"] += 1
     begin = time.perf_counter()
     try:
-        fsm = compile_grammar({"type": "json_schema", "schema": case["schema"]}, vocabulary)
+        fsm = compile_grammar({"type": "json_schema", "schema": case["schema"]}, vocabulary, options=options)
     except GrammarError as error:
         report.refusals[f"{type(error).__name__}: {re.sub(r'[0-9]+', 'N', error.message)[:90]}"] += 1
         return
@@ -251,6 +251,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, required=True, help="folder of MaskBench files")
     parser.add_argument("--walks", type=int, default=5, help="random generations per schema (default 5)")
     parser.add_argument("--vocabulary", default="tekken", help="tekken, sentencepiece, or a model (default tekken)")
+    parser.add_argument("--property-order", choices=("declared", "any"), default="declared", help="default declared")
     parser.add_argument("--limit", type=int, default=None, help="only the first so many files")
     arguments = parser.parse_args()
     paths = sorted(arguments.data.glob("*.json"))[: arguments.limit]
@@ -260,8 +261,9 @@ def main() -> int:
     vocabulary = named_vocabulary(arguments.vocabulary)
     warm_up(vocabulary)
     report = Report()
+    options = GrammarOptions(property_order=arguments.property_order)
     for path in tqdm(paths, unit="schema", smoothing=0.05):
-        check(path, vocabulary, arguments.walks, report)
+        check(path, vocabulary, options, arguments.walks, report)
     show(report)
     return 0 if report.is_sound else 1
 

@@ -167,8 +167,10 @@ class Combination:
                 formulas.append(reader.read())
             self.notes += reader.notes
         root = Rule(pool.all_of(formulas))
-        rules = Rules(pool, self._limits, self._vocabulary.spellable)
+        any_order = self._options.property_order == "any"
+        rules = Rules(pool, self._limits, self._vocabulary.spellable, any_order=any_order)
         rules.solve(root)
+        self.notes += rules.notes
         return Emitter(rules, self._builder, self._options).emit(root)
 
 

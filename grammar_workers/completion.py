@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 
 from grammar_workers.kernels import (
     ACCEPT,
+    ADVICE,
     ASSIGN,
     CALL,
     ENTER_AT_ZERO,
     ENTER_DEEPER,
     GOTO,
+    HALF,
     INCREMENT,
     RETURN,
+    SET_BIT,
     STAY,
+    passes,
 )
 from grammar_workers.machine import Machine
 
@@ -46,14 +50,20 @@ def shortest_bytes(
 
     Raises AssertionError when there is none: the machine would not be co-reachable.
     """
-    return _Search(machine, frames, configuration[2], spellable).run(configuration[0], configuration[1])
+    state, register, frame = configuration
+    return _Search(machine, frames, register, frame, spellable).run(state, register)
 
 
 class _Search:
     """One run. A fact (length, start, node) says: `node` is reached from `start` by a text of this length."""
 
     def __init__(
-        self, machine: Machine, frames: NDArray[np.int64], frame: int, spellable: frozenset[str] | None
+        self,
+        machine: Machine,
+        frames: NDArray[np.int64],
+        register: int,
+        frame: int,
+        spellable: frozenset[str] | None,
     ) -> None:
         self._machine = machine
         self._stack: list[tuple[int, int]] = []
@@ -61,6 +71,7 @@ class _Search:
             parent, site, saved, _ = frames[frame].tolist()
             self._stack.append((site, saved))
             frame = parent
+        self._registers = [register, *(saved for _, saved in self._stack)]
         self._allowed = None if spellable is None else frozenset(b"".join(map(str.encode, spellable)))
         # (lower bound of the whole text, tie breaker, length, start, node, text). A called rule begins at its first
         # caller's length, so nothing is explored that could not be part of a shortest text.
@@ -102,9 +113,17 @@ class _Search:
             heapq.heappush(self._queue, (self._base[start] + length, next(self._order), length, start, node, trail))
 
     def _arrive(
-        self, length: int, start: _Start | None, state: int, register: int, depth: int, trail: _Trail | None
+        self,
+        length: int,
+        start: _Start | None,
+        state: int,
+        register: int,
+        depth: int,
+        trail: _Trail | None,
+        *,
+        left: bool = False,
     ) -> None:
-        """Follow the ops on entering `state`, as `kernels.arrive` does."""
+        """Follow the ops on entering `state`, as `kernels.arrive` does. `left`: a frame of the real stack was left."""
         while True:
             op = int(self._machine.states[state, 3])
             if op == 0:
@@ -112,12 +131,17 @@ class _Search:
                 return
             first, last, action, value, move, target, site, enter = self._machine.ops[op].tolist()
             guards = self._machine.guards[first:last]
-            if len(guards) and not bool(((guards[:, 0] <= register) & (register <= guards[:, 1])).any()):
-                return
+            if len(guards):
+                begun = start is None and register == self._registers[depth]
+                # A name that has begun must be brought to an end, advisable or not.
+                if not (left and guards[0, 0] == ADVICE) and not _passes(guards, register, begun=begun):
+                    return
             if action == INCREMENT:
                 register = min(register + 1, max(value, register))
             elif action == ASSIGN:
                 register = value
+            elif action == SET_BIT:
+                register |= 1 << value
             if move == STAY:
                 self._add(length, start, (state, register, depth), trail)
                 return
@@ -162,7 +186,7 @@ class _Search:
             site, saved = self._stack[depth]
             state = int(self._machine.returns[site + label])
             if state >= 0:
-                self._arrive(length, None, state, saved, depth + 1, trail)
+                self._arrive(length, None, state, saved, depth + 1, trail, left=True)
             return False
         if label not in self._finished[start]:
             self._finished[start][label] = (length, trail)
@@ -190,6 +214,17 @@ class _Search:
 
     def _may_spell(self, byte: int) -> bool:
         return self._allowed is None or byte in self._allowed
+
+
+def _passes(guards: NDArray[np.int32], register: int, *, begun: bool) -> bool:
+    """As `kernels.passes`, but heeding advice. `begun`: nothing has been read since the register last changed, so that
+    a comma may have been read before, after which a name must come even if nothing is missing.
+    """
+    if guards[0, 0] != ADVICE:
+        return bool(passes(guards, 0, len(guards), register))
+    rows = guards[1:] if begun else guards[1 : 1 + guards[0, 1]]
+    masks = rows[:, 0].astype(np.int64) | rows[:, 1].astype(np.int64) << HALF
+    return bool(((register & masks) == masks).any())
 
 
 def _entered(register: int, mode: int) -> int:

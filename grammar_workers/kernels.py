@@ -1,8 +1,9 @@
 """Compiled steps of a `Machine`: what one byte, or the bytes of one token, do to a configuration.
 
-A *configuration* is (state, register, frame). `state` is a row of `Machine.states`; `register` is the counter of the
-rule instance being matched (items, characters, position among property names); `frame` is the hash-consed return stack:
-frame f returns to `returns[frames[f, SITE] + label]` with the register `frames[f, SAVED]`; frame 0 is the bottom.
+A *configuration* is (state, register, frame). `state` is a row of `Machine.states`; `register` belongs to the rule
+instance being matched (it counts items or characters, holds the position among property names, or a bit for each name
+that has been seen); `frame` is the hash-consed return stack: frame f returns to `returns[frames[f, SITE] + label]` with
+the register `frames[f, SAVED]`; frame 0 is the bottom.
 
 Every kernel takes `tables`, which is `Machine.tables`, and `stack`: (frames int64 [n, 4], buckets int64 [power of two],
 counters int64 [1], the number of frames in use). Both are plain tuples: numba reads those fastest from Python.
@@ -24,8 +25,12 @@ LIT, ROW, EXIT, OP, LOOP = range(5)
 # Columns of `Machine.ops`.
 GUARD_START, GUARD_END, ACTION, VALUE, MOVE, TARGET, SITE_BASE, ENTRY_MODE = range(8)
 # Values of ACTION and MOVE.
-KEEP, INCREMENT, ASSIGN = range(3)
+KEEP, INCREMENT, ASSIGN, SET_BIT = range(4)
 STAY, CALL, RETURN, GOTO = range(4)
+# The first bound of a guard over the bits of the register instead of its value; its masks follow as (low, high) halves.
+SOME_CLEAR, ALL_SET, ADVICE = -2, -3, -4
+HALF = 31
+"""Bits in one half of a mask."""
 # Values of ENTRY_MODE: the register that a called rule begins with.
 ENTER_AT_ZERO, ENTER_DEEPER, INHERIT = range(3)
 # Columns of the frame table; NEXT chains a hash bucket.
@@ -86,6 +91,34 @@ def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
         buckets[bucket] = frame
 
 
+@njit(inline="always", **OPTIONS)
+def passes(guards, start, end, register):  # type: ignore[no-untyped-def]
+    """Whether the register passes the guard of rows [start, end), at least one.
+
+    Sorted intervals: its value lies in one of them. SOME_CLEAR: one of the masks has a bit that it has not. ALL_SET: it
+    has all bits of one of the masks. ADVICE holds for whoever looks for a short completion, and always passes.
+    """
+    kind = guards[start, 0]
+    if kind == ADVICE:
+        return True
+    if kind in (SOME_CLEAR, ALL_SET):
+        for i in range(start + 1, end):
+            mask = np.int64(guards[i, 0]) | (np.int64(guards[i, 1]) << HALF)
+            if ((register & mask) == mask) == (kind == ALL_SET):
+                return True
+        return False
+    # Binary search for the last interval that begins at or before the register.
+    low = start
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if guards[middle, 0] <= register:
+            low = middle + 1
+        else:
+            high = middle
+    return low > start and register <= guards[low - 1, 1]
+
+
 @njit(**OPTIONS)
 def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
     """Follow everything that happens on entering `state` without consuming a byte: guards, counting, calls, returns.
@@ -100,24 +133,16 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
             return state, register, frame
         start = ops[op, GUARD_START]
         end = ops[op, GUARD_END]
-        if end > start:
-            # Binary search for the last interval that begins at or before the register.
-            low = start
-            high = end
-            while low < high:
-                middle = (low + high) >> 1
-                if guards[middle, 0] <= register:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low == start or guards[low - 1, 1] < register:
-                return np.int64(DEAD), register, frame
+        if end > start and not passes(guards, start, end, register):
+            return np.int64(DEAD), register, frame
         action = ops[op, ACTION]
         if action == INCREMENT:
             if register < ops[op, VALUE]:
                 register += 1
         elif action == ASSIGN:
             register = np.int64(ops[op, VALUE])
+        elif action == SET_BIT:
+            register |= np.int64(1) << np.int64(ops[op, VALUE])
         move = ops[op, MOVE]
         if move == STAY:
             return state, register, frame

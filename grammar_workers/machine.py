@@ -22,14 +22,19 @@ from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.kernels import (
+    ADVICE,
+    ALL_SET,
     ASSIGN,
     CALL,
     ENTER_AT_ZERO,
     GOTO,
+    HALF,
     INCREMENT,
     INHERIT,
     KEEP,
     RETURN,
+    SET_BIT,
+    SOME_CLEAR,
     STAY,
     TOLERATES_UNESCAPED,
 )
@@ -39,8 +44,12 @@ Interval = tuple[int, int]
 """Inclusive bounds of register values."""
 
 UNBOUNDED = 2**31 - 1
-NEVER: tuple[Interval, ...] = ((-1, -1),)
+Guard = tuple[Interval, ...]
+"""Sorted, disjoint intervals one of which holds the register, () for no condition, or a guard over bits (see below)."""
+NEVER: Guard = ((-1, -1),)
 """A guard that no register passes."""
+REGISTER_BITS = 2 * HALF
+"""How many flags a register holds."""
 
 _SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 3}
 
@@ -50,9 +59,10 @@ class Machine:
     """A finished byte automaton; the arrays are read-only.
 
     states int32 [n, 5] (LIT, ROW, EXIT, OP, LOOP), table int32 [rows, 256] of target states or -1, ops int32 [k, 8],
-    guards int32 [g, 2] (inclusive register intervals, sorted within one op), returns int32 [r] (a state per label, -1
-    where the label is not acceptable), loops int32 [l, 3] (minimum and maximum characters of a free string, -1: no
-    maximum; the state that this one resembles, -1: it is a free string itself, less: it tolerates all characters).
+    guards int32 [g, 2] (inclusive register intervals, sorted within one op, or masks: see `kernels.passes`), returns
+    int32 [r] (a state per label, -1 where the label is not acceptable), loops int32 [l, 3] (minimum and maximum
+    characters of a free string, -1: no maximum; the state that this one resembles, -1: it is a free string itself,
+    less: it tolerates all characters).
     State 0 accepts; matching begins at state 1.
     """
 
@@ -129,8 +139,10 @@ class Machine:
         guard_start, guard_end, action, value, move, target, site, mode = self.ops.T
         _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
         _require(_inside(value, 0, UNBOUNDED + 1), "op values")
+        _require(_inside(value[action == SET_BIT], 0, REGISTER_BITS), "op bits")
         _require(
-            _inside(action, KEEP, ASSIGN + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, INHERIT + 1), "ops"
+            _inside(action, KEEP, SET_BIT + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, INHERIT + 1),
+            "ops",
         )
         _require(_inside(self.loops[:, 2], TOLERATES_UNESCAPED, many), "loops")
         jumps = (move == CALL) | (move == GOTO)
@@ -151,10 +163,40 @@ def _require(condition: bool, what: str) -> None:
         raise ValueError(f"malformed automaton: {what}")
 
 
-def union_guards(guards: Sequence[tuple[Interval, ...]]) -> tuple[Interval, ...]:
-    """The union of guards as sorted, disjoint intervals; one that is () always passes."""
+def _mask(bits: Iterable[int]) -> Interval:
+    """The mask with these bits, in two halves."""
+    number = sum(1 << bit for bit in set(bits))
+    return number & ((1 << HALF) - 1), number >> HALF
+
+
+def some_clear(bits: Iterable[int]) -> Guard:
+    """Passed while at least one of these bits of the register is clear."""
+    return ((SOME_CLEAR, 0), _mask(bits))
+
+
+def all_set(masks: Iterable[Iterable[int]]) -> Guard:
+    """Passed once all bits of at least one of the masks are set."""
+    return ((ALL_SET, 0), *map(_mask, masks))
+
+
+def advice(masks: Sequence[Iterable[int]], complete: Sequence[Iterable[int]]) -> Guard:
+    """Always passed, but a shortest completion goes here only where all bits of one of `masks` are set.
+
+    Where it begins, all bits of one of `complete` will do, too.
+    """
+    return ((ADVICE, len(masks)), *map(_mask, (*masks, *complete)))
+
+
+def union_guards(guards: Sequence[Guard]) -> Guard:
+    """The union of guards of one kind, either intervals or `some_clear`; one that is () always passes."""
     if not guards or () in guards:
         return ()
+    bounded = [guard for guard in guards if guard != NEVER]
+    if bounded and bounded[0][0][0] == SOME_CLEAR:
+        low, high = 0, 0
+        for _, mask in bounded:
+            low, high = low | mask[0], high | mask[1]
+        return ((SOME_CLEAR, 0), (low, high))
     merged: list[Interval] = []
     for low, high in sorted(interval for guard in guards for interval in guard):
         if merged and low <= merged[-1][1] + 1:
@@ -284,6 +326,7 @@ class MachineBuilder:
         guard: Iterable[Interval] = (),
         increment_to: int | None = None,
         assign: int | None = None,
+        set_bit: int | None = None,
         move: int = STAY,
         target: int = 0,
         site: Sequence[int] = (),
@@ -296,6 +339,8 @@ class MachineBuilder:
             action, value = INCREMENT, increment_to
         elif assign is not None:
             action, value = ASSIGN, assign
+        elif set_bit is not None:
+            action, value = SET_BIT, set_bit
         identity = (intervals, action, value, move, target, tuple(site), enter)
         number = self._op_ids.get(identity)
         if number is None:

@@ -23,6 +23,12 @@ class GrammarOptions(BaseModel):
         le=64,
         description="The most whitespace characters in one gap when `whitespace` is `flexible`.",
     )
+    property_order: Literal["declared", "any"] = Field(
+        "declared",
+        description="`declared`: properties come as the schema first names them, undeclared ones last. `any`: in any "
+        "order, declared names at most once each. An object that declares more than 62 names, or whose alternatives "
+        "differ in too many of them, keeps the declared order; `notes` say so.",
+    )
     additional_properties: bool = Field(
         True,
         description="What an absent `additionalProperties` means: true as the specification says, or closed.",

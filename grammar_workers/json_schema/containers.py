@@ -30,12 +30,26 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Node:
-    """`position`: the next declared property or item. `certain` and `total` bound how many properties there are."""
+    """`position`: the next declared property or item. `certain` and `total` bound how many properties there are.
+
+    Where properties come in any order, `seen` are the declared ones read so far that the formulas depend on.
+    """
 
     formulas: tuple[FormulaId, ...]
     position: int = 0
     certain: int = 0
     total: int = 0
+    seen: frozenset[int] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ending:
+    """The container may end once each of `parts` (declared properties) has been read, with a value that satisfies the
+    rule at the same place in `rules`.
+    """
+
+    parts: tuple[int, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,6 +102,10 @@ class Container:
             for formula in node.formulas
         )
         return tuple(formula == TRUE for formula in ended[1:]) if ended[0] == TRUE else None
+
+    def endings(self, node: Node) -> tuple[Ending, ...]:
+        """On which conditions the container may end at a node that may be closed: one of them must hold."""
+        return (Ending(),)
 
     def moves(self, node: Node) -> Iterator[Move]:
         """Every part that may come after `node`."""

@@ -1,4 +1,7 @@
-"""Objects: properties in declared order, undeclared ones last, told apart by what their names match."""
+"""Objects: properties in declared order, undeclared ones last, told apart by what their names match.
+
+`any_order` has those whose properties come in any order.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +62,7 @@ class Objects(Container):
         super().__init__(pool, formulas)
         assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
         self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
-        declared = dict.fromkeys(name for shape in self._shapes.values() for name, _ in shape.properties)
-        declared.update(dict.fromkeys(name for shape in self._shapes.values() for name in shape.required))
-        self.names = tuple(declared)
+        self.names = self.declared_names(pool, formulas)
         order = {name: index for index, name in enumerate(self.names)}
         self._unspellable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
         self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
@@ -76,6 +77,15 @@ class Objects(Container):
         self.names_automaton = self._classify(limits) if self._tests else None
         if not self._tests:
             self._classes = [frozenset()]
+
+    @staticmethod
+    def declared_names(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[str, ...]:
+        """The names that the formulas mention, in declared order; those that are only required come last."""
+        leaves = dict.fromkeys(leaf for formula in formulas for leaf in pool.leaves(formula))
+        shapes = [shape for leaf in leaves if isinstance(shape := pool.assertion(leaf), ObjectShape)]
+        declared = dict.fromkeys(name for shape in shapes for name, _ in shape.properties)
+        declared.update(dict.fromkeys(name for shape in shapes for name in shape.required))
+        return tuple(declared)
 
     @property
     def width(self) -> int:

@@ -11,8 +11,9 @@ import functools
 
 from grammar_workers.charset import Charset
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.json_schema.any_order import MAX_NODES, AnyOrderObjects, TooManyOrdersError
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
-from grammar_workers.json_schema.containers import Container, Node, Rule
+from grammar_workers.json_schema.containers import Container, Ending, Node, Rule
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
 from grammar_workers.json_schema.objects import Objects
 from grammar_workers.json_schema.scalars import Label, Scalars, TextLanguage
@@ -27,9 +28,16 @@ _OBJECT_SYMBOLS = '{}",: '
 class Rules:
     """Answers questions about rules; `solve` must have seen the root first."""
 
-    def __init__(self, pool: FormulaPool, limits: Limits, spellable: frozenset[str] | None) -> None:
+    def __init__(
+        self, pool: FormulaPool, limits: Limits, spellable: frozenset[str] | None, *, any_order: bool = False
+    ) -> None:
         self.pool = pool
+        self.notes: list[str] = []
         self._limits = limits
+        self._any_order = any_order
+        self._alternatives_in_any_order = any_order
+        self._steps_for_any_order = limits.max_steps // 4
+        self._in_declared_order: set[tuple[FormulaId, ...]] = set()
         self.spellable = spellable
         self._scalars = Scalars(pool, limits, spellable)
         self._labels: dict[Rule, set[Label]] = {}
@@ -64,6 +72,14 @@ class Rules:
 
     def solve(self, root: Rule) -> None:
         """Find the labels of `root` and of every rule that it may call."""
+        while not self._try_to_solve(root):
+            # Some object has just been found to need the declared order: labels found so far may be wrong.
+            self._labels.clear()
+            self._users.clear()
+            self.objects.cache_clear()
+        self._steps_for_any_order = self._limits.max_steps
+
+    def _try_to_solve(self, root: Rule) -> bool:
         self._labels[root] = set()
         self._fresh = [root]
         # Insertion order makes this a queue: rules whose children have gained labels since they were evaluated.
@@ -73,9 +89,17 @@ class Rules:
             again.pop(rule, None)
             known = self._labels[rule]
             before = len(known)
-            known |= self._evaluate(rule)
+            try:
+                known |= self._evaluate(rule)
+            except TooManyOrdersError as error:
+                if self._steps > self._steps_for_any_order:
+                    self._only_plain_in_any_order(error)
+                else:
+                    self._keep_declared_order(self._resolved(rule, JsonType.OBJECT), error)
+                return False
             if len(known) > before:
                 again.update(self._users.get(rule, {}))
+        return True
 
     def _evaluate(self, rule: Rule) -> set[Label]:
         labels: set[Label] = set(self.strings(rule).labels) | set(self.numbers(rule).labels)
@@ -96,7 +120,16 @@ class Rules:
             else:
                 exists = self._array_exists(rule, container)
             return {container.plain_label} if exists else set()
-        return {label for node in self.reachable(rule, container) if (label := container.close(node)) is not None}
+        nodes = self.reachable(rule, container)
+        return {label for node in nodes if (label := self.close(rule, container, node)[0]) is not None}
+
+    def close(self, rule: Rule, container: Container, node: Node) -> tuple[Label | None, tuple[Ending, ...]]:
+        """The label with which the container may end at `node`, and on which conditions, of which one must hold."""
+        label = container.close(node)
+        if label is None:
+            return None, ()
+        endings = tuple(e for e in container.endings(node) if all(self._ask(rule, child) for child in e.rules))
+        return (label, endings) if endings else (None, ())
 
     def _object_exists(self, rule: Rule, container: Objects) -> bool:
         plain = container.plain()
@@ -133,6 +166,8 @@ class Rules:
                     if following is not None and following not in found:
                         found[following] = None
                         pending.append(following)
+                        if len(found) > MAX_NODES and isinstance(container, AnyOrderObjects):
+                            raise TooManyOrdersError(f"its alternatives take more than {MAX_NODES} nodes")
                 self._spend(4 * len(self._labels.get(move.rule, ())))
         return list(found)
 
@@ -147,6 +182,8 @@ class Rules:
 
     def _spend(self, steps: int) -> None:
         self._steps += steps
+        if self._alternatives_in_any_order and self._steps > self._steps_for_any_order:
+            raise TooManyOrdersError("to tell apart which properties have been seen takes too many steps")
         if self._steps > self._limits.max_steps:
             raise LimitExceededError(f"compiling takes more than {self._limits.max_steps} steps (limit max_steps)")
 
@@ -166,9 +203,27 @@ class Rules:
         if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS):
             return None
         scalars = self._scalars
-        return Objects(
-            self.pool, formulas, scalars.pattern, scalars.doubtful, scalars.texts, self._can_write, self._limits
-        )
+        parts = scalars.pattern, scalars.doubtful, scalars.texts, self._can_write, self._limits
+        if self._any_order and formulas not in self._in_declared_order:
+            container = AnyOrderObjects(self.pool, formulas, *parts)
+            try:
+                container.check()
+                if container.is_plain or self._alternatives_in_any_order:
+                    return container
+            except TooManyOrdersError as error:
+                self._keep_declared_order(formulas, error)
+        return Objects(self.pool, formulas, *parts)
+
+    def _only_plain_in_any_order(self, reason: TooManyOrdersError) -> None:
+        self._steps = 0
+        self._alternatives_in_any_order = False
+        self.notes.append(f"objects with alternatives keep the declared order: {reason.message}")
+
+    def _keep_declared_order(self, formulas: tuple[FormulaId, ...], reason: TooManyOrdersError) -> None:
+        self._in_declared_order.add(formulas)
+        names = Objects.declared_names(self.pool, formulas)
+        listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+        self.notes.append(f"an object of {listed} keeps the declared order: {reason.message}")
 
     def _arrays(self, rule: Rule) -> Arrays | None:
         formulas = self._resolved(rule, JsonType.ARRAY)

@@ -23,6 +23,12 @@ from tests.grammar_workers.vocabularies import (
 )
 
 FLEXIBLE = GrammarOptions(whitespace="flexible")
+ANY_ORDER = GrammarOptions(property_order="any")
+OPTIONS = [
+    GrammarOptions(whitespace=whitespace, property_order=property_order)
+    for whitespace in ("compact", "flexible")
+    for property_order in ("declared", "any")
+]
 
 
 def compiled(schema: Schema, options: GrammarOptions = GrammarOptions()) -> TokenFSM:  # noqa: B008 - immutable
@@ -33,11 +39,10 @@ def compiled(schema: Schema, options: GrammarOptions = GrammarOptions()) -> Toke
 @given(
     schema=schemas(),
     make=st.sampled_from([*SMALL, tekken_vocabulary, sentencepiece_vocabulary]),
-    flexible=st.booleans(),
+    options=st.sampled_from(OPTIONS),
     rng=st.integers(0, 1 << 30).map(random.Random),
 )
-def test_whatever_is_generated_is_valid(schema: Schema, make: Any, flexible: bool, rng: random.Random) -> None:
-    options = FLEXIBLE if flexible else GrammarOptions()
+def test_whatever_is_generated_is_valid(schema: Schema, make: Any, options: GrammarOptions, rng: random.Random) -> None:
     try:
         fsm = compile_grammar({"type": "json_schema", "schema": schema}, make(), options=options)
     except UnsatisfiableError:
@@ -89,6 +94,28 @@ def test_any_keywords_together_are_honoured_exactly_or_refused(
     for value in values:
         accepted = any(accepts(fsm, write(ordered)) for ordered in orders(value))
         assert accepted == is_valid(schema, write(value)), write(value)
+
+
+@settings(PROPERTY, max_examples=200)
+@given(schemas_and_values(wild=True), st.integers(0, 1 << 30).map(random.Random))
+def test_properties_come_in_any_order(case: tuple[Schema, list[Any]], rng: random.Random) -> None:
+    """Both laws at once, for every order of the properties."""
+    schema, values = case
+    try:
+        fsm = compiled(schema, ANY_ORDER)
+    except (UnsupportedFeatureError, LimitExceededError):
+        return
+    except UnsatisfiableError:
+        assert not any(is_valid(schema, write(value)) for value in values)
+        return
+    for _ in range(4):
+        text = text_of(fsm.vocabulary, random_walk(fsm, rng, longest=rng.randrange(25))).decode()
+        assert is_valid(schema, text), text
+    assume(not any("declared order" in note for note in fsm.notes))
+    for value in values:
+        expected = is_valid(schema, write(value))
+        for ordered in orders(value):
+            assert accepts(fsm, write(ordered)) == expected, write(ordered)
 
 
 @settings(PROPERTY, max_examples=40)

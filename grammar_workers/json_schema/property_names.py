@@ -1,0 +1,90 @@
+"""Writes property names as machine states: declared ones told apart from free ones, each as far as a guard lets it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grammar_workers.character_automaton import CharacterAutomaton, relabel, restrict
+from grammar_workers.json_schema.containers import Rule
+from grammar_workers.json_schema.formula import TRUE
+from grammar_workers.json_schema.objects import Objects
+from grammar_workers.json_schema.rules import Rules
+from grammar_workers.json_text import encode_string_body
+from grammar_workers.literal_tree import literal_tree
+from grammar_workers.machine import NEVER, Guard, MachineBuilder, union_guards
+from grammar_workers.string_machine import ANY_TEXT, StringMachine
+
+
+class PropertyNameStates:
+    """Appends to one builder; equal names of free properties are shared."""
+
+    def __init__(self, rules: Rules, builder: MachineBuilder, strings: StringMachine) -> None:
+        self._rules = rules
+        self._builder = builder
+        self._strings = strings
+        self._free_keys: dict[Guard, int] = {}
+        self._return_states: dict[tuple[int, Guard], int] = {}
+
+    def emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
+        """States that read a property name after its quote; None when none is allowed.
+
+        They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
+        as the guards `classes[c]` and `windows[i]` let them.
+        """
+        if all(guard == NEVER for guard in (*classes, *windows)):
+            return None
+        if container.names_automaton is not None:
+            return self._classified_keys(container.names_automaton, [*classes, *windows])
+        builder = self._builder
+        free = classes[0]
+        names = container.names
+        row, loop = -1, 0
+        if free != NEVER:
+            body = self._free_key(free)
+            if not names:
+                return body
+            row, loop = builder.row_of(body), builder.loop(base=body)
+        entries = [(encode_string_body(name) + b'"', index) for index, name in enumerate(names)]
+        if free == NEVER:
+            entries = [entry for entry in entries if windows[entry[1]] != NEVER]
+
+        def guard(indices: Sequence[int]) -> int:
+            parts = [free, *(windows[index] for index in indices)]
+            return 0 if () in parts else builder.op(guard=union_guards(parts))
+
+        def finish(index: int) -> None:
+            builder.state(op=builder.return_(index + 1, guard=windows[index]))
+
+        return literal_tree(builder, sorted(entries), finish, row=row, loop=loop, guard=guard)
+
+    def _classified_keys(self, automaton: CharacterAutomaton, guards: Sequence[Guard]) -> int | None:
+        """The same where patterns tell names apart; `guards[label - 1]` guards what the automaton labels so."""
+        usable = relabel(automaton, [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))])
+        if self._rules.spellable is not None:
+            usable = restrict(usable, self._rules.writable)
+        if usable.is_empty:
+            return None
+        closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]
+        reachable = [
+            union_guards([guards[label - 1] for label in labels]) if all(guards[i - 1] for i in labels) else ()
+            for labels in usable.reachable_labels()
+        ]
+        return self._strings.json_string(usable, closed, guards=reachable)
+
+    def _free_key(self, guard: Guard) -> int:
+        known = self._free_keys.get(guard)
+        if known is None:
+            known = self._strings.json_string(self._any_name(), [self._return(0, ())], guards=[guard])
+            self._free_keys[guard] = known
+        return known
+
+    def _any_name(self) -> CharacterAutomaton:
+        language = self._rules.strings(Rule(TRUE))
+        return ANY_TEXT if language.automaton is None else language.automaton
+
+    def _return(self, label: int, guard: Guard) -> int:
+        known = self._return_states.get((label, guard))
+        if known is None:
+            op = self._builder.return_(label, guard=guard)
+            known = self._return_states[label, guard] = self._builder.state(op=op)
+        return known

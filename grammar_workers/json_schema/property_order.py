@@ -1,0 +1,74 @@
+"""Property orders as guards: what the register of an object must be for a name to come, and what reading it changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+from grammar_workers.machine import NEVER, UNBOUNDED, Guard, advice, all_set, some_clear
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """What happens to the register when a name has been read: it must pass `guard`, and changes as in `Machine.ops`."""
+
+    guard: Guard = ()
+    assign: int | None = None
+    set_bit: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PropertyOrder:
+    """`windows` and `marks` per declared name, the same for undeclared ones, and when the object may close."""
+
+    windows: tuple[Guard, ...]
+    marks: tuple[Mark, ...]
+    undeclared: Guard = ()
+    undeclared_mark: Mark = Mark()
+    complete: Guard = ()
+
+
+def no_order(usable: Sequence[bool]) -> PropertyOrder:
+    """The states of the machine keep the order: all names that are usable at all may come."""
+    return PropertyOrder(tuple(() if flag else NEVER for flag in usable), (Mark(),) * len(usable))
+
+
+def declared_order(usable: Sequence[bool], required: Collection[int]) -> PropertyOrder:
+    """The register is the position among the declared names: those before it may not come any more.
+
+    Name i may come while the register is between the last required name before it, exclusive, and i.
+    """
+    windows: list[Guard] = []
+    first = 0
+    for index, flag in enumerate(usable):
+        windows.append(((first, index),) if flag else NEVER)
+        if index in required:
+            first = index + 1
+    complete: Guard = ((first, UNBOUNDED),) if first else ()
+    return PropertyOrder(
+        tuple(windows),
+        tuple(Mark(assign=index + 1) for index in range(len(usable))),
+        complete,
+        Mark(complete, assign=len(usable) or None),
+        complete,
+    )
+
+
+def any_order(
+    usable: Sequence[bool], endings: Sequence[Collection[int]], advised: Collection[int] = ()
+) -> PropertyOrder:
+    """The register has a bit per declared name that has been read. One of `endings` must have been read at the end.
+
+    The shortest way to finish reads what is missing of an ending, first names first, and perhaps some of `advised`:
+    other names, or other orders, would only multiply what a search has to try.
+    """
+
+    def mark(index: int) -> Mark:
+        before = [[name for name in names if name < index] for names in endings if index in names]
+        return Mark(advice([[]] if index in advised else before, endings), set_bit=index)
+
+    return PropertyOrder(
+        tuple(some_clear([index]) if flag else NEVER for index, flag in enumerate(usable)),
+        tuple(map(mark, range(len(usable)))),
+        complete=() if not all(endings) else all_set(endings),
+    )

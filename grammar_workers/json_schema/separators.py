@@ -1,0 +1,67 @@
+"""What stands between the parts of objects and arrays: commas, colons and white space, by the white space policy."""
+
+from __future__ import annotations
+
+from grammar_workers.json_schema.property_order import Mark
+from grammar_workers.kernels import CALL
+from grammar_workers.machine import Guard, MachineBuilder
+from grammar_workers.options import GrammarOptions
+
+
+class Separators:
+    """Appends separators to one builder; the states of white space are shared between all of them."""
+
+    def __init__(self, builder: MachineBuilder, options: GrammarOptions) -> None:
+        self._builder = builder
+        self._compact = options.whitespace == "compact"
+        self._limit = options.whitespace_limit
+        self._whitespace: int | None = None
+
+    def gap(self, following: int) -> int:
+        """`following`, with optional white space before it when that is allowed."""
+        return following if self._compact else self._builder.state(op=self._gap_call(following))
+
+    def comma(self, following_op: int, guard: Guard = (), literal: bytes = b"") -> int:
+        """The state after a comma: the separator, `literal`, then a state with `following_op`."""
+        builder = self._builder
+        if self._compact:
+            start = builder.literal(b" " + literal, op=builder.op(guard=guard) if guard else 0)
+            builder.state(op=following_op)
+            return start
+        start = builder.state()
+        after = builder.literal(literal) if literal else builder.next_state
+        builder.state(op=following_op)
+        builder.set_op(start, self._gap_call(after, Mark(guard)))
+        return start
+
+    def colon(self, call: int, mark: Mark) -> int:
+        """The state after a property name: what `mark` says, the separator, then a state with the op `call`."""
+        builder = self._builder
+        if self._compact:
+            op = 0
+            if mark != Mark():
+                op = builder.op(guard=mark.guard, assign=mark.assign, set_bit=mark.set_bit)
+            start = builder.literal(b": ", op=op)
+            builder.state(op=call)
+            return start
+        value = self.gap(builder.state(op=call))
+        colon = builder.literal(b":")
+        builder.state(op=builder.goto(value))
+        return builder.state(op=self._gap_call(colon, mark))
+
+    def _gap_call(self, following: int, mark: Mark = Mark()) -> int:  # noqa: B008 - immutable
+        builder = self._builder
+        if self._whitespace is None:
+            again = builder.state()
+            row = builder.row(dict.fromkeys(b" \t\n\r", again))
+            limit = self._limit
+            builder.fill(again, row=row, exit_label=0, op=builder.op(guard=[(0, limit - 1)], increment_to=limit))
+            self._whitespace = builder.state(row=row, exit_label=0)
+        return builder.op(
+            move=CALL,
+            target=self._whitespace,
+            site=[following],
+            guard=mark.guard,
+            assign=mark.assign,
+            set_bit=mark.set_bit,
+        )
