@@ -103,6 +103,8 @@ class GenerationBody(SamplingBody):
             raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
         if self.banned_words is not None and self.specification() is not None:
             raise contradiction("banned_words", "is for free text, without a constraint")
+        if self.finish_within_budget and self.specification() is None:
+            raise contradiction("finish_within_budget", "needs a constraint")
         if self.stream_options is not None and not self.stream:
             raise PydanticCustomError("stream_options", "`stream_options` needs `stream: true`")
         return self

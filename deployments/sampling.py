@@ -27,6 +27,7 @@ _PASSED_ON = (
     "logit_bias",
     "stop_token_ids",
     "ignore_eos",
+    "finish_within_budget",
     "raw_logprobs",
     "diagnostics",
 )
@@ -78,6 +79,9 @@ class SamplingBody(BaseModel):
         None, max_length=MAX_STOPS, description="Tokens that end the text, as `stop` does."
     )
     ignore_eos: StrictBool | None = Field(None, description="Goes on to `max_tokens` unless the constraint ends it.")
+    finish_within_budget: StrictBool | None = Field(
+        None, description="Under a constraint: be complete within `max_tokens`, or refuse if that is impossible."
+    )
     banned_words: BannedWords | None = Field(
         None, description="Words that free text must not have: tokens are taken back when one comes up."
     )

@@ -17,7 +17,7 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -95,7 +95,7 @@ class Engine:
             finder=ForcedTextFinder(loaded.vocabulary, loaded.encode) if config.forced_text else None,
         )
         self._live: set[Sequence] = set()
-        self._late: set[concurrent.futures.Future[None]] = set()
+        self._late: set[concurrent.futures.Future[Any]] = set()
         self._failed_steps = 0
         self._progressed = False
         self._closed = False
@@ -285,7 +285,7 @@ class Engine:
                 sequence.append(token_id, report)
         self.statistics.sampled_tokens += len(draws)
         going_on = [sequence for sequence in sequences if sequence.features is not None]
-        self.statistics.accepted_tokens += len(going_on)
+        self.statistics.accepted_tokens += sum(not sequence.undecided for sequence in going_on)
         return going_on
 
     def _wait_for_masks(self, sequences: Iterable[Sequence]) -> None:

@@ -11,12 +11,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_workers.forced_text import ForcedText, ForcedTextFinder
 from grammar_workers import TokenFSM
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,12 @@ class AllowedTokens:
         np.bitwise_and.at(mask, gone // 32, ~bits)
         left = None if self.token_ids is None else np.setdiff1d(self.token_ids, gone, assume_unique=True)
         return AllowedTokens(mask, self.count - removed, left, self.only_end)
+
+    def only(self, token_id: int) -> AllowedTokens:
+        """The row cut to one of its tokens."""
+        mask = np.zeros_like(self.mask)
+        mask[token_id // 32] = np.uint32(1) << np.uint32(token_id % 32)
+        return AllowedTokens(mask, 1, np.array([token_id], dtype=np.int64), only_end=False)
 
 
 def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limit: int) -> AllowedTokens:
@@ -90,7 +99,7 @@ class MaskReader:
             table = self._tables[fsm] = MaskTable(self)
         return table
 
-    def start(self, job: Callable[[], None]) -> Future[None]:
+    def start(self, job: Callable[[], T]) -> Future[T]:
         """Runs `job` on a thread; `wake` is called when it is done."""
         future = self._executor.submit(job)
         future.add_done_callback(lambda _: self._wake())
@@ -117,11 +126,14 @@ class MaskTable:
         self._rows: dict[int, AllowedTokens] = {}
         self._forced: dict[int, ForcedText] = {}
         self._reading: dict[int, Future[None]] = {}
+        self._completing: list[Future[list[int]]] = []
 
     @property
     def busy(self) -> bool:
-        """Whether a row is being read: the FSM's lock may be taken."""
-        return any(not future.done() for future in self._reading.values())
+        """Whether a row is being read or a completion looked up: the FSM's lock may be taken."""
+        if self._completing:
+            self._completing = [future for future in self._completing if not future.done()]
+        return bool(self._completing) or any(not future.done() for future in self._reading.values())
 
     def get(self, fsm: TokenFSM, state: int) -> AllowedTokens | None:
         """The row of `state`, or None while it is being read (asking starts it). Raises what reading it raised."""
@@ -135,6 +147,12 @@ class MaskTable:
         """Starts to read the row of `state` unless it is known."""
         if state not in self._rows and state not in self._reading:
             self._reading[state] = self._reader.start(lambda: self._read(fsm, state))
+
+    def completion_after(self, fsm: TokenFSM, state: int, token_id: int) -> Future[list[int]]:
+        """Looks up a shortest way to finish after `token_id` in `state`."""
+        future = self._reader.start(lambda: fsm.shortest_completion(advance(fsm, state, token_id)))
+        self._completing.append(future)
+        return future
 
     def forced_text(self, state: int) -> ForcedText | None:
         """The text forced after `state`, as far as it has been found."""
@@ -199,6 +217,10 @@ class Constraint:
 
     def reading(self) -> Future[None] | None:
         return self._table.reading(self.state)
+
+    def completion_after(self, token_id: int) -> Future[list[int]]:
+        """Looks up a shortest way to finish after `token_id`; end tokens finish at once."""
+        return self._table.completion_after(self._fsm, self.state, token_id)
 
     def forced_text(self, state: int) -> ForcedText | None:
         """What must follow `state`, as far as it has been found."""

@@ -14,7 +14,9 @@ class BannedWords(BaseModel):
 
     words: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(min_length=1, max_length=1000)
     case_sensitive: StrictBool = False
-    whole_words: StrictBool = Field(default=False, description="Only between characters that are no letter, digit or `_`.")
+    whole_words: StrictBool = Field(
+        default=False, description="Only between characters that are no letter, digit or `_`."
+    )
 
 
 class SamplingParameters(BaseModel):
@@ -63,6 +65,10 @@ class SamplingParameters(BaseModel):
     )
     ignore_eos: bool = Field(
         default=False, description="End tokens are drawn only where the grammar allows nothing else."
+    )
+    finish_within_budget: bool = Field(
+        default=False,
+        description="Under a grammar: turn tokens down after which the output could not be complete in max_tokens.",
     )
     logprobs: int | None = Field(
         default=None,
@@ -132,6 +138,8 @@ class GenerationRequest(BaseModel):
             raise ValueError("exactly one of prompt and messages must be given")
         if self.grammar is not None and self.sampling.banned_words is not None:
             raise ValueError("banned_words is for free text; under a grammar words are banned by the grammar")
+        if self.grammar is None and self.sampling.finish_within_budget:
+            raise ValueError("finish_within_budget needs a grammar")
         return self
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gpu_workers.banned_text import PATIENCE, BannedText, HeldToken
 from gpu_workers.drafts import Draft, Drafter
+from gpu_workers.finish_budget import FinishBudget
 from gpu_workers.logprobs import TokenNames, TokenReport
 from gpu_workers.masks import AllowedTokens, Constraint, advance
 from gpu_workers.output import FinishReason, OutputStream
@@ -70,6 +71,7 @@ class Sequence:
         self._drafter = drafter
         self._ahead: deque[tuple[Draft, Tensor]] = deque()
         self._banned = None if sampling.banned_words is None else BannedText(sampling.banned_words, sampling.stop)
+        self._budget = FinishBudget() if sampling.finish_within_budget else None
         self._names = TokenNames(vocabulary) if sampling.reports else None
         self._text = TextStream(sampling.stop, constrained=request.grammar is not None)
         self._stopped = False
@@ -84,6 +86,16 @@ class Sequence:
         return len(self.token_ids) - self._prompt_length
 
     @property
+    def _left(self) -> int:
+        """How many more tokens the output may have."""
+        return self._max_tokens - self.output_length
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a drawn token waits to be accepted or turned down."""
+        return self._budget is not None and self._budget.candidate is not None
+
+    @property
     def awaits_grammar(self) -> bool:
         return self.request.grammar is not None and self._constraint is None
 
@@ -93,15 +105,17 @@ class Sequence:
         return self.pending > 0 and (self._settled or self.awaits_grammar)
 
     @property
-    def reading(self) -> Future[None] | None:
+    def reading(self) -> Future[Any] | None:
         """The look-up that this sequence waits for, if it waits for one."""
+        if self._budget is not None and self._budget.candidate is not None:
+            return self._budget.candidate.completion
         return None if self._constraint is None else self._constraint.reading()
 
     def replay(self, fsm: TokenFSM | None) -> int:
         """Runs the tokens emitted before a resume through grammar and text; their text has been sent already.
 
         Returns the grammar state after them. Called once, before the engine thread looks at anything that this writes.
-        Raises ForbiddenTokenError when they do not match the grammar.
+        Raises ForbiddenTokenError when they do not match the grammar, RequestError when no output fits the budget.
         """
         state = -1 if fsm is None else fsm.initial_state
         for position, token_id in enumerate(self.request.emitted_token_ids):
@@ -111,6 +125,8 @@ class Sequence:
             self._read(token_id, position, complete_before)
             if self._banned is not None:
                 self._banned.skip(self._vocabulary.token_bytes(token_id))
+        if self._budget is not None and fsm is not None:
+            self._budget.replay(fsm, self.request.emitted_token_ids, self._left)
         return state
 
     def constrain(self, constraint: Constraint) -> None:
@@ -122,7 +138,7 @@ class Sequence:
         """Renews `drafts`: what may follow the tokens that go into the next step."""
         self.drafts = []
         if self._drafter is not None and self._settled and self.pending:
-            room = self._max_tokens - self.output_length - 1
+            room = self._left - 1
             self.drafts = self._drafter.propose(self.token_ids, self._constraint, room)
 
     def receive(self, features: Tensor) -> None:
@@ -131,7 +147,16 @@ class Sequence:
         self._ahead = deque(zip(self.drafts, features[1:], strict=False))
 
     def append(self, token_id: int, report: TokenReport | None = None) -> None:
-        """Accepts a token, drawn or forced; streams the text that became certain and what is told about the token."""
+        """Accepts a token, drawn or forced; streams the text that became certain and what is told about the token.
+
+        Under `finish_within_budget` a token may have to wait for `catch_up`, which accepts it or turns it down.
+        """
+        if self._budget is not None and self._constraint is not None and not self._budget.proves(token_id):
+            self._budget.offer(token_id, report, self._constraint)
+        else:
+            self._append(token_id, report)
+
+    def _append(self, token_id: int, report: TokenReport | None) -> None:
         position = self.output_length
         self.token_ids.append(token_id)
         self.features = None
@@ -158,7 +183,12 @@ class Sequence:
         self.stream.push(text, [token_id], described)
 
     def catch_up(self) -> None:
-        """Advances the grammar state over the last token. Raises what the FSM raises."""
+        """Decides on a token that waits; advances the grammar state over the last one. Raises what the FSM raises."""
+        if self._budget is not None:
+            if (chosen := self._budget.decide(self._left - 1)) is not None:
+                self._append(chosen.token_id, chosen.report)
+            elif self._budget.must_end:
+                self.finish_reason = "stop"
         if self._constraint is not None:
             self._constraint.catch_up()
 
@@ -183,8 +213,9 @@ class Sequence:
                 if allowed.only_end:
                     self.finish_reason = "stop"
                     return
-        if self.output_length >= self._max_tokens:
-            self.finish_reason = "length"
+        if self._left <= 0:
+            in_time = self._budget is not None and self._constraint is not None and self._constraint.is_terminal
+            self.finish_reason = "stop" if in_time else "length"
         self._settled = True
 
     def append_forced(self) -> int:
@@ -210,7 +241,7 @@ class Sequence:
 
     def draw(self) -> Draw | None:
         """What to sample next, or None while there is nothing to sample from. Raises what reading the row raised."""
-        if self.features is None or not self._settled:
+        if self.features is None or not self._settled or self.undecided:
             return None
         allowed = None
         if self._constraint is not None:
@@ -238,7 +269,7 @@ class Sequence:
         """Streams what no banned word can reach; returns to where a word began when there is one."""
         assert self._banned is not None
         self._banned.append(token)
-        over = self._ends(token.token_id) or self.output_length >= self._max_tokens
+        over = self._ends(token.token_id) or self._left <= 0
         gave_up = False
         while (position := self._banned.go_back(over=over)) is not None:
             self._roll_back(position)
@@ -268,6 +299,8 @@ class Sequence:
         if allowed is not None and excluded:
             rest = allowed.without(excluded)
             allowed = rest if rest.count else allowed  # the grammar wins
+        if allowed is not None and self._budget is not None and (only := self._budget.only) is not None:
+            allowed = allowed.only(only)
         history = None
         if self._prompt_ids is not None:
             history = History(self._prompt_ids, self.token_ids[self._prompt_length :])

@@ -84,6 +84,12 @@ def test_every_setting_reaches_the_replica() -> None:
         assert request.sampling == expected
 
 
+def test_a_budget_goes_with_a_constraint() -> None:
+    fields = {"finish_within_budget": True, "response_format": {"type": "json_object"}}
+    body = ChatCompletionBody.model_validate({"messages": HELLO, **fields})
+    assert body.generation_request("r", drawn_seed=0)["sampling"]["finish_within_budget"] is True
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -112,6 +118,7 @@ def test_every_setting_reaches_the_replica() -> None:
         ({"banned_words": {"words": ["a"], "whole_words": 1}}, "banned_words.whole_words"),
         ({"banned_words": {"words": ["a"]}, "response_format": {"type": "json_object"}}, "banned_words"),
         ({"stop": ["a"] * 17}, "stop"),
+        ({"finish_within_budget": True}, "finish_within_budget"),
     ],
 )
 async def test_values_out_of_range_are_refused_by_name(

@@ -143,6 +143,18 @@ class TableFSM:
     def is_terminal(self, state: int) -> bool:
         return state == self.end_state or state in self._terminal
 
+    def shortest_completion(self, state: int) -> list[int]:
+        ways: list[tuple[int, list[int]]] = [(state, [])]
+        seen = {state}
+        for reached, way in ways:  # grows meanwhile: breadth first
+            if self.is_terminal(reached):
+                return way
+            for token_id, following in self._table[reached].items():
+                if following not in seen:
+                    seen.add(following)
+                    ways.append((following, [*way, token_id]))
+        raise AssertionError("a dead end")
+
 
 def text_fsm(*texts: str, **options: Any) -> TableFSM:
     """Accepts exactly these texts."""
