@@ -10,6 +10,7 @@ from pathlib import Path
 
 import mistral_common
 import sentencepiece
+import tiktoken
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from transformers import AutoTokenizer
 
@@ -22,12 +23,30 @@ _DATA = Path(mistral_common.__file__).parent / "data"
 @functools.cache
 def tekken_vocabulary() -> Vocabulary:
     """131,072 tokens of a byte-level BPE tokenizer; the first thousand are special, token 2 ends."""
+    specials, tokens, _ = _tekken()
+    return Vocabulary([*[None] * specials, *tokens], [2])
+
+
+@functools.cache
+def tekken_encoding() -> tiktoken.Encoding:
+    """The tokenizer of `tekken_vocabulary`: text -> the token ids a model would see."""
+    specials, tokens, pattern = _tekken()
+    return tiktoken.Encoding(
+        "tekken",
+        pat_str=pattern,
+        mergeable_ranks={token: specials + rank for rank, token in enumerate(tokens)},
+        special_tokens={f"<SPECIAL_{token}>": token for token in range(specials)},
+    )
+
+
+@functools.cache
+def _tekken() -> tuple[int, list[bytes], str]:
+    """Number of special tokens, the bytes of the others, and how text is split before it is merged."""
     data = json.loads((_DATA / "tekken_240911.json").read_bytes())
     specials = data["config"]["default_num_special_tokens"]
     many = data["config"]["default_vocab_size"] - specials
-    return Vocabulary(
-        [*[None] * specials, *(base64.b64decode(entry["token_bytes"]) for entry in data["vocab"][:many])], [2]
-    )
+    tokens = [base64.b64decode(entry["token_bytes"]) for entry in data["vocab"][:many]]
+    return specials, tokens, data["config"]["pattern"]
 
 
 @functools.cache

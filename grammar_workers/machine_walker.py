@@ -70,12 +70,13 @@ class MachineWalker:
         return bool(status)
 
     def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
+        trees, slices = self._vocabulary.trees, self._vocabulary.string_slice.tables
         capacity = 1024
         while True:
             found = np.empty((capacity, 3), np.int64)
             seen = np.full(capacity * 4, -1, np.int32)
             many = row_kernels.successors(
-                self._tables, self._stack, *configuration, row, self._vocabulary.packed, found, seen
+                self._tables, self._stack, trees, slices, self._path, *configuration, found, seen
             )
             if many >= 0:
                 return map(tuple, found[:many].tolist())

@@ -229,44 +229,84 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
     return np.int64(0)
 
 
+@njit(inline="always", **OPTIONS)
+def _find(found, seen, many, state, register, frame):  # type: ignore[no-untyped-def]
+    """Add a configuration to the `many` in `found` unless it is there; how many there are now, or FOUND_FULL."""
+    slot = bucket_of(seen, state, register, frame)
+    while seen[slot] >= 0:
+        other = seen[slot]
+        if found[other, 0] == state and found[other, 1] == register and found[other, 2] == frame:
+            return many
+        slot = (slot + 1) & (seen.shape[0] - 1)
+    if many >= found.shape[0]:
+        return np.int64(FOUND_FULL)
+    found[many, 0] = state
+    found[many, 1] = register
+    found[many, 2] = frame
+    seen[slot] = many
+    return many + 1
+
+
 @njit(**OPTIONS)
-def successors(tables, stack, state, register, frame, mask, packed, found, seen):  # type: ignore[no-untyped-def]
-    """Find the distinct configurations reached from (state, register, frame) by the tokens of `mask`.
+def find_targets(tables, stack, tree, path, until_free, found, seen, many):  # type: ignore[no-untyped-def]
+    """Find where the tokens of a prefix tree lead from path[0]; `found`, `seen` and the result are as in `successors`.
+
+    With `until_free`, what follows the arrival in a plain loop state is left out.
+    """
+    states, loops = tables[0], tables[5]
+    i = np.int64(0)
+    while i < tree.shape[0]:
+        depth = tree[i, DEPTH]
+        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        if state == FRAMES_FULL:
+            return state
+        if state < 0:
+            i = np.int64(tree[i, END])
+            continue
+        if tree[i, TOKEN] >= 0:
+            many = _find(found, seen, many, state, register, frame)
+            if many < 0:
+                return many
+        loop = states[state, LOOP]
+        if until_free and loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]:
+            i = np.int64(tree[i, END])
+            continue
+        path[depth + 1, 0] = state
+        path[depth + 1, 1] = register
+        path[depth + 1, 2] = frame
+        i += 1
+    return many
+
+
+@njit(**OPTIONS)
+def successors(tables, stack, trees, slices, path, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
+    """Find the distinct configurations that any token leads to from (state, register, frame).
 
     They go into `found` (int64 [capacity, 3]); `seen` (int32 [power of two], filled with -1) is the hash table that
-    removes repeats. Returns how many were found, FRAMES_FULL, or FOUND_FULL. `packed` is `Vocabulary.packed`.
+    removes repeats. Returns how many were found, FRAMES_FULL, or FOUND_FULL.
+
+    Inside a free string only the condensed tree is walked. A state that resembles another leads where that one does,
+    and to what it tells apart.
     """
-    data, offsets = packed
-    start = (state, register, frame)
-    many = np.int64(0)
-    for word in range(mask.shape[0]):
-        bits = mask[word]
-        position = 0
-        while bits:
-            if bits & np.uint32(1):
-                token = word * 32 + position
-                state, register, frame = start
-                for i in range(offsets[token], offsets[token + 1]):
-                    state, register, frame = step(tables, stack, state, register, frame, data[i])
-                    if state < 0:
-                        break
-                if state == FRAMES_FULL:
-                    return state
-                if state >= 0:
-                    slot = bucket_of(seen, state, register, frame)
-                    while seen[slot] >= 0:
-                        other = seen[slot]
-                        if found[other, 0] == state and found[other, 1] == register and found[other, 2] == frame:
-                            break
-                        slot = (slot + 1) & (seen.shape[0] - 1)
-                    if seen[slot] < 0:
-                        if many >= found.shape[0]:
-                            return np.int64(FOUND_FULL)
-                        found[many, 0] = state
-                        found[many, 1] = register
-                        found[many, 2] = frame
-                        seen[slot] = many
-                        many += 1
-            bits >>= np.uint32(1)
-            position += 1
-    return many
+    states, loops = tables[0], tables[5]
+    tree, condensed = trees[0], slices[9]
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
+    loop = states[state, LOOP]
+    if loop == 0 or loops[loop, LOOP_BASE] <= TOLERATES_ANY:
+        return find_targets(tables, stack, tree, path, False, found, seen, np.int64(0))
+    many = find_targets(tables, stack, condensed, path, False, found, seen, np.int64(0))
+    base = np.int64(loops[loop, LOOP_BASE])
+    if many < 0 or base < 0:
+        return many
+    many = find_targets(tables, stack, tree, path, True, found, seen, many)
+    if many < 0:
+        return many
+    base, register, frame = arrive(tables, stack, base, register, frame)
+    if base < 0:
+        return base if base == FRAMES_FULL else many
+    path[0, 0] = base
+    path[0, 1] = register
+    path[0, 2] = frame
+    return find_targets(tables, stack, condensed, path, False, found, seen, many)

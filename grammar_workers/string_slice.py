@@ -44,7 +44,9 @@ class StringSlice:
 
     `tails` int32 [nodes, 4] (a prefix tree whose node 0 is the empty tail), `spans` int64 [nodes + 1] into `tokens` and
     `lengths` (int32: characters before the quote). `any_character` and `any_but_escaped` are for states that tolerate
-    every character, or every one but those with an escape and the line separators (what `.` matches).
+    every character, or every one but those with an escape and the line separators (what `.` matches). `condensed` is a
+    prefix tree that leads from inside a free string wherever the whole vocabulary does: of the tokens that stay inside
+    it, it holds one for each number of characters and unfinished last character.
     """
 
     body: NDArray[np.uint32]
@@ -54,6 +56,7 @@ class StringSlice:
     lengths: NDArray[np.int32]
     any_character: Tolerance
     any_but_escaped: Tolerance
+    condensed: NDArray[np.int32]
 
     @functools.cached_property
     def tables(self) -> tuple[NDArray[Any], ...]:
@@ -62,13 +65,14 @@ class StringSlice:
         return (
             *(self.body, self.tails, self.spans, self.tokens, self.lengths),
             *(array for tolerance in tolerances for array in (tolerance.mask, tolerance.rest)),
+            self.condensed,
         )
 
 
 def build(token_bytes: list[bytes], words: int) -> StringSlice:
     """The slice of a vocabulary; `words` is the length of its mask rows."""
     data, offsets = prefix_tree.pack(token_bytes)
-    kinds, characters, quotes = _classify(data, offsets)
+    kinds, characters, quotes, unfinished = _classify(data, offsets)
     occupied = np.diff(offsets) > 0
     staying = np.flatnonzero((kinds == _STAYS) & occupied)
     longest = int(characters[staying].max(initial=0))
@@ -103,6 +107,20 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
         characters[tokens].astype(np.int32),
         _tolerance(token_bytes, short, words),
         _tolerance(token_bytes, plain, words),
+        _condensed(token_bytes, staying.tolist(), characters, unfinished),
+    )
+
+
+def _condensed(
+    token_bytes: list[bytes], staying: list[int], characters: NDArray[np.int32], unfinished: NDArray[np.int32]
+) -> NDArray[np.int32]:
+    like: dict[tuple[int, bytes], int] = {}
+    for token in staying:
+        data = token_bytes[token]
+        like.setdefault((int(characters[token]), data[len(data) - unfinished[token] :]), token)
+    others = set(range(len(token_bytes))).difference(staying)
+    return prefix_tree.build_with_ids(
+        {token_bytes[token]: token for token in (*like.values(), *others) if token_bytes[token]}
     )
 
 
@@ -120,11 +138,15 @@ def _tolerance(token_bytes: list[bytes], staying: list[int], words: int) -> Tole
 
 @njit(nogil=True, cache=True)
 def _classify(data, offsets):  # type: ignore[no-untyped-def]
-    """Per token read from between two characters of a JSON string: kind, characters (a partial one counts), quote."""
+    """What each token is when read from between two characters of a JSON string.
+
+    Its kind, its characters (an unfinished one counts), the place of the quote, the bytes of an unfinished character.
+    """
     many = offsets.shape[0] - 1
     kinds = np.empty(many, np.uint8)
     characters = np.zeros(many, np.int32)
     quotes = np.zeros(many, np.int32)
+    unfinished = np.zeros(many, np.int32)
     for token in range(many):
         i = offsets[token]
         end = offsets[token + 1]
@@ -141,15 +163,17 @@ def _classify(data, offsets):  # type: ignore[no-untyped-def]
                 kind = _BREAKS
                 break
             count += 1
-            i += size
+            if size < 0:
+                unfinished[token] = -size
+            i += abs(size)
         kinds[token] = kind
         characters[token] = count
-    return kinds, characters, quotes
+    return kinds, characters, quotes, unfinished
 
 
 @njit(nogil=True, cache=True)
 def _character(data, i, end):  # type: ignore[no-untyped-def]
-    """Bytes of the string character at i, as far as they go before `end`; 0 when no character begins like this."""
+    """Bytes of the string character at i; 0 when none begins like this, -n when only its first n lie before `end`."""
     byte = data[i]
     if byte < 0x20:
         return 0
@@ -179,14 +203,14 @@ def _character(data, i, end):  # type: ignore[no-untyped-def]
         if not low <= following <= high:
             return 0
         low, high = 0x80, 0xBF
-    return min(size, end - i)
+    return size if size <= end - i else i - end
 
 
 @njit(nogil=True, cache=True)
 def _escape(data, i, end):  # type: ignore[no-untyped-def]
     """The same for an escape sequence in its one canonical spelling (see `json_text`)."""
     if i + 1 >= end:
-        return 1
+        return -1
     kind = data[i + 1]
     if kind == 34 or kind == 92 or kind == 98 or kind == 102 or kind == 110 or kind == 114 or kind == 116:
         return 2
@@ -206,4 +230,4 @@ def _escape(data, i, end):  # type: ignore[no-untyped-def]
             hexadecimal = 48 <= digit <= 57 or 97 <= digit <= 102
             if not hexadecimal or (high == 48 and (digit in (56, 57, 97, 99, 100))):
                 return 0
-    return min(6, end - i)
+    return 6 if end - i >= 6 else i - end

@@ -1,0 +1,279 @@
+"""The MaskBench protocol: compile, and per token mask + check + advance; Turnstile beside its peers in the same run.
+
+    python -m benchmarks.maskbench --data FOLDER
+
+FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT): `{"schema", "tests": [{"valid", "data"}]}`. Each
+engine runs in a process of its own, one schema after the other on one thread. An instance is written by `json.dumps`
+(not escaping non-ASCII), tokenised as a model would see it, and followed token by token; at its end the engine is asked
+whether the text may stop. A schema passes when every verdict is right.
+
+Cold: from the schema to the first mask, and every step with whatever an engine does on first visits. Warm (Turnstile
+only): the automaton is loaded from its stored form, materialised, and followed once more.
+
+Times are CPU times of the whole process (`time.process_time_ns`, less what reading that clock costs), so that neither
+other programs on the machine nor helper threads of an engine distort them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import multiprocessing
+import random
+import resource
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from benchmarks.engines import ENGINES, RefusedError, Session, TurnstileSession, installed
+from benchmarks.vocabularies import tekken_encoding
+from grammar_workers import TokenFSM
+
+TIMEOUT_S = 30
+WARM_STATES = 1_000
+"""Up to how many states an automaton is materialised: those of recursive schemas have no end."""
+
+clock = time.process_time_ns
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What one engine made of one schema. Times in nanoseconds."""
+
+    name: str
+    refusal: str = ""
+    crash: str = ""
+    valid: int = 0
+    invalid: int = 0
+    accepted: list[int] = dataclasses.field(default_factory=list)
+    rejected: list[tuple[int, str]] = dataclasses.field(default_factory=list)
+    compile: int = 0
+    first_mask: int = 0
+    steps: list[int] = dataclasses.field(default_factory=list)
+    load: int = 0
+    materialize: int = 0
+    states: int = 0
+    warm_first_mask: int = 0
+    warm_steps: list[int] = dataclasses.field(default_factory=list)
+    peak_mib: float = 0.0
+
+    @property
+    def passes(self) -> bool:
+        answered = not self.refusal and not self.crash and self.valid + self.invalid > 0
+        return answered and not self.accepted and not self.rejected
+
+
+# -- in the engine's process ---------------------------------------------------------------------------------------
+
+
+def follow(session: Session, tokens: list[int], overhead: int, steps: list[int]) -> bool:
+    """Whether the text of `tokens` is accepted; appends what each step cost."""
+    session.begin()
+    for token in tokens:
+        begin = clock()
+        row = session.mask()
+        allowed = bool((row[token >> 5] >> np.uint32(token & 31)) & np.uint32(1)) and session.advance(token)
+        steps.append(max(clock() - begin - overhead, 0))
+        if not allowed:
+            return False
+    return session.may_stop()
+
+
+def measure(engine: Any, case: dict[str, Any], outcome: Outcome, overhead: int) -> None:
+    begin = clock()
+    try:
+        session = engine.compile(case["schema"])
+    except RefusedError as error:
+        outcome.refusal = str(error)[:200]
+        return
+    outcome.compile = clock() - begin
+    session.mask()
+    outcome.first_mask = clock() - begin
+    texts = [json.dumps(test["data"], ensure_ascii=False) for test in case["tests"]]
+    instances = [tekken_encoding().encode(text, disallowed_special=()) for text in texts]
+    for number, (test, tokens) in enumerate(zip(case["tests"], instances, strict=True)):
+        accepted = follow(session, tokens, overhead, outcome.steps)
+        if test["valid"]:
+            outcome.valid += 1
+            if not accepted:
+                outcome.rejected.append((number, session.explain(test["data"])))
+        else:
+            outcome.invalid += 1
+            if accepted:
+                outcome.accepted.append(number)
+    if isinstance(session, TurnstileSession):
+        measure_warm(session, instances, outcome, overhead)
+
+
+def measure_warm(session: TurnstileSession, instances: list[list[int]], outcome: Outcome, overhead: int) -> None:
+    stored = session.fsm.to_bytes()
+    begin = clock()
+    warm = TurnstileSession(TokenFSM.from_bytes(stored, session.fsm.vocabulary))
+    outcome.load = clock() - begin
+    outcome.states = warm.fsm.materialize(WARM_STATES)
+    outcome.materialize = clock() - begin - outcome.load
+    begin = clock()
+    warm.mask()
+    outcome.warm_first_mask = max(clock() - begin - overhead, 0)
+    for tokens in instances:
+        follow(warm, tokens, overhead, outcome.warm_steps)
+
+
+def serve(name: str, options: dict[str, Any], connection: Connection) -> None:
+    """Answer paths with outcomes, until None."""
+    engine = ENGINES[name](options)
+    samples = []
+    for _ in range(1000):
+        begin = clock()
+        samples.append(clock() - begin)
+    overhead = int(np.median(samples))
+    connection.send(None)
+    while (path := connection.recv()) is not None:
+        outcome = Outcome(path.name)
+        try:
+            measure(engine, json.loads(path.read_bytes()), outcome, overhead)
+        except Exception as error:
+            outcome.crash = repr(error)[:200]
+        outcome.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        connection.send(outcome)
+
+
+# -- in the main process -------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """An engine in a process of its own, started anew after a timeout or a crash."""
+
+    def __init__(self, name: str, options: dict[str, Any]) -> None:
+        self._name = name
+        self._options = options
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(self._name, self._options, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._connection.recv()
+
+    def ask(self, path: Path) -> Outcome:
+        self._connection.send(path)
+        try:
+            if self._connection.poll(TIMEOUT_S):
+                outcome: Outcome = self._connection.recv()
+                return outcome
+            failure = f"no answer within {TIMEOUT_S} s"
+        except EOFError:
+            failure = "the process died"
+        self.close()
+        self._start()
+        return Outcome(path.name, crash=failure)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
+def percentiles(values: list[int], *, unit: float = 1e3) -> list[str]:
+    """p50, p90, p99, max and mean of nanoseconds, in microseconds (or another unit)."""
+    if not values:
+        return ["-"] * 5
+    array = np.array(values) / unit
+    figures = [*np.percentile(array, [50, 90, 99]), array.max(), array.mean()]
+    return [f"{figure:,.1f}" if figure < 100 else f"{figure:,.0f}" for figure in figures]
+
+
+def show(results: dict[str, list[Outcome]]) -> None:
+    """The tables: verdicts by engine, then times by engine."""
+    rows = {
+        "schemas": lambda outcomes: len(outcomes),
+        "refused": lambda outcomes: sum(bool(outcome.refusal) for outcome in outcomes),
+        "crashed or timed out": lambda outcomes: sum(bool(outcome.crash) for outcome in outcomes),
+        "compiled, with instances": lambda outcomes: sum(outcome.valid + outcome.invalid > 0 for outcome in outcomes),
+        "PASSING": lambda outcomes: sum(outcome.passes for outcome in outcomes),
+        "schemas wrongly accepting": lambda outcomes: sum(bool(outcome.accepted) for outcome in outcomes),
+        "  instances accepted": lambda outcomes: sum(len(outcome.accepted) for outcome in outcomes),
+        "schemas wrongly rejecting": lambda outcomes: sum(bool(outcome.rejected) for outcome in outcomes),
+        "  instances rejected": lambda outcomes: sum(len(outcome.rejected) for outcome in outcomes),
+        "tokens": lambda outcomes: sum(len(outcome.steps) for outcome in outcomes),
+        "peak memory, MiB": lambda outcomes: round(max(outcome.peak_mib for outcome in outcomes)),
+    }
+    print(f"\n{'':<34}" + "".join(f"{name:>14}" for name in results))
+    for label, count in rows.items():
+        print(f"{label:<34}" + "".join(f"{count(outcomes):>14,}" for outcomes in results.values()))
+    print(f"\n{'microseconds':<46}{'p50':>10}{'p90':>10}{'p99':>10}{'max':>12}{'mean':>10}")
+    for name, outcomes in results.items():
+        compiled = [outcome for outcome in outcomes if outcome.first_mask]
+        times = {
+            "first mask from the schema, cold": [outcome.first_mask for outcome in compiled],
+            "  of which compilation": [outcome.compile for outcome in compiled],
+            "mask + check + advance, cold": [step for outcome in compiled for step in outcome.steps],
+        }
+        if any(outcome.load for outcome in compiled):
+            times |= {
+                "load from the stored form": [outcome.load for outcome in compiled],
+                "compile and materialise": [outcome.compile + outcome.materialize for outcome in compiled],
+                "first mask, warm": [outcome.warm_first_mask for outcome in compiled],
+                "mask + check + advance, warm": [step for outcome in compiled for step in outcome.warm_steps],
+            }
+        for label, values in times.items():
+            p50, p90, p99, most, mean = percentiles(values)
+            print(f"{name + ': ' + label:<46}{p50:>10}{p90:>10}{p99:>10}{most:>12}{mean:>10}")
+
+
+def show_lists(name: str, outcomes: list[Outcome], many: int) -> None:
+    """Everything that is not as it should be, and what took longest."""
+    slow = sorted(outcomes, key=lambda outcome: -outcome.first_mask)[:many]
+    slow_steps = sorted(outcomes, key=lambda outcome: -max(outcome.steps, default=0))[:many]
+    slow_rows = sorted(outcomes, key=lambda outcome: -outcome.materialize)[:many]
+    sections = {
+        "valid, but rejected": [f"{o.name} #{number}: {why}" for o in outcomes for number, why in o.rejected],
+        "invalid, but ACCEPTED": [f"{o.name} #{number}" for o in outcomes for number in o.accepted],
+        "crashes and timeouts": [f"{o.name}: {o.crash}" for o in outcomes if o.crash],
+        "refusals": [f"{o.name}: {o.refusal}" for o in outcomes if o.refusal],
+        "slowest first masks": [f"{o.first_mask / 1e6:,.1f} ms  {o.name}" for o in slow],
+        "slowest steps": [f"{max(o.steps, default=0) / 1e3:,.0f} us  {o.name}" for o in slow_steps],
+        "slowest to materialise": [f"{o.materialize / 1e6:,.1f} ms  {o.states:,} states  {o.name}" for o in slow_rows],
+    }
+    for title, lines in sections.items():
+        if lines:
+            print(f"\n{name}: {title}")
+            print("\n".join(f"  {line}" for line in lines))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of MaskBench files")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all of them")
+    parser.add_argument("--options", type=json.loads, default={}, help="GrammarOptions of Turnstile, as JSON")
+    parser.add_argument("--limit", type=int, default=None, help="only the first so many files")
+    parser.add_argument("--sample", type=int, default=None, help="so many files, drawn by a fixed seed")
+    parser.add_argument("--slowest", type=int, default=5, help="how many of the slowest schemas to list (default 5)")
+    arguments = parser.parse_args()
+    paths = sorted(arguments.data.glob("*.json"))[: arguments.limit]
+    if not paths:
+        print(f"skipped: no MaskBench files in {arguments.data} (see guidance-ai/jsonschemabench)")
+        return 0
+    if arguments.sample is not None:
+        paths = sorted(random.Random(0).sample(paths, min(arguments.sample, len(paths))))
+    results: dict[str, list[Outcome]] = {}
+    for name in installed(arguments.engines):
+        worker = Worker(name, arguments.options)
+        results[name] = [worker.ask(path) for path in tqdm(paths, desc=name, unit="schema", smoothing=0.05)]
+        worker.close()
+    show(results)
+    if "turnstile" not in results:
+        return 0
+    show_lists("turnstile", results["turnstile"], arguments.slowest)
+    return int(any(outcome.accepted or outcome.crash for outcome in results["turnstile"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
