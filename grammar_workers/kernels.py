@@ -170,53 +170,70 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
     return np.int64(DEAD), register, frame
 
 
-@njit(**OPTIONS)
+@njit(inline="always", **OPTIONS)
 def step(tables, stack, state, register, frame, byte):  # type: ignore[no-untyped-def]
-    """The configuration after `byte`; its state is DEAD when it is forbidden, FRAMES_FULL when it must be redone."""
-    states, table, _, _, returns, _ = tables
+    """The configuration after `byte`; its state is DEAD when it is forbidden, FRAMES_FULL when it must be redone.
+
+    Most bytes are read by the state itself and set nothing else in motion: only the others are worth a call.
+    """
+    states = tables[0]
+    if states[state, LIT] == byte:
+        target = state + 1
+    else:
+        row = states[state, ROW]
+        target = np.int64(tables[1][row, byte]) if row >= 0 else np.int64(DEAD)
+    if target >= 0:
+        if states[target, OP] != 0:
+            target, register, frame = arrive(tables, stack, target, register, frame)
+    elif states[state, EXIT] >= 0:
+        target, register, frame = _leave_and_read(tables, stack, state, register, frame, byte)
+    return target, register, frame
+
+
+@njit(**OPTIONS)
+def leave(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
+    """Where the caller goes on when `state`, which is not self-delimiting (a number, white space), ends here.
+
+    The state of the result is DEAD when it cannot end here, FRAMES_FULL when it must be redone.
+    """
+    label = tables[0][state, EXIT]
+    if label < 0 or frame == 0:
+        return np.int64(DEAD), register, frame
     frames = stack[0]
+    state = np.int64(tables[4][frames[frame, SITE] + label])
+    register = frames[frame, SAVED]
+    frame = frames[frame, PARENT]
+    if state < 0:
+        return np.int64(DEAD), register, frame
+    return arrive(tables, stack, state, register, frame)
+
+
+@njit(**OPTIONS)
+def _leave_and_read(tables, stack, state, register, frame, byte):  # type: ignore[no-untyped-def]
+    """What `step` does where `state` cannot read `byte` itself: its callers may."""
+    states, table = tables[0], tables[1]
     for _ in range(SILENT_MOVES):
-        if states[state, LIT] == byte:
-            target = state + 1
-        else:
-            row = states[state, ROW]
-            target = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
-        if target >= 0:
-            return arrive(tables, stack, target, register, frame)
-        # A value that is not self-delimiting (a number, white space) ends where its next byte belongs to the caller.
-        label = states[state, EXIT]
-        if label < 0 or frame == 0:
-            return np.int64(DEAD), register, frame
-        state = np.int64(returns[frames[frame, SITE] + label])
-        register = frames[frame, SAVED]
-        frame = frames[frame, PARENT]
-        if state < 0:
-            return np.int64(DEAD), register, frame
-        state, register, frame = arrive(tables, stack, state, register, frame)
+        state, register, frame = leave(tables, stack, state, register, frame)
         if state < 0:
             return state, register, frame
+        row = states[state, ROW]
+        if states[state, LIT] == byte:
+            return arrive(tables, stack, state + 1, register, frame)
+        if row >= 0 and table[row, byte] >= 0:
+            return arrive(tables, stack, np.int64(table[row, byte]), register, frame)
     return np.int64(DEAD), register, frame
 
 
 @njit(**OPTIONS)
 def may_end(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
     """1 when the text may stop here, 0 when it may not, FRAMES_FULL when it must be asked again."""
-    states, returns = tables[0], tables[4]
-    frames = stack[0]
+    states = tables[0]
     for _ in range(SILENT_MOVES):
         if state == ACCEPT:
             return np.int64(1)
-        label = states[state, EXIT]
-        if label < 0:
-            return np.int64(0)
-        if frame == 0:
+        if states[state, EXIT] >= 0 and frame == 0:
             return np.int64(1)
-        state = np.int64(returns[frames[frame, SITE] + label])
-        register = frames[frame, SAVED]
-        frame = frames[frame, PARENT]
-        if state < 0:
-            return np.int64(0)
-        state, register, frame = arrive(tables, stack, state, register, frame)
+        state, register, frame = leave(tables, stack, state, register, frame)
         if state < 0:
             return state if state == FRAMES_FULL else np.int64(0)
     return np.int64(0)

@@ -29,7 +29,7 @@ class MachineWalker:
         self._tables = machine.tables
         # Frames, hash buckets, number of frames in use. Frame 0 is the bottom of every stack.
         self._stack = (np.zeros((64, 4), np.int64), np.full(128, -1, np.int64), np.ones(1, np.int64))
-        self._path = np.zeros((vocabulary.longest_token + 2, 3), np.int64)
+        self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
 
     @property
     def nbytes(self) -> int:

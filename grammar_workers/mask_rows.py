@@ -21,6 +21,8 @@ class MaskRows:
     def __init__(self, words: int) -> None:
         self._words = words
         self._rows: list[MaskRow] = []
+        # One odd 64-bit number for each word.
+        self._weights = np.random.default_rng(0).integers(0, 1 << 63, words, np.uint64) * np.uint64(2) + np.uint64(1)
         self._chunk = np.zeros((0, words), np.uint32)
         self._by_digest: dict[int, list[int]] = {}
         self.counts: list[int] = []
@@ -41,7 +43,7 @@ class MaskRows:
 
     def add(self, row: MaskRow) -> int:
         """The number of the row with this content, copied when it is new."""
-        count, lowest, digest = _summarize(row)
+        count, lowest, digest = _summarize(row, self._weights)
         same_digest = self._by_digest.setdefault(int(digest), [])
         for number in same_digest:
             if np.array_equal(self._rows[number], row):
@@ -60,24 +62,23 @@ class MaskRows:
 
 
 @njit(**OPTIONS)
-def _summarize(mask):  # type: ignore[no-untyped-def]
-    """(number of set bits, the lowest set bit or -1, a 64-bit hash) of a mask row, in one pass."""
-    count = 0
-    lowest = -1
-    digest = np.uint64(0xCBF29CE484222325)
-    for word in range(mask.shape[0]):
-        bits = mask[word]
-        digest = (digest ^ np.uint64(bits)) * np.uint64(0x100000001B3)
-        digest ^= digest >> np.uint64(31)
-        if bits:
-            if lowest < 0:
-                position = 0
-                while (bits >> np.uint32(position)) & np.uint32(1) == 0:
-                    position += 1
-                lowest = word * 32 + position
-            # The number of set bits, summed up in ever wider fields (Hacker's Delight, 5-1).
-            bits -= (bits >> np.uint32(1)) & np.uint32(0x55555555)
-            bits = (bits & np.uint32(0x33333333)) + ((bits >> np.uint32(2)) & np.uint32(0x33333333))
-            bits = (bits + (bits >> np.uint32(4))) & np.uint32(0x0F0F0F0F)
-            count += np.int64(np.uint32(bits * np.uint32(0x01010101)) >> np.uint32(24))
+def _summarize(row, weights):  # type: ignore[no-untyped-def]
+    """(number of set bits, the lowest set bit or -1, a 64-bit multilinear hash) of a mask row, in one pass."""
+    count = np.int64(0)
+    digest = np.uint64(0)
+    for word in range(row.shape[0]):
+        bits = row[word]
+        digest += np.uint64(bits) * weights[word]
+        # The number of set bits, summed up in ever wider fields (Hacker's Delight, 5-1).
+        bits -= (bits >> np.uint32(1)) & np.uint32(0x55555555)
+        bits = (bits & np.uint32(0x33333333)) + ((bits >> np.uint32(2)) & np.uint32(0x33333333))
+        bits = (bits + (bits >> np.uint32(4))) & np.uint32(0x0F0F0F0F)
+        count += np.int64(np.uint32(bits * np.uint32(0x01010101)) >> np.uint32(24))
+    lowest = np.int64(-1)
+    for word in range(row.shape[0]):
+        if row[word]:
+            lowest = np.int64(word) * 32
+            while (row[word] >> np.uint32(lowest & 31)) & np.uint32(1) == 0:
+                lowest += 1
+            break
     return count, lowest, digest

@@ -1,8 +1,8 @@
 """Compiled walks over a prefix tree: which tokens a configuration allows (a mask row), and where they lead.
 
 `tables` and `stack` are as in `kernels`, `slices` is `StringSlice.tables`, `trees` is `Vocabulary.trees` (the tree of
-all tokens, and the chain of tokens with equal bytes). `path` (int64 [depth + 2, 3]) is scratch space for the
-configuration at each depth of a tree; path[0] is where a walk starts.
+all tokens, the chain of tokens with equal bytes, the nodes of all first bytes). `path` (int64 [depth + 2, 6]) is
+scratch space for the configuration at each depth of a tree; path[0] is where a walk starts.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from numba import njit
 from grammar_workers.kernels import (
     DEAD,
     FRAMES_FULL,
+    LIT,
     LOOP,
     LOOP_BASE,
     LOOP_MAXIMUM,
     LOOP_MINIMUM,
     OPTIONS,
+    ROW,
+    SILENT_MOVES,
     TOLERATES_ANY,
     arrive,
     bucket_of,
+    leave,
     step,
 )
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
@@ -38,10 +42,10 @@ def _allow(mask, same, token):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def walk_tree(tables, stack, tree, same, path, mask):  # type: ignore[no-untyped-def]
-    """Set the bits of every token of a prefix tree that can be read from path[0]. Returns 0 or FRAMES_FULL."""
-    i = np.int64(0)
-    while i < tree.shape[0]:
+def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: ignore[no-untyped-def]
+    """Set the bits of the tokens in nodes [first, last) that can be read from path[0]. Returns 0 or FRAMES_FULL."""
+    i = np.int64(first)
+    while i < last:
         depth = tree[i, DEPTH]
         state, register, frame = step(
             tables,
@@ -61,6 +65,36 @@ def walk_tree(tables, stack, tree, same, path, mask):  # type: ignore[no-untyped
         path[depth + 1, 2] = frame
         _allow(mask, same, tree[i, TOKEN])
         i += 1
+    return np.int64(0)
+
+
+@njit(**OPTIONS)
+def walk_vocabulary(tables, stack, trees, path, mask):  # type: ignore[no-untyped-def]
+    """The same over the tree of all tokens.
+
+    Most states read few bytes, and the subtrees of the first bytes lie far apart: dead ones are not even looked at.
+    Bytes that a state does not read itself are left to its callers, each of which is gone back to once.
+    """
+    states, table = tables[0], tables[1]
+    tree, same, roots = trees
+    taken = np.zeros(256, np.bool_)
+    for _ in range(SILENT_MOVES):
+        state = path[0, 0]
+        row = states[state, ROW]
+        for byte in range(256):
+            reads = states[state, LIT] == byte or (row >= 0 and table[row, byte] >= 0)
+            node = np.int64(roots[byte])
+            if reads and node >= 0 and not taken[byte]:
+                taken[byte] = True
+                status = walk_tree(tables, stack, tree, same, node, np.int64(tree[node, END]), path, mask)
+                if status < 0:
+                    return status
+        state, register, frame = leave(tables, stack, path[0, 0], path[0, 1], path[0, 2])
+        if state < 0:
+            return state if state == FRAMES_FULL else np.int64(0)
+        path[0, 0] = state
+        path[0, 1] = register
+        path[0, 2] = frame
     return np.int64(0)
 
 
@@ -114,7 +148,6 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask): 
     Returns 0 or FRAMES_FULL.
     """
     states, loops = tables[0], tables[5]
-    tree, same = trees
     body, any_mask, any_rest, unescaped_mask, unescaped_rest = slices[0], slices[5], slices[6], slices[7], slices[8]
     loop = states[state, LOOP]
     base = state
@@ -140,11 +173,11 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask): 
         if fits and register >= loops[loop, LOOP_MINIMUM]:
             rest = any_rest if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_rest
             mask[:] = any_mask if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_mask
-            return walk_tree(tables, stack, rest, same, path, mask)
+            return walk_tree(tables, stack, rest, trees[1], 0, rest.shape[0], path, mask)
         loop = 0
     if loop == 0:
         mask[:] = 0
-        return walk_tree(tables, stack, tree, same, path, mask)
+        return walk_vocabulary(tables, stack, trees, path, mask)
     minimum = np.int64(loops[loop, LOOP_MINIMUM])
     maximum = np.int64(loops[loop, LOOP_MAXIMUM])
     longest = np.int64(body.shape[0] - 1)
@@ -182,18 +215,21 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask): 
     path[0, 0] = state
     path[0, 1] = register
     path[0, 2] = frame
+    path[0, 3] = base
+    path[0, 4] = register
+    path[0, 5] = frame
     return correct_row(tables, stack, trees, path, mask)
 
 
 @njit(**OPTIONS)
 def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-def]
-    """Turn the row of the base state into that of path[0]: walk only as long as the text read might still differ.
+    """Turn the row of a base state (path[0, 3:]) into that of path[0, :3]: walk only as long as they might differ.
 
-    A subtree is left as it is as soon as the walk reaches a plain loop state: from there on both behave alike.
-    Returns 0 or FRAMES_FULL.
+    A subtree is left as it is as soon as both stand at the same place, or the walk reaches a plain loop state, which
+    behaves alike from there on. Returns 0 or FRAMES_FULL.
     """
     states, loops = tables[0], tables[5]
-    tree, same = trees
+    tree, same, _ = trees
     i = np.int64(0)
     last = tree.shape[0]
     while i < last:
@@ -221,9 +257,20 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
         if loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]:
             i = end
             continue
+        base, base_register, base_frame = path[depth, 3], path[depth, 4], path[depth, 5]
+        if base >= 0:
+            base, base_register, base_frame = step(tables, stack, base, base_register, base_frame, tree[i, BYTE])
+        if base == FRAMES_FULL:
+            return base
+        if base == state and base_register == register and base_frame == frame:
+            i = end
+            continue
         path[depth + 1, 0] = state
         path[depth + 1, 1] = register
         path[depth + 1, 2] = frame
+        path[depth + 1, 3] = base
+        path[depth + 1, 4] = base_register
+        path[depth + 1, 5] = base_frame
         _allow(mask, same, tree[i, TOKEN])
         i += 1
     return np.int64(0)
@@ -248,12 +295,15 @@ def _find(found, seen, many, state, register, frame):  # type: ignore[no-untyped
 
 
 @njit(**OPTIONS)
-def find_targets(tables, stack, tree, path, until_free, found, seen, many):  # type: ignore[no-untyped-def]
+def find_targets(tables, stack, tree, path, base, found, seen, many):  # type: ignore[no-untyped-def]
     """Find where the tokens of a prefix tree lead from path[0]; `found`, `seen` and the result are as in `successors`.
 
-    With `until_free`, what follows the arrival in a plain loop state is left out.
+    What follows the arrival at a place where `base` (a state, or -1) leads, too, or in a plain loop state, is left out.
     """
     states, loops = tables[0], tables[5]
+    path[0, 3] = base
+    path[0, 4] = path[0, 1]
+    path[0, 5] = path[0, 2]
     i = np.int64(0)
     while i < tree.shape[0]:
         depth = tree[i, DEPTH]
@@ -267,13 +317,25 @@ def find_targets(tables, stack, tree, path, until_free, found, seen, many):  # t
             many = _find(found, seen, many, state, register, frame)
             if many < 0:
                 return many
-        loop = states[state, LOOP]
-        if until_free and loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]:
-            i = np.int64(tree[i, END])
-            continue
         path[depth + 1, 0] = state
         path[depth + 1, 1] = register
         path[depth + 1, 2] = frame
+        if base >= 0:
+            loop = states[state, LOOP]
+            alike, register_there, frame_there = path[depth, 3], path[depth, 4], path[depth, 5]
+            if alike >= 0:
+                alike, register_there, frame_there = step(
+                    tables, stack, alike, register_there, frame_there, tree[i, BYTE]
+                )
+            if alike == FRAMES_FULL:
+                return alike
+            same = alike == state and register_there == register and frame_there == frame
+            if same or (loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]):
+                i = np.int64(tree[i, END])
+                continue
+            path[depth + 1, 3] = alike
+            path[depth + 1, 4] = register_there
+            path[depth + 1, 5] = frame_there
         i += 1
     return many
 
@@ -295,18 +357,20 @@ def successors(tables, stack, trees, slices, path, state, register, frame, found
     path[0, 2] = frame
     loop = states[state, LOOP]
     if loop == 0 or loops[loop, LOOP_BASE] <= TOLERATES_ANY:
-        return find_targets(tables, stack, tree, path, False, found, seen, np.int64(0))
-    many = find_targets(tables, stack, condensed, path, False, found, seen, np.int64(0))
+        return find_targets(tables, stack, tree, path, np.int64(-1), found, seen, np.int64(0))
+    many = find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, np.int64(0))
     base = np.int64(loops[loop, LOOP_BASE])
     if many < 0 or base < 0:
         return many
-    many = find_targets(tables, stack, tree, path, True, found, seen, many)
+    base, register, frame = arrive(tables, stack, base, register, frame)
+    if base == FRAMES_FULL:
+        return base
+    if base < 0:
+        return find_targets(tables, stack, tree, path, np.int64(-1), found, seen, many)
+    many = find_targets(tables, stack, tree, path, base, found, seen, many)
     if many < 0:
         return many
-    base, register, frame = arrive(tables, stack, base, register, frame)
-    if base < 0:
-        return base if base == FRAMES_FULL else many
     path[0, 0] = base
     path[0, 1] = register
     path[0, 2] = frame
-    return find_targets(tables, stack, condensed, path, False, found, seen, many)
+    return find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, many)

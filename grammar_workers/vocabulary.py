@@ -89,9 +89,12 @@ class Vocabulary:
         return chain
 
     @functools.cached_property
-    def trees(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """`tree` and `same_bytes` as the plain tuple that kernels take."""
-        return self.tree, self.same_bytes
+    def trees(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """As the plain tuple that kernels take: `tree`, `same_bytes`, and the node of each first byte (-1: none)."""
+        roots = np.full(256, -1, np.int32)
+        first = np.flatnonzero(self.tree[:, prefix_tree.DEPTH] == 0)
+        roots[self.tree[first, prefix_tree.BYTE]] = first
+        return self.tree, self.same_bytes, roots
 
     @functools.cached_property
     def longest_token(self) -> int:
