@@ -12,18 +12,21 @@ Report = dict[str, Any]
 
 
 class TokenLogprob(BaseModel):
-    """One token; `bytes` is empty for special tokens, which are no part of the text."""
+    """One token; `bytes` is empty for special tokens, which are no part of the text.
+
+    `raw_logprob` is before the constraint's mask, where that was asked for.
+    """
 
     token: str
     logprob: float
     bytes: list[int]
+    raw_logprob: float | None = None
 
 
 class ChatTokenLogprob(TokenLogprob):
-    """A token of the answer. `raw_logprob` is before the constraint's mask, where that was asked for."""
+    """A token of the answer, and the likeliest ones in its place."""
 
     top_logprobs: list[TokenLogprob]
-    raw_logprob: float | None = None
 
 
 class ChatLogprobs(BaseModel):
@@ -45,11 +48,7 @@ class TextLogprobs(BaseModel):
 
 def chat_logprobs(reports: list[Report]) -> dict[str, Any]:
     """Data of `ChatLogprobs`."""
-    content = []
-    for report in reports:
-        top = [_token(choice) for choice in report["top"]]
-        raw = {"raw_logprob": report["raw_logprob"]} if "raw_logprob" in report else {}
-        content.append({**_token(report), "top_logprobs": top, **raw})
+    content = [{**_token(report), "top_logprobs": [_token(one) for one in report["top"]]} for report in reports]
     return {"content": content, "refusal": None}
 
 
@@ -82,4 +81,5 @@ def diagnostics(reports: list[Report]) -> list[dict[str, Any]]:
 
 
 def _token(named: dict[str, Any]) -> dict[str, Any]:
-    return {"token": named["text"], "logprob": named["logprob"], "bytes": named["bytes"]}
+    token = {"token": named["text"], "logprob": named["logprob"], "bytes": named["bytes"]}
+    return {**token, "raw_logprob": named["raw_logprob"]} if "raw_logprob" in named else token

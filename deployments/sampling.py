@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from gpu_workers.request import BannedWords
+from gpu_workers.request import BannedWords, BeamSearch
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
@@ -32,6 +32,21 @@ _PASSED_ON = (
     "diagnostics",
 )
 """Fields that a replica takes by the same name and in the same form."""
+
+_NOT_WITH_BEAMS = (
+    "min_tokens",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "finish_within_budget",
+    "banned_words",
+    "diagnostics",
+)
 
 Penalty = Annotated[StrictFloat, Field(ge=-2, le=2)]
 
@@ -85,8 +100,12 @@ class SamplingBody(BaseModel):
     banned_words: BannedWords | None = Field(
         None, description="Words that free text must not have: tokens are taken back when one comes up."
     )
+    beam_search: BeamSearch | None = Field(
+        None,
+        description="Search for a likely output instead of drawing one; beside it only `max_tokens` counts.",
+    )
     raw_logprobs: StrictBool | None = Field(
-        None, description="With `logprobs`: before the constraint's mask, too; the top ones are before it."
+        None, description="With `logprobs`: tell them before the constraint's mask, too."
     )
     diagnostics: StrictBool | None = Field(None, description="Tell for each token what the constraint's mask did.")
 
@@ -97,6 +116,10 @@ class SamplingBody(BaseModel):
         limit = self.limit()
         if limit is not None and (self.min_tokens or 0) > limit:
             raise contradiction("min_tokens", "is above `max_tokens`")
+        if self.beam_search is not None:
+            beside = [name for name in _NOT_WITH_BEAMS if getattr(self, name)]
+            if beside or self.choices > 1 or self.top_logprobs_wanted() is not None:
+                raise contradiction("beam_search", f"does not go with `{(beside or ['n or logprobs'])[0]}`")
         if self.raw_logprobs and self.top_logprobs_wanted() is None:
             raise contradiction("raw_logprobs", "needs `logprobs`")
         return self
@@ -122,8 +145,9 @@ class SamplingBody(BaseModel):
         `drawn_seed` replaces an absent seed: a retry on another replica then repeats the same tokens.
         """
         given = {name: value for name in _PASSED_ON if (value := getattr(self, name)) is not None}
-        if self.banned_words is not None:
-            given["banned_words"] = self.banned_words.model_dump()
+        for name in ("banned_words", "beam_search"):
+            if (value := getattr(self, name)) is not None:
+                given[name] = value.model_dump()
         return {
             **given,
             "max_tokens": self.limit(),

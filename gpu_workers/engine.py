@@ -22,6 +22,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from gpu_workers.beam_search import beam_search
 from gpu_workers.config import EngineConfig
 from gpu_workers.drafts import Drafter
 from gpu_workers.forced_text import ForcedTextFinder
@@ -110,6 +111,11 @@ class Engine:
         try:
             request.sampling.check_token_ids(self._token_limit)
             prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)
+            if request.sampling.beam_search is not None:
+                async with contextlib.aclosing(self._search(request, prompt_token_ids)) as found:
+                    async for output in found:
+                        yield output
+                return
             stream = OutputStream(len(prompt_token_ids), self._outbox)
             sequence = Sequence(
                 request, prompt_token_ids, self._vocabulary, self._max_length, stream, self._new_drafter()
@@ -132,6 +138,11 @@ class Engine:
                 grammar.cancel()
             with contextlib.suppress(RequestError):
                 self._send(Cancel(sequence))
+
+    def _search(self, request: GenerationRequest, prompt: list[int]) -> AsyncGenerator[GenerationOutput, None]:
+        room = self._max_length - len(prompt)
+        max_tokens = min(request.sampling.max_tokens or room, room)
+        return beam_search(request, prompt, self.generate, self._vocabulary, max_tokens)
 
     def _new_drafter(self) -> Drafter | None:
         config = self._config

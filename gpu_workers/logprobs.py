@@ -25,10 +25,11 @@ DIAGNOSTIC_CHOICES = 5
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One token's natural log-probability."""
+    """One token's natural log-probability after the mask, and before it where that was asked for."""
 
     token_id: int
     logprob: float
+    raw_logprob: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,10 @@ class StepDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class TokenReport:
-    """What was asked about one drawn token. `top`: the likeliest tokens after the mask (raw: before it)."""
+    """What was asked about one drawn token. `top`: the likeliest tokens after the mask."""
 
-    logprob: float
+    drawn: TokenLogprob
     top: list[TokenLogprob]
-    raw_logprob: float | None = None
     diagnostics: StepDiagnostics | None = None
 
 
@@ -105,15 +105,9 @@ class TokenNames:
         text = data.decode("utf-8", "replace") if data else self._special.get(token_id, "")
         return {"token_id": token_id, "text": text, "bytes": list(data)}
 
-    def describe(self, token_id: int, report: TokenReport, **circumstances: Any) -> dict[str, Any]:
+    def describe(self, report: TokenReport, **circumstances: Any) -> dict[str, Any]:
         """The report as plain data; `circumstances` of the drawing are added to its diagnostics."""
-        described = {
-            **self.name(token_id),
-            "logprob": report.logprob,
-            "top": self._choices(report.top),
-        }
-        if report.raw_logprob is not None:
-            described["raw_logprob"] = report.raw_logprob
+        described = {**self._choice(report.drawn), "top": self._choices(report.top)}
         if (step := report.diagnostics) is not None:
             described["diagnostics"] = {
                 **circumstances,
@@ -126,7 +120,11 @@ class TokenNames:
         return described
 
     def _choices(self, choices: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-        return [{**self.name(choice.token_id), "logprob": choice.logprob} for choice in choices]
+        return [self._choice(choice) for choice in choices]
+
+    def _choice(self, choice: TokenLogprob) -> dict[str, Any]:
+        raw = {} if choice.raw_logprob is None else {"raw_logprob": choice.raw_logprob}
+        return {**self.name(choice.token_id), "logprob": choice.logprob, **raw}
 
 
 @torch.inference_mode()
@@ -150,21 +148,20 @@ def _one(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: f
             raw_choices=_top(raw, DIAGNOSTIC_CHOICES),
             masked_choices=_top(masked, DIAGNOSTIC_CHOICES),
         )
-    return TokenReport(
-        logprob=float(masked[token_id]),
-        top=_top(raw if sampling.raw_logprobs else masked, sampling.logprobs or 0),
-        raw_logprob=float(raw[token_id]) if sampling.raw_logprobs else None,
-        diagnostics=diagnostics,
-    )
+    before = raw if sampling.raw_logprobs else None
+    drawn = TokenLogprob(token_id, float(masked[token_id]), None if before is None else float(before[token_id]))
+    return TokenReport(drawn, _top(masked, sampling.logprobs or 0, before), diagnostics)
 
 
-def _top(logprobs: Tensor, many: int) -> list[TokenLogprob]:
+def _top(logprobs: Tensor, many: int, raw: Tensor | None = None) -> list[TokenLogprob]:
     """The likeliest tokens, those of equal probability by id; forbidden ones are left out."""
     if many == 0:
         return []
     values, ids = logprobs.topk(min(many, len(logprobs)))
-    pairs = sorted(zip((-values).tolist(), ids.tolist(), strict=True))
-    return [TokenLogprob(token_id, -value) for value, token_id in pairs if value != float("inf")]
+    before = [None] * len(ids) if raw is None else raw[ids].tolist()
+    choices = map(TokenLogprob, ids.tolist(), values.tolist(), before)
+    allowed = [choice for choice in choices if choice.logprob != float("-inf")]
+    return sorted(allowed, key=lambda choice: (-choice.logprob, choice.token_id))
 
 
 def _allowed(draw: Draw) -> AllowedTokens:

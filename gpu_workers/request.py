@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 
 class BannedWords(BaseModel):
@@ -16,6 +16,20 @@ class BannedWords(BaseModel):
     case_sensitive: StrictBool = False
     whole_words: StrictBool = Field(
         default=False, description="Only between characters that are no letter, digit or `_`."
+    )
+
+
+class BeamSearch(BaseModel):
+    """Search for a likely output instead of drawing one: `transformers.generate(num_beams=...)`, under the mask."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    num_beams: StrictInt = Field(ge=2, le=16, description="Outputs followed at the same time.")
+    length_penalty: StrictFloat = Field(
+        default=1.0, ge=-10, le=10, description="Scores are divided by the output's length to this power."
+    )
+    early_stopping: StrictBool = Field(
+        default=False, description="End with `num_beams` complete outputs, though others could still become likelier."
     )
 
 
@@ -73,14 +87,26 @@ class SamplingParameters(BaseModel):
     logprobs: int | None = Field(
         default=None,
         ge=0,
-        le=20,
+        le=256,
         description="Report each token's log-probability after the mask, and of this many likeliest tokens.",
     )
-    raw_logprobs: bool = Field(
-        default=False, description="Report the log-probabilities before the mask, too; the likeliest are before it."
-    )
+    raw_logprobs: bool = Field(default=False, description="With logprobs: report the values before the mask, too.")
     diagnostics: bool = Field(default=False, description="Report for each token what the mask did.")
     banned_words: BannedWords | None = Field(default=None, description="For outputs without a grammar.")
+    beam_search: BeamSearch | None = Field(default=None, description="Goes with max_tokens alone; nothing is drawn.")
+
+    @model_validator(mode="after")
+    def _beams_alone(self) -> SamplingParameters:
+        beside = self.model_fields_set - {"beam_search", "max_tokens", "seed", "temperature", "top_p", "top_k"}
+        fields = type(self).model_fields
+        extra = [
+            name
+            for name in sorted(beside)
+            if getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        ]
+        if self.beam_search is not None and extra:
+            raise ValueError(f"beam_search does not go with {', '.join(extra)}")
+        return self
 
     @property
     def penalizes(self) -> bool:
@@ -130,6 +156,9 @@ class GenerationRequest(BaseModel):
     emitted_token_ids: list[int] = Field(
         default_factory=list,
         description="Resume: output tokens the client already has. They are replayed and not sent again.",
+    )
+    probe: bool = Field(
+        default=False, description="Ask for one more token even where the grammar allows only the end: beam search."
     )
 
     @model_validator(mode="after")

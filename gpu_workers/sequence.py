@@ -173,7 +173,7 @@ class Sequence:
                 self._ahead.clear()
         self._settled = False
         constraint = self._constraint
-        described = self._describe(token_id, position, report, drafted)
+        described = self._describe(position, report, drafted)
         if self._banned is not None:
             self._append_unless_banned(HeldToken(token_id, self._text_bytes(token_id), described))
             return
@@ -210,7 +210,7 @@ class Sequence:
             if self._constraint.is_terminal:
                 if allowed is None:
                     return
-                if allowed.only_end:
+                if allowed.only_end and not self.request.probe:
                     self.finish_reason = "stop"
                     return
         if self._left <= 0:
@@ -256,14 +256,12 @@ class Sequence:
         """Text held back until now, when the output is over."""
         return self._text.finish()
 
-    def _describe(
-        self, token_id: int, position: int, report: TokenReport | None, drafted: bool
-    ) -> list[dict[str, Any]]:
+    def _describe(self, position: int, report: TokenReport | None, drafted: bool) -> list[dict[str, Any]]:
         if report is None or self._names is None:
             return []
         state = None if self._constraint is None else self._constraint.state
         rolled_back = 0 if self._banned is None else len(self._banned.excluded(position))
-        return [self._names.describe(token_id, report, state=state, drafted=drafted, rolled_back=rolled_back)]
+        return [self._names.describe(report, state=state, drafted=drafted, rolled_back=rolled_back)]
 
     def _append_unless_banned(self, token: HeldToken) -> None:
         """Streams what no banned word can reach; returns to where a word began when there is one."""

@@ -16,7 +16,7 @@ from ray.exceptions import ActorDiedError
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
 from deployments.protocol import ChatCompletionBody, CompletionBody
-from gpu_workers.request import BannedWords, GenerationRequest, SamplingParameters
+from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +84,13 @@ def test_every_setting_reaches_the_replica() -> None:
         assert request.sampling == expected
 
 
+def test_a_beam_search_reaches_the_replica() -> None:
+    fields = {"beam_search": {"num_beams": 4, "length_penalty": 0.5}, "max_tokens": 9, "temperature": 0.0}
+    body = ChatCompletionBody.model_validate({"messages": HELLO, **fields})
+    request = GenerationRequest.model_validate(json.loads(json.dumps(body.generation_request("r", drawn_seed=0))))
+    assert request.sampling.beam_search == BeamSearch(num_beams=4, length_penalty=0.5)
+
+
 def test_a_budget_goes_with_a_constraint() -> None:
     fields = {"finish_within_budget": True, "response_format": {"type": "json_object"}}
     body = ChatCompletionBody.model_validate({"messages": HELLO, **fields})
@@ -119,6 +126,9 @@ def test_a_budget_goes_with_a_constraint() -> None:
         ({"banned_words": {"words": ["a"]}, "response_format": {"type": "json_object"}}, "banned_words"),
         ({"stop": ["a"] * 17}, "stop"),
         ({"finish_within_budget": True}, "finish_within_budget"),
+        ({"beam_search": {"num_beams": 1}}, "beam_search.num_beams"),
+        ({"beam_search": {"num_beams": 4}, "n": 2}, "beam_search"),
+        ({"beam_search": {"num_beams": 4}, "stop": "x"}, "beam_search"),
     ],
 )
 async def test_values_out_of_range_are_refused_by_name(
