@@ -29,6 +29,11 @@ class GrammarOptions(BaseModel):
         "order, declared names at most once each. An object that declares more than 62 names, or whose alternatives "
         "differ in too many of them, keeps the declared order; `notes` say so.",
     )
+    number_spelling: Literal["plain", "any"] = Field(
+        "plain",
+        description="`plain`: an integer is never written with a fraction. `any`: 1.0 is an integer, too (not in "
+        "draft 4), and equals a listed 1.",
+    )
     additional_properties: bool = Field(
         True,
         description="What an absent `additionalProperties` means: true as the specification says, or closed.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -31,6 +31,7 @@ from grammar_workers.json_schema.formula import (
     StringPattern,
 )
 from grammar_workers.json_schema.keywords import ANNOTATIONS
+from grammar_workers.json_schema.listed_values import identity, listed_items
 from grammar_workers.json_schema.references import References, Scope
 from grammar_workers.json_schema.unevaluated import Evaluated, Unevaluated
 from grammar_workers.options import GrammarOptions, Limits
@@ -78,7 +79,7 @@ class SchemaReader:
     def read(self) -> FormulaId:
         """The formula of the whole document; everything it refers to is defined in the pool."""
         scope = self._references.root
-        root = self._refer(scope.contents, scope)
+        root = self._refer(scope.resource, scope)
         while self._pending:
             location, contents, scope = self._pending.pop()
             self._pool.define(location, self._schema(contents, scope, 0))
@@ -193,7 +194,9 @@ class SchemaReader:
             types |= _TYPES[name]
         test = self._pool.types(types)
         if "integer" in names and "number" not in names:
-            return self._pool.all_of([test, self._pool.leaf(JsonType.NUMBER, IsInteger())])
+            with_fraction = self._options.number_spelling == "any" and scope.draft > 4
+            integer = MultipleOf("1") if with_fraction else IsInteger()
+            return self._pool.all_of([test, self._pool.leaf(JsonType.NUMBER, integer)])
         return test
 
     def _finite(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
@@ -220,7 +223,7 @@ class SchemaReader:
             elif isinstance(value, str):
                 strings.append(value)
             elif isinstance(value, int | float | Decimal):
-                numbers.extend(_spellings(value))
+                numbers.extend(_spellings(value, with_fraction=self._options.number_spelling == "any"))
             elif isinstance(value, list):
                 shape = ArrayShape(tuple(self._values([item]) for item in value), FALSE, len(value), len(value))
                 parts.append(self._typed(JsonType.ARRAY, shape))
@@ -329,14 +332,16 @@ class SchemaReader:
 
     def _unique(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
         """Items out of finitely many values are unique when each value occurs at most once."""
-        items = schema.get("items")
-        values = _listed_values(items) if isinstance(items, Mapping) and "prefixItems" not in schema else None
-        if values is None or len(values) > _MAX_UNIQUE:
+        values = listed_items(schema, scope, self._references)
+        equal: dict[Hashable, list[Any]] = {}
+        for value in values or []:
+            equal.setdefault(identity(value), []).append(value)
+        if values is None or len(equal) > _MAX_UNIQUE:
             raise UnsupportedFeatureError(
                 f"uniqueItems is supported for items out of at most {_MAX_UNIQUE} listed values",
                 pointer=scope.below("uniqueItems").pointer,
             )
-        once = [self._pool.leaf(JsonType.ARRAY, ItemCount(self._values([value]), 0, 1)) for value in values]
+        once = [self._pool.leaf(JsonType.ARRAY, ItemCount(self._values(same), 0, 1)) for same in equal.values()]
         return self._pool.all_of(once)
 
     def _object(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
@@ -449,22 +454,10 @@ class SchemaReader:
         return min(int(value), _MAX_COUNT)
 
 
-def _listed_values(schema: Mapping[str, Any]) -> list[Any] | None:
-    """The values that a schema lists, when it does."""
-    if "const" in schema:
-        return [schema["const"]]
-    if isinstance(schema.get("enum"), list):
-        return list(schema["enum"])
-    listed: dict[str, list[Any]] = {"boolean": [False, True], "null": [None]}
-    kinds = schema.get("type")
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if isinstance(kinds, list) and kinds and all(kind in listed for kind in kinds):
-        return [value for kind in kinds for value in listed[kind]]
-    return None
-
-
-def _spellings(value: int | float | Decimal) -> Iterator[str]:
-    """How a number is written: as `json.dumps` does, and as an integer too where it equals one (2.0 is 2)."""
+def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator[str]:
+    """How a number is written: as `json.dumps` does, and as an integer too where it equals one (2.0 is 2, or 2 2.0)."""
     yield json.dumps(value) if isinstance(value, int | float) else str(value)
-    if not isinstance(value, int) and value == int(value):
+    if value == int(value):
         yield str(int(value))
+        if with_fraction:
+            yield f"{int(value)}.0"

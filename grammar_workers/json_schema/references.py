@@ -50,10 +50,11 @@ class Resource:
 class Scope:
     """Where a subschema stands: its dialect, the JSON Pointer for messages, and how references resolve there.
 
-    `way` holds the schema resources passed so far that have dynamic anchors, outermost first.
+    `resource` is the schema resource that `resolver` resolves against; `way` holds those passed so far that have
+    dynamic anchors, outermost first.
     """
 
-    contents: Any
+    resource: Any
     dialect: Dialect
     pointer: str
     resolver: Any
@@ -73,11 +74,12 @@ class Scope:
         """The scope within `schema`, which may declare a base URI or a dialect of its own."""
         dialect = self.references.dialect(schema, self.dialect, self.pointer)
         identifier = schema.get("$id" if dialect.draft > 4 else "id")
-        resolver, way = self.resolver, self.way
-        if isinstance(identifier, str) and not (dialect.draft <= 7 and ("$ref" in schema or identifier[:1] == "#")):
-            resolver = resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
-            way = self.references.passed(way, Resource(schema, resolver))
-        return dataclasses.replace(self, dialect=dialect, resolver=resolver, way=way)
+        is_name = dialect.draft <= 7 and ("$ref" in schema or str(identifier).startswith("#"))
+        if schema is self.resource or not isinstance(identifier, str) or is_name:
+            return dataclasses.replace(self, dialect=dialect)
+        resolver = self.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
+        way = self.references.passed(self.way, Resource(schema, resolver))
+        return dataclasses.replace(self, resource=schema, dialect=dialect, resolver=resolver, way=way)
 
     def location(self, contents: Any) -> str:
         """A name for a subschema at this place: identities, for documents live as long as they are compiled."""
@@ -95,7 +97,8 @@ class References:
         for uri, contents in {_ROOT: document, **resources}.items():
             specification = _SPECIFICATIONS[self.dialect(contents, dialect, "").draft]
             registry = registry.with_resource(uri, specification.create_resource(contents))
-        resolver = registry.resolver(_ROOT)
+        resource = _SPECIFICATIONS[dialect.draft].create_resource(document)
+        resolver = registry.resolver(_ROOT).in_subresource(resource)
         self.root = Scope(document, dialect, "", resolver, self, self.passed((), Resource(document, resolver)))
 
     def dialect(self, schema: Any, inherited: Dialect, pointer: str) -> Dialect:
@@ -159,7 +162,9 @@ class References:
         resource = Resource(_root_of(resolver), resolver)
         dialect = self.dialect(resource.contents, scope.dialect, pointer)
         way = self.passed(scope.way, resource)
-        return contents, Scope(contents, self.dialect(contents, dialect, pointer), pointer, resolver, self, way)
+        return contents, Scope(
+            resource.contents, self.dialect(contents, dialect, pointer), pointer, resolver, self, way
+        )
 
     def passed(self, way: tuple[Resource, ...], resource: Resource) -> tuple[Resource, ...]:
         """`way` and the resource that is entered now, if that makes a difference to anything behind it."""
