@@ -20,6 +20,7 @@ from grammar_workers.json_schema.property_order import PropertyOrder, any_order,
 from grammar_workers.json_schema.rules import CONSTANTS, Rules
 from grammar_workers.json_schema.scalars import Label, TextLanguage
 from grammar_workers.json_schema.separators import Separators
+from grammar_workers.json_schema.unsatisfiable import unsatisfiable_place
 from grammar_workers.json_text import encode_string_body
 from grammar_workers.kernels import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.literal_tree import literal_tree
@@ -53,7 +54,8 @@ class Emitter:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
         if not self._rules.satisfiable(root):
             raise UnsatisfiableError(
-                f"no value satisfies the schema (numbers have at most {MAX_DIGITS} digits)", pointer=""
+                f"no value satisfies the schema (numbers have at most {MAX_DIGITS} digits)",
+                pointer=unsatisfiable_place(self._rules, root),
             )
         entry = self._entry(root, tuple(sorted(self._rules.labels(root))))
         while self._queue:

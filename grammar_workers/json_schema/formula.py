@@ -179,6 +179,8 @@ Formula: TypeAlias = Constant | TypeTest | Leaf | AllOf | AnyOf | Not | Referenc
 
 FALSE: FormulaId = 0
 TRUE: FormulaId = 1
+_OPEN: FormulaId = -1
+"""Marks what is being resolved: meeting it again is a cycle."""
 
 
 class FormulaPool:
@@ -188,6 +190,8 @@ class FormulaPool:
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
         self._ids: dict[Formula, FormulaId] = {Constant(False): FALSE, Constant(True): TRUE}
         self._definitions: dict[str, FormulaId] = {}
+        self._places: dict[str, str] = {}
+        self._pointers: dict[FormulaId, str] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
         self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
 
@@ -207,9 +211,19 @@ class FormulaPool:
     def reference(self, location: str) -> FormulaId:
         return self._make(Reference(location))
 
-    def define(self, location: str, formula: FormulaId) -> None:
-        """Say what `reference(location)` means."""
+    def define(self, location: str, formula: FormulaId, pointer: str) -> None:
+        """Say what `reference(location)` means; `pointer` is where that stands, for messages."""
         self._definitions[location] = formula
+        self._places[location] = pointer
+
+    def place(self, formula: FormulaId, pointer: str) -> None:
+        """Remember where the schema of a formula stands, for messages; the first place is kept."""
+        self._pointers.setdefault(formula, pointer)
+
+    def pointer(self, formula: FormulaId) -> str | None:
+        """Where the schema that this formula was made of stands."""
+        node = self._formulas[formula]
+        return self._places[node.location] if isinstance(node, Reference) else self._pointers.get(formula)
 
     def all_of(self, parts: Iterable[FormulaId]) -> FormulaId:
         return self._join(parts, AllOf, neutral=TRUE, absorbing=FALSE)
@@ -267,17 +281,22 @@ class FormulaPool:
         """
         known = self._resolved.get((formula, type_))
         if known is not None:
-            if known < 0:
+            if known == _OPEN:
                 raise InvalidSpecificationError("a cycle of references that describes no value")
             return known
-        self._resolved[formula, type_] = -1
+        self._resolved[formula, type_] = _OPEN
         node = self._formulas[formula]
         if isinstance(node, TypeTest):
             result = TRUE if node.types & type_ else FALSE
         elif isinstance(node, Leaf):
             result = formula if node.type == type_ else TRUE
         elif isinstance(node, Reference):
-            result = self.resolve(self._definitions[node.location], type_)
+            try:
+                result = self.resolve(self._definitions[node.location], type_)
+            except InvalidSpecificationError as error:
+                # The innermost reference of a cycle; those outside only lead to it.
+                error.pointer = self._places[node.location] if error.pointer is None else error.pointer
+                raise
         else:
             result = self._rebuild(node, formula, lambda part: self.resolve(part, type_))
         self._resolved[formula, type_] = result

@@ -82,7 +82,7 @@ class SchemaReader:
         root = self._refer(scope.resource, scope)
         while self._pending:
             location, contents, scope = self._pending.pop()
-            self._pool.define(location, self._schema(contents, scope, 0))
+            self._pool.define(location, self._schema(contents, scope, 0), scope.pointer)
         self.notes = list(dict.fromkeys(self.notes))
         return root
 
@@ -127,7 +127,9 @@ class SchemaReader:
             # Last, for the order in which parts of a schema name the properties is that in which they come.
             self._unevaluated(known, scope, depth),
         ]
-        return self._pool.all_of(parts)
+        formula = self._pool.all_of(parts)
+        self._pool.place(formula, scope.pointer)
+        return formula
 
     def _ref(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
         parts = []

@@ -97,9 +97,11 @@ class References:
         for uri, contents in {_ROOT: document, **resources}.items():
             specification = _SPECIFICATIONS[self.dialect(contents, dialect, "").draft]
             registry = registry.with_resource(uri, specification.create_resource(contents))
-        resource = _SPECIFICATIONS[dialect.draft].create_resource(document)
-        resolver = registry.resolver(_ROOT).in_subresource(resource)
-        self.root = Scope(document, dialect, "", resolver, self, self.passed((), Resource(document, resolver)))
+        root = Scope(None, dialect, "", registry.resolver(_ROOT), self)
+        if isinstance(document, Mapping):
+            root = root.entered(document)
+        way = self.passed((), Resource(document, root.resolver))
+        self.root = dataclasses.replace(root, resource=document, way=way)
 
     def dialect(self, schema: Any, inherited: Dialect, pointer: str) -> Dialect:
         """What the `$schema` of a schema says; the inherited dialect without one, or with one that is not at hand.
@@ -149,7 +151,12 @@ class References:
                 contents, resolver = found, root.resolver
         except (referencing.exceptions.Unresolvable, ValueError) as error:
             if reference.startswith("#"):
-                raise InvalidSpecificationError(f"{reference!r} does not exist", pointer=place) from error
+                within = (
+                    ""
+                    if scope.resource is self.root.resource
+                    else " in the schema resource around it, which has an $id"
+                )
+                raise InvalidSpecificationError(f"{reference!r} does not exist{within}", pointer=place) from error
             raise UnsupportedFeatureError(
                 f"{reference!r} is not at hand; nothing is downloaded, pass it as a resource", pointer=place
             ) from error

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers import TokenFSM, compile_grammar
-from grammar_workers.errors import GrammarError, InvalidSpecificationError
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsatisfiableError
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.schemas import Schema
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, text_of
@@ -82,6 +82,70 @@ def test_references_that_only_lead_in_circles_end(schema: Schema) -> None:
     except GrammarError:
         return
     assert accepts(fsm, "null") or accepts(fsm, "{}")
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"$ref": "#"}, ""),
+        ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, ""),
+        (
+            {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "items": {"$ref": "#/$defs/a"}},
+            "/$defs/b",
+        ),
+        ({"properties": {"x": {"not": {"$ref": "#/properties/x"}}}}, "/properties/x"),
+    ],
+)
+def test_a_cycle_that_consumes_nothing_is_named(schema: Schema, pointer: str) -> None:
+    with pytest.raises(InvalidSpecificationError, match="cycle") as caught:
+        compiled(schema)
+    assert caught.value.pointer == pointer
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        (False, ""),
+        ({"enum": []}, ""),
+        ({"type": "integer", "minimum": 1.1, "maximum": 1.9}, ""),
+        ({"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "enum": [1]}}}, "/properties/a"),
+        (
+            {
+                "type": "object",
+                "required": ["a"],
+                "properties": {"a": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/x"}}},
+                "$defs": {"x": {"type": "string", "minLength": 2, "maxLength": 1}},
+            },
+            "/$defs/x",
+        ),
+        (
+            {
+                "type": "object",
+                "required": ["shape"],
+                "properties": {
+                    "shape": {
+                        "type": "object",
+                        "required": ["a", "b"],
+                        "oneOf": [{"required": ["a"]}, {"required": ["b"]}],
+                    }
+                },
+            },
+            "/properties/shape",
+        ),
+        ({"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#"}}}, ""),
+    ],
+)
+def test_a_contradiction_is_named_where_it_is(schema: Schema, pointer: str) -> None:
+    with pytest.raises(UnsatisfiableError) as caught:
+        compiled(schema)
+    assert caught.value.pointer == pointer
+
+
+def test_a_resource_of_its_own_changes_what_a_fragment_means() -> None:
+    schema = {"$defs": {"a": {"$id": "part", "$ref": "#/$defs/b"}, "b": True}, "$ref": "#/$defs/a"}
+    with pytest.raises(InvalidSpecificationError, match=r"\$id") as caught:
+        compiled(schema)
+    assert caught.value.pointer == "/$defs/a/$ref"
 
 
 @pytest.mark.parametrize(
