@@ -39,11 +39,6 @@ def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDA
     return merged[:, letters], labels[representative]
 
 
-def equivalent_states(moves: list[list[int]], accepting: list[int]) -> list[int]:
-    """The block of each state in the coarsest partition that acceptance and moves (-1: none) respect."""
-    return _coarsest_partition(np.array(moves, np.int32), np.array(accepting, np.int32)).tolist()
-
-
 def _renumbered(moves: NDArray[np.int32], number: NDArray[np.int32]) -> NDArray[np.int32]:
     """`moves` with each target replaced by its number; -1 stays."""
     return np.append(number, np.int32(DEAD))[moves]

@@ -5,12 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+import numpy as np
+
 from grammar_workers import charset
 from grammar_workers.character_automaton import CharacterAutomaton, minimize
 from grammar_workers.charset import Charset, class_starts, classes_of
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.work import Work
-from grammar_workers.minimization import DEAD, equivalent_states
+from grammar_workers.minimization import DEAD, minimal
+
+_CELLS_PER_STEP = 16
+"""Entries of a table that count as one step."""
 
 Label = Charset | int
 """What a move consumes: one character of a set, or a text of the rule with this number."""
@@ -112,53 +117,30 @@ def determinize(source: RuleAutomaton, work: Work, *, max_states: int, max_steps
 def _minimal(
     moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], work: Work
 ) -> RuleAutomaton:
-    order = _living(moves, finals)
-    used = sorted({letter for state in order for letter in moves[state]})
-    work.spend(len(order) * (1 + len(used) // 16))
-    dense = [[order.get(moves[state].get(letter, DEAD), DEAD) for letter in used] for state in order]
-    accepting = [int(state in finals) for state in order]
-    block = equivalent_states(dense, accepting) if used else [0] * len(dense)
-    numbers: dict[int, int] = {}
-    for each in block:
-        numbers.setdefault(each, len(numbers))
-    result = RuleAutomaton()
-    borders = [*starts, 0x110000]
-    done: set[int] = set()
-    for state, each in enumerate(block):
-        if each in done:
-            continue
-        done.add(each)
-        number = result.state()
-        if accepting[state]:
-            result.finals.add(number)
-        characters: dict[int, list[tuple[int, int]]] = {}
-        for letter, target in zip(used, dense[state], strict=True):
-            if target == DEAD:
-                continue
-            if letter >= len(starts):
-                result.edges[number].append((called[letter - len(starts)], numbers[block[target]]))
-            else:
-                interval = (borders[letter], borders[letter + 1] - 1)
-                characters.setdefault(numbers[block[target]], []).append(interval)
-        for target, intervals in characters.items():
-            result.edges[number].append((charset.make(intervals), target))
-    return result
-
-
-def _living(moves: list[dict[int, int]], finals: set[int]) -> dict[int, int]:
-    """New numbers of state 0 and of all states from which a final one can be reached."""
-    sources: list[list[int]] = [[] for _ in moves]
+    """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
+    used = sorted({letter for row in moves for letter in row})
+    work.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
+    place = {letter: number for number, letter in enumerate(used)}
+    dense = np.full((len(moves), len(used)), DEAD, np.int32)
     for state, row in enumerate(moves):
-        for target in set(row.values()):
-            sources[target].append(state)
-    living = set(finals)
-    pending = list(finals)
-    while pending:
-        for state in sources[pending.pop()]:
-            if state not in living:
-                living.add(state)
-                pending.append(state)
-    return {state: number for number, state in enumerate(s for s in range(len(moves)) if s == 0 or s in living)}
+        dense[state, [place[letter] for letter in row]] = list(row.values())
+    accepting = np.zeros(len(moves), np.int32)
+    accepting[list(finals)] = 1
+    dense, accepting = minimal(dense, accepting)
+    result = RuleAutomaton()
+    result.finals = set(np.flatnonzero(accepting).tolist())
+    borders = [*starts, 0x110000]
+    for state in range(len(dense)):
+        result.state()
+        characters: dict[int, list[tuple[int, int]]] = {}
+        for number in np.flatnonzero(dense[state] != DEAD).tolist():
+            letter, target = used[number], int(dense[state, number])
+            if letter >= len(starts):
+                result.edges[state].append((called[letter - len(starts)], target))
+            else:
+                characters.setdefault(target, []).append((borders[letter], borders[letter + 1] - 1))
+        result.edges[state] += [(charset.make(intervals), target) for target, intervals in characters.items()]
+    return result
 
 
 def to_characters(automaton: RuleAutomaton) -> CharacterAutomaton:

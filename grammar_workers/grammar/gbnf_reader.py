@@ -109,7 +109,7 @@ class _Reader:
         if cursor.take("["):
             return self._class(begin)
         if cursor.take("."):
-            return Characters(charset.ALL)
+            return Characters((charset.ALL,))
         if cursor.take("("):
             return self._group(begin)
         if cursor.peek() in "<!" and cursor.peek():
@@ -175,7 +175,7 @@ class _Reader:
                     cursor.fail("character range out of order", at)
             intervals.append((ord(low), ord(high)))
         members = charset.make(intervals)
-        return Characters(charset.complement(members) if negated else members)
+        return Characters((charset.complement(members) if negated else members,))
 
     def _character(self) -> str:
         """One character, written plainly or as an escape."""

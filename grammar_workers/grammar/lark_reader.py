@@ -287,7 +287,7 @@ class _Reader:
         end = self._unescape(last[1], begin + 1)
         if len(text) != 1 or len(end) != 1 or end < text:
             cursor.fail("the ends of a range are two single characters in order", begin)
-        return Characters(charset.make([(ord(text), ord(end))]))
+        return Characters((charset.make([(ord(text), ord(end))]),))
 
     def _unescape(self, raw: str, begin: int) -> str:
         """What a quoted text stands for; as in Lark, a backslash before any other character is just that."""

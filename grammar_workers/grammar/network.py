@@ -103,7 +103,8 @@ def _check_endings(grammar: Grammar, names: list[str], work: Work) -> None:
             ending.add(name)
             pending += users[name]
     for name in names:
-        if name not in ending:
+        # A name with % is the reader's own: the user's rule behind it comes later.
+        if name not in ending and not name.startswith("%"):
             raise InvalidSpecificationError(
                 f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
                 position=grammar.rules[name].position,
@@ -142,10 +143,14 @@ class _Thompson:
             return first
         if isinstance(expression, Repeat):
             return self._add_repeat(expression, first)
-        last = self._state()
         if isinstance(expression, Characters):
-            self._edge(first, expression.charset, last)
-        elif isinstance(expression, Reference):
+            for characters in expression.charsets:
+                last = self._state()
+                self._edge(first, characters, last)
+                first = last
+            return first
+        last = self._state()
+        if isinstance(expression, Reference):
             self._automaton.edges[first].append((self._numbers[expression.name], last))
         elif isinstance(expression, Alternatives):
             for item in expression.items:

@@ -25,6 +25,8 @@ FINISHED: StackSet = 1
 _BYTES_PER_SET = 250
 _BYTES_PER_ITEM = 100
 _BYTES_PER_MEMO = 160
+_UNION_STEPS = 4
+"""What uniting two sets counts against the budget, beside their common tops."""
 
 
 class StackSets:
@@ -137,7 +139,7 @@ class StackSets:
                 pending.pop()
                 continue
             left, right = dict(self.items[pair[0]]), dict(self.items[pair[1]])
-            work.spend(1 + min(len(left), len(right)))
+            work.spend(_UNION_STEPS + min(len(left), len(right)))
             shared = [_ordered(left[state], right[state]) for state in left.keys() & right.keys()]
             missing = [each for each in shared if self._known_union(each) is None]
             if missing:

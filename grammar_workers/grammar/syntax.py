@@ -13,9 +13,9 @@ from grammar_workers.charset import Charset
 
 @dataclasses.dataclass(frozen=True)
 class Characters:
-    """Exactly one character of the set."""
+    """One character of each set, in order: a literal, or a single class."""
 
-    charset: Charset
+    charsets: tuple[Charset, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,15 +79,14 @@ class Grammar:
 
 def literal(text: str, *, ignore_case: bool = False) -> Expression:
     """Exactly `text`; with `ignore_case`, each character in either case."""
-    items = tuple(_character(character, ignore_case) for character in text)
-    return items[0] if len(items) == 1 else Sequence(items)
+    return Characters(tuple(_variants(character, ignore_case) for character in text))
 
 
 @functools.lru_cache(maxsize=4096)
-def _character(character: str, ignore_case: bool) -> Characters:
+def _variants(character: str, ignore_case: bool) -> Charset:
     # Case variants that are not one character (the capital of a sharp s) are not variants here.
     variants = [character.lower(), character.upper()] if ignore_case else []
-    return Characters(charset.of([character, *(variant for variant in variants if len(variant) == 1)]))
+    return charset.of([character, *(variant for variant in variants if len(variant) == 1)])
 
 
 def references(expression: Expression) -> Iterator[Reference]:
