@@ -18,6 +18,7 @@ from grammar_workers import Vocabulary
 from grammar_workers.vocabulary import load_vocabulary
 
 _DATA = Path(mistral_common.__file__).parent / "data"
+_SENTENCEPIECE = _DATA / "mistral_instruct_tokenizer_240323.model.v3"
 
 
 @functools.cache
@@ -52,7 +53,7 @@ def _tekken() -> tuple[int, list[bytes], str]:
 @functools.cache
 def sentencepiece_vocabulary() -> Vocabulary:
     """32,768 SentencePiece tokens with byte fallback: every byte has a token, and many characters have two."""
-    model = sentencepiece.SentencePieceProcessor(model_file=str(_DATA / "mistral_instruct_tokenizer_240323.model.v3"))
+    model = sentencepiece.SentencePieceProcessor(model_file=str(_SENTENCEPIECE))
     token_bytes: list[bytes | None] = []
     for token in range(model.get_piece_size()):
         piece = model.id_to_piece(token)
@@ -77,9 +78,8 @@ def named_encoder(name: str) -> Callable[[str], list[int]]:
         tekken = Tekkenizer.from_file(_DATA / "tekken_240911.json")
         return lambda text: tekken.encode(text, bos=False, eos=False)
     if name == "sentencepiece":
-        model = sentencepiece.SentencePieceProcessor(
-            model_file=str(_DATA / "mistral_instruct_tokenizer_240323.model.v3"), add_dummy_prefix=False
-        )
-        return model.encode
+        model = sentencepiece.SentencePieceProcessor(model_file=str(_SENTENCEPIECE))
+        # SentencePiece puts a space before a text: here before a line end, and both are cut off again.
+        return lambda text: model.encode("\n" + text)[2:]
     tokenizer = AutoTokenizer.from_pretrained(name)
     return lambda text: tokenizer.encode(text, add_special_tokens=False)
