@@ -31,6 +31,19 @@ class EngineConfig(BaseModel):
         ge=2,
         description="Most tokens in one step: one per decoding sequence first, prompt chunks in what is left.",
     )
+    max_waiting: int = Field(
+        default=1024, ge=0, description="Generations that may wait for a slot; further ones get status 429."
+    )
+    shortest_prefix: int = Field(
+        default=16,
+        ge=1,
+        description="A prompt that begins with at least this many tokens of another takes over their keys and values.",
+    )
+    preempt_patience: int = Field(
+        default=8,
+        ge=0,
+        description="A sequence held up by a slow mask for this many steps lends its slot to those who wait for one.",
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; absent: what torch finds.")
     sparse_limit: int = Field(
         default=256,

@@ -74,7 +74,13 @@ class Engine:
     ) -> None:
         self.statistics = Statistics()
         self.pool = loaded.pool
-        self.scheduler = Scheduler(loaded.pool, step_tokens=config.step_tokens, prefill_chunk=config.prefill_chunk)
+        self.scheduler = Scheduler(
+            loaded.pool,
+            step_tokens=config.step_tokens,
+            prefill_chunk=config.prefill_chunk,
+            shortest_prefix=config.shortest_prefix,
+            patience=config.preempt_patience,
+        )
         self.sampler = Sampler(loaded.head)
         self._runner = loaded.runner
         self._vocabulary = loaded.vocabulary
@@ -122,11 +128,14 @@ class Engine:
             )
             if request.grammar is None:
                 sequence.replay(None)
-            self._send(Add(sequence))
+            self._enter(sequence)
         except RequestError as error:
             yield GenerationOutput(finish_reason="error", error=error.to_dict())
             return
         grammar = None if request.grammar is None else asyncio.create_task(self._constrain(sequence, request.grammar))
+        deadline = None
+        if request.timeout_s is not None:
+            deadline = stream.loop.call_later(request.timeout_s, self._expire, sequence)
         try:
             finished = False
             while not finished:
@@ -136,6 +145,8 @@ class Engine:
         finally:
             if grammar is not None:
                 grammar.cancel()
+            if deadline is not None:
+                deadline.cancel()
             with contextlib.suppress(RequestError):
                 self._send(Cancel(sequence))
 
@@ -183,6 +194,18 @@ class Engine:
         with contextlib.suppress(RequestError):
             self._send(message)
 
+    def _enter(self, sequence: Sequence) -> None:
+        """Queues `sequence`. Raises RequestError when as many wait as may."""
+        if len(self.scheduler.waiting) >= self._config.max_waiting:
+            message = f"{self._config.max_waiting} generations are waiting already; try again later"
+            raise RequestError(message, code="server_full", status=429)
+        self._send(Add(sequence))
+
+    def _expire(self, sequence: Sequence) -> None:
+        message = f"the output was not complete within {sequence.request.timeout_s:g} s"
+        with contextlib.suppress(RequestError):
+            self._send(Fail(sequence, RequestError(message, code="deadline_exceeded", status=504, param="timeout_s")))
+
     def _send(self, message: Message) -> None:
         with self._closing:
             if self._closed:
@@ -219,6 +242,8 @@ class Engine:
         while sampled:
             self._follow_grammars(sampled)
             sampled = self._sample(sampled)
+        if not self._progressed:
+            self._progressed = self.scheduler.make_room()
 
     def _take_messages(self) -> bool:
         """Handles what is in the inbox; waits for something when the last step changed nothing. False to end."""
@@ -323,7 +348,8 @@ class Engine:
         if sequence not in self._live:
             return
         self._close_stream(sequence, reason, error)
-        self.scheduler.remove(sequence)
+        # After an error the slot may hold anything.
+        self.scheduler.remove(sequence, keep=reason != "error")
         self._progressed = True
 
     def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
+from collections.abc import Container
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ class KVPool:
     padding and load-time checks write there. Token-major, so one `index_copy_` writes a step and a strided view reads
     a slot.
 
-    Everything a sequence has not written is zero: attention weighs positions beyond a sequence's length with 0, and
-    0 x NaN would still be NaN. So memory starts at zero and a released slot is zeroed as far as it was written.
+    Nothing in the pool may be NaN: attention weighs positions beyond a sequence's length with 0, and 0 x NaN would
+    still be NaN. So memory starts at zero, and a slot whose values overflowed is wiped when it is released.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class KVPool:
         self.length = length
         self.device = device
         self.dummy_slot = slots
-        self._free = list(range(slots))
+        self._free = set(range(slots))
 
     @property
     def free_slots(self) -> int:
@@ -47,15 +47,27 @@ class KVPool:
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in (*self.keys, *self.values))
 
-    def acquire(self) -> int | None:
-        """The lowest free slot (low slots keep a decode batch contiguous), or None."""
-        return heapq.heappop(self._free) if self._free else None
+    def acquire(self, avoid: Container[int] = ()) -> int | None:
+        """The lowest free slot that is not in `avoid` (low slots keep a decode batch contiguous), or None."""
+        slot = min((slot for slot in self._free if slot not in avoid), default=None)
+        if slot is not None:
+            self._free.remove(slot)
+        return slot
+
+    def take(self, slot: int) -> None:
+        """Takes this free slot, with what is in it."""
+        self._free.remove(slot)
 
     def release(self, slot: int, length: int) -> None:
-        """Gives `slot` back; `length` is how many positions may have been written."""
+        """Gives `slot` back and wipes its first `length` positions."""
         assert 0 <= slot < self.slots and slot not in self._free
         self.clear(slot, length)
-        heapq.heappush(self._free, slot)
+        self._free.add(slot)
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` positions of one slot to another."""
+        for layer in (*self.keys, *self.values):
+            layer[target, :length] = layer[source, :length]
 
     def clear(self, slot: int, length: int) -> None:
         for layer in (*self.keys, *self.values):

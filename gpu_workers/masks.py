@@ -6,6 +6,7 @@ grammar may take long), and found in a dictionary ever after. The engine thread 
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,6 +21,9 @@ from gpu_workers.forced_text import ForcedText, ForcedTextFinder
 from grammar_workers import TokenFSM
 
 T = TypeVar("T")
+
+_FAST_S = 0.02
+"""A grammar whose last row took longer is not waited for: every one of its rows would delay the whole batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +131,7 @@ class MaskTable:
         self._forced: dict[int, ForcedText] = {}
         self._reading: dict[int, Future[None]] = {}
         self._completing: list[Future[list[int]]] = []
+        self.last_read_s = 0.0
 
     @property
     def busy(self) -> bool:
@@ -154,6 +159,10 @@ class MaskTable:
         self._completing.append(future)
         return future
 
+    def knows(self, state: int) -> bool:
+        """Whether the row of `state` has been read."""
+        return state in self._rows
+
     def forced_text(self, state: int) -> ForcedText | None:
         """The text forced after `state`, as far as it has been found."""
         return self._forced.get(state)
@@ -163,7 +172,9 @@ class MaskTable:
 
     def _read(self, fsm: TokenFSM, state: int) -> None:
         """The row first: nobody who needs it waits for what may be found behind it."""
+        started = time.monotonic()
         row = self._rows[state] = self._reader.row(fsm, state)
+        self.last_read_s = time.monotonic() - started
         if (forced := self._reader.forced_text(fsm, state, row)) is not None:
             self._forced[state] = forced
 
@@ -210,6 +221,19 @@ class Constraint:
         if self._token_id is not None and not self._table.busy:
             self._move(advance(self._fsm, self.state, self._token_id))
             self._token_id = None
+
+    @property
+    def held_up(self) -> bool:
+        """Whether the state or its row cannot be had now."""
+        if self.behind:
+            return self._table.busy
+        future = self._table.reading(self.state)
+        return future is not None and not future.done() and not self._table.knows(self.state)
+
+    @property
+    def reads_fast(self) -> bool:
+        """Whether rows of this grammar are worth a moment's wait."""
+        return self._table.last_read_s < _FAST_S
 
     def allowed(self) -> AllowedTokens | None:
         """What may follow, or None while the row is being read. Raises what reading it raised."""

@@ -153,6 +153,9 @@ class GenerationRequest(BaseModel):
     sampling: SamplingParameters = Field(default_factory=SamplingParameters)
     choice_index: int = Field(default=0, ge=0, description="Which of several outputs of one client request this is.")
     grammar: GrammarReference | None = None
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="Seconds after which the generation ends with an error; absent: none."
+    )
     emitted_token_ids: list[int] = Field(
         default_factory=list,
         description="Resume: output tokens the client already has. They are replayed and not sent again.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gpu_workers.kv_pool import KVPool
 from gpu_workers.model_runner import Feed
+from gpu_workers.prefix_cache import PrefixCache
 from gpu_workers.sequence import Sequence
 
 _GROUP_TOKENS = 8
@@ -37,12 +38,18 @@ class Scheduler:
     what is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
     """
 
-    def __init__(self, pool: KVPool, *, step_tokens: int, prefill_chunk: int) -> None:
+    def __init__(
+        self, pool: KVPool, *, step_tokens: int, prefill_chunk: int, shortest_prefix: int = 16, patience: int = 8
+    ) -> None:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self._pool = pool
         self._step_tokens = step_tokens
         self._prefill_chunk = prefill_chunk
+        self._patience = patience
+        self._prefixes = PrefixCache(pool, shortest_prefix)
+        self.reused_tokens = 0
+        self.preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
         self.waiting.append(sequence)
@@ -51,21 +58,30 @@ class Scheduler:
         """Gives free slots to waiting sequences, oldest first.
 
         At most half of the slots go to sequences whose grammar is not there yet: slow compilations must not keep
-        everybody else out.
+        everybody else out. For the same reason a sequence that has been held up by its mask for `patience` steps
+        while others wait for a slot goes back to the queue, and comes back when its mask is there.
         """
-        if not (self.waiting and self._pool.free_slots):
+        if not self.waiting:
             return
+        if not self._pool.free_slots:
+            for sequence in list(self.running):
+                sequence.idle_steps = sequence.idle_steps + 1 if sequence.held_up else 0
+                if sequence.idle_steps > self._patience:
+                    self._preempt(sequence)
         without_grammar = sum(sequence.awaits_grammar for sequence in self.running)
         for sequence in list(self.waiting):
+            if sequence.held_up:
+                continue
             if sequence.awaits_grammar:
                 if without_grammar >= max(1, self._pool.slots // 2):
                     continue
                 without_grammar += 1
-            slot = self._pool.acquire()
-            if slot is None:
+            if (place := self._prefixes.acquire(sequence, self.running)) is None:
                 return
             self.waiting.remove(sequence)
-            sequence.slot = slot
+            sequence.slot, sequence.length = place
+            sequence.written = sequence.length
+            self.reused_tokens += sequence.length
             self.running.append(sequence)
 
     def plan(self) -> StepPlan:
@@ -101,13 +117,37 @@ class Scheduler:
         for sequence, feed, drafts in zip(plan.sequences, plan.feeds, plan.drafts, strict=True):
             sequence.length += len(feed.token_ids) - drafts
 
-    def remove(self, sequence: Sequence) -> None:
-        """Forgets a sequence, running or waiting, and frees its slot."""
+    def remove(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Forgets a sequence, running or waiting, and frees its slot; `keep`: what is in it is worth keeping."""
         if sequence.slot is None:
             self.waiting.remove(sequence)
             return
+        self._leave(sequence, keep=keep)
+
+    def wipe(self) -> None:
+        """Forgets what free slots hold."""
+        self._prefixes.clear()
+
+    def make_room(self) -> bool:
+        """When nothing can move but what waits for a slot: whoever is held up leaves at once. Whether anybody did."""
+        held_up = [sequence for sequence in self.running if sequence.held_up]
+        if self._pool.free_slots or not any(not sequence.held_up for sequence in self.waiting):
+            return False
+        for sequence in held_up:
+            self._preempt(sequence)
+        return bool(held_up)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Nothing is lost but keys and values, and those only if somebody else needs the slot."""
+        self._leave(sequence, keep=True)
+        sequence.suspend()
+        self.waiting.append(sequence)
+        self.preemptions += 1
+
+    def _leave(self, sequence: Sequence, *, keep: bool) -> None:
+        assert sequence.slot is not None
         self.running.remove(sequence)
-        self._pool.release(sequence.slot, sequence.written)
+        self._prefixes.release(sequence.slot, sequence.token_ids[: sequence.length], sequence.written, keep=keep)
         sequence.slot = None
 
 

@@ -35,8 +35,8 @@ class Sequence:
     Drafts were computed behind the last token: while the tokens drawn are the ones drafted, their features are there
     already and nothing becomes pending.
 
-    The scheduler writes `slot`, `length` and `written` (places of the slot that may hold something); the rest changes
-    only through methods.
+    The scheduler writes `slot`, `length`, `written` (places of the slot that may hold something of this sequence) and
+    `idle_steps`; the rest changes only through methods.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Sequence:
         self.slot: int | None = None
         self.length = 0
         self.written = 0
+        self.idle_steps = 0
         self.drafts: list[Draft] = []
         self.features: Tensor | None = None
         self.finish_reason: FinishReason | None = None
@@ -105,11 +106,22 @@ class Sequence:
         return self.pending > 0 and (self._settled or self.awaits_grammar)
 
     @property
+    def held_up(self) -> bool:
+        """Whether the sequence can do nothing before a row of its grammar has been read."""
+        if self._constraint is None or self._stopped or self.finish_reason:
+            return False
+        if self._budget is not None and self._budget.candidate is not None:
+            return False
+        return self._constraint.held_up and (self.pending == 0 or not self._settled)
+
+    @property
     def reading(self) -> Future[Any] | None:
-        """The look-up that this sequence waits for, if it waits for one."""
+        """The look-up that this sequence waits for, if it waits for one that may be there in a moment."""
         if self._budget is not None and self._budget.candidate is not None:
             return self._budget.candidate.completion
-        return None if self._constraint is None else self._constraint.reading()
+        if self._constraint is None or not self._constraint.reads_fast:
+            return None
+        return self._constraint.reading()
 
     def replay(self, fsm: TokenFSM | None) -> int:
         """Runs the tokens emitted before a resume through grammar and text; their text has been sent already.
@@ -251,6 +263,12 @@ class Sequence:
             if allowed.count == 0:
                 raise RuntimeError(f"grammar state {self._constraint.state} allows no token")
         return self._draw(allowed)
+
+    def suspend(self) -> None:
+        """The slot is gone: everything has to be computed again, and comes out the same."""
+        self.length = self.written = self.idle_steps = 0
+        self.features = None
+        self._ahead.clear()
 
     def rest_of_text(self) -> str:
         """Text held back until now, when the output is over."""

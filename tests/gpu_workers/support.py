@@ -227,7 +227,7 @@ def running_engine(
     config: EngineConfig | None = None,
     fetch: Callable[[GrammarReference], Awaitable[Any]] | None = None,
 ) -> Iterator[Engine]:
-    """An engine; afterwards nothing is left in it: every slot free, no sequence known, the cache zero."""
+    """An engine; afterwards nothing is left in it: every slot free, no sequence known, no value that could spread."""
     config = config or engine_config()
     engine = Engine(loaded(kind, config), config, fetch or no_grammars)
     try:
@@ -236,7 +236,7 @@ def running_engine(
         engine.close()
     assert engine.pool.free_slots == config.slots
     assert not engine.scheduler.running and not engine.scheduler.waiting
-    assert not any(layer.any() for layer in (*engine.pool.keys, *engine.pool.values))
+    assert all(layer.isfinite().all() for layer in (*engine.pool.keys, *engine.pool.values))
 
 
 async def no_grammars(grammar: GrammarReference) -> Any:
@@ -257,7 +257,7 @@ _numbers = iter(range(10**9))
 
 def request(prompt: str | list[int], *, grammar: str | None = None, **settings: Any) -> GenerationRequest:
     """A request; `grammar` names one of `grammars(...)`, other settings are sampling's or the request's own."""
-    own = {name: settings.pop(name) for name in ("choice_index", "emitted_token_ids") if name in settings}
+    own = {name: settings.pop(name) for name in ("choice_index", "emitted_token_ids", "timeout_s") if name in settings}
     reference = None if grammar is None else {"key": KEY, "specification": {"name": grammar}}
     return GenerationRequest.model_validate(
         {"request_id": f"r{next(_numbers)}", "prompt": prompt, "grammar": reference, "sampling": settings, **own}
