@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -81,21 +82,29 @@ class CharacterAutomaton:
             tolerant = following
         return np.flatnonzero(tolerant[:-1]).tolist()
 
+    @functools.cached_property
+    def _spans(self) -> list[tuple[int, int, int]]:
+        """(class, first, last) of the scalar values, in order."""
+        ends = (*self.starts[1:], 0x110000)
+        return [
+            (number, max(start, low), min(end - 1, high))
+            for number, (start, end) in enumerate(zip(self.starts, ends, strict=True))
+            for low, high in ALL
+            if max(start, low) <= min(end - 1, high)
+        ]
+
     def ranges(self, state: int) -> list[tuple[int, int, int]]:
         """(first, last, target) of the live moves of `state`, without surrogates, equal neighbours merged."""
         result: list[tuple[int, int, int]] = []
-        ends = (*self.starts[1:], 0x110000)
-        for start, end, target in zip(self.starts, ends, self.moves[state], strict=True):
+        row = self.moves[state]
+        for number, first, last in self._spans:
+            target = row[number]
             if target == DEAD:
                 continue
-            for low, high in ALL:
-                first, last = max(start, low), min(end - 1, high)
-                if first > last:
-                    continue
-                if result and result[-1][2] == target and result[-1][1] == first - 1:
-                    result[-1] = (result[-1][0], last, target)
-                else:
-                    result.append((first, last, target))
+            if result and result[-1][2] == target and result[-1][1] == first - 1:
+                result[-1] = (result[-1][0], last, target)
+            else:
+                result.append((first, last, target))
         return result
 
 

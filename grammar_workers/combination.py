@@ -1,20 +1,28 @@
 """Puts the parts of a specification together: front ends yield character automata or rules, `all_of` intersects them.
 
-regular x regular   product of character automata; a choice is filtered by the rest
-regular x grammar   product of the rules of one recursive grammar and a character automaton
-JSON x JSON         conjunction of the schemas
+regular x regular           product of character automata; a choice is filtered by the rest
+regular x grammar           product of the rules of one recursive grammar and a character automaton
+JSON x JSON                 conjunction of the schemas
+JSON x banned words         every string and name of the document is restricted; where a word could also match
+                            outside of strings, the raw text, too
+JSON x regular              product of the machine and a byte automaton
+structural tag x regular    the same
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from grammar_workers import product
 from grammar_workers.character_automaton import CharacterAutomaton, intersect, restrict
 from grammar_workers.errors import GrammarError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.grammar.network import Network
 from grammar_workers.grammar.reading import read_grammar, rule_graph
 from grammar_workers.grammar.rule_graph import RuleGraph
+from grammar_workers.json_restriction import matters_outside, permitted_strings
 from grammar_workers.json_schema.containers import Rule
 from grammar_workers.json_schema.emitter import Emitter
 from grammar_workers.json_schema.formula import FormulaPool, JsonType
@@ -26,19 +34,39 @@ from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.regular import RegularSpecification, character_automaton, choices
 from grammar_workers.specification import (
     AllOfSpecification,
+    BannedWordsSpecification,
     ChoiceSpecification,
     GrammarSpecification,
     GrammarTextSpecification,
     JsonObjectSpecification,
     JsonSchemaSpecification,
+    StructuralTagSpecification,
 )
 from grammar_workers.string_machine import StringMachine
+from grammar_workers.structural_tag import StructuralTag
 from grammar_workers.vocabulary import Vocabulary
 
-JsonSpecification = JsonSchemaSpecification | JsonObjectSpecification
-Part = tuple[str, GrammarSpecification]
-"""A specification and its JSON Pointer inside the whole one."""
-RegularPart = tuple[str, RegularSpecification]
+
+@dataclasses.dataclass
+class _Parts:
+    """The parts of one specification by how they are compiled, each with its JSON Pointer inside the whole one.
+
+    `automata` are those of grammars that turned out to be regular.
+    """
+
+    regular: list[tuple[str, RegularSpecification]] = dataclasses.field(default_factory=list)
+    automata: list[CharacterAutomaton] = dataclasses.field(default_factory=list)
+    recursive: list[tuple[str, Network]] = dataclasses.field(default_factory=list)
+    json: list[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]] = dataclasses.field(default_factory=list)
+    tags: list[tuple[str, StructuralTagSpecification]] = dataclasses.field(default_factory=list)
+
+    def beyond_regular(self) -> list[tuple[str, str]]:
+        """(pointer, what it is) of the parts of which one may be combined with regular ones; JSON ones count once."""
+        return [
+            *((pointer, "a recursive grammar") for pointer, _ in self.recursive),
+            *((pointer, "structural_tag") for pointer, _ in self.tags),
+            *((pointer, "a JSON specification") for pointer, _ in self.json[:1]),
+        ]
 
 
 class Combination:
@@ -56,48 +84,79 @@ class Combination:
 
     def machine(self, specification: GrammarSpecification) -> Machine | RuleGraph:
         """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
-        parts = _flatten("", specification)
-        regular = [(pointer, part) for pointer, part in parts if isinstance(part, RegularSpecification)]
-        others = [(pointer, part) for pointer, part in parts if not isinstance(part, RegularSpecification)]
-        if not others:
-            return self._builder.build(self._regular_entry(regular))
-        if any(isinstance(part, GrammarTextSpecification) for _, part in others):
-            return self._grammar(others, regular)
-        for pointer, part in others:
-            if not isinstance(part, JsonSpecification):
-                raise UnsupportedFeatureError(f"{part.type} is not supported here", pointer=pointer)
-        if regular:
-            raise UnsupportedFeatureError(
-                f"{regular[0][1].type} together with {others[0][1].type}", pointer=regular[0][0]
-            )
-        entry = self._json_entry(others, regular)
-        return self._builder.build(entry)
+        parts = self._read("", specification)
+        beyond = parts.beyond_regular()
+        if len(beyond) > 1:
+            raise UnsupportedFeatureError(f"{beyond[1][1]} together with {beyond[0][1]}", pointer=beyond[1][0])
+        if parts.recursive:
+            automaton = self._intersection(parts) if parts.regular or parts.automata else None
+            return rule_graph(parts.recursive[0][1], automaton, self._limits)
+        if not beyond:
+            return self._builder.build(self._regular_entry(parts))
+        if parts.tags:
+            entry = self._structural_tag_entry(*parts.tags[0])
+        else:
+            entry, parts = self._json_entry(parts)
+        machine = self._builder.build(entry)
+        if not parts.regular and not parts.automata:
+            return machine
+        return product.intersect(machine, self._intersection(parts), self._limits)
+
+    def _read(self, pointer: str, specification: GrammarSpecification) -> _Parts:
+        parts = _Parts()
+        for place, part in _flatten(pointer, specification):
+            if isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
+                parts.json.append((place, part))
+            elif isinstance(part, StructuralTagSpecification):
+                parts.tags.append((place, part))
+            elif isinstance(part, GrammarTextSpecification):
+                with located(place):
+                    found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
+                if isinstance(found, CharacterAutomaton):
+                    parts.automata.append(found)
+                else:
+                    parts.recursive.append((place, found))
+            else:
+                assert isinstance(part, RegularSpecification)
+                parts.regular.append((place, part))
+        return parts
 
     # -- regular -----------------------------------------------------------------------------------------------------
 
-    def automaton(self, parts: Sequence[RegularPart]) -> CharacterAutomaton:
-        """The texts that all of these regular parts allow and the vocabulary can spell."""
-        automata = []
-        for pointer, part in parts:
-            with located(pointer):
-                automata.append(character_automaton(part, self._limits))
-        automaton = intersect(automata, self._limits)
-        spellable = self._vocabulary.spellable
-        return (
-            automaton if spellable is None else restrict(automaton, tuple((ord(c), ord(c)) for c in sorted(spellable)))
-        )
+    def _any_text(self, pointer: str, part: RegularSpecification) -> CharacterAutomaton:
+        """The texts that a regular part allows."""
+        with located(pointer):
+            return character_automaton(part, self._limits)
 
-    def _regular_entry(self, parts: Sequence[RegularPart]) -> int:
-        lists = [(pointer, part) for pointer, part in parts if isinstance(part, ChoiceSpecification)]
-        rest = [(pointer, part) for pointer, part in parts if not isinstance(part, ChoiceSpecification)]
-        if lists:
-            return self._choice_entry(lists, [self.automaton([part]) for part in rest])
-        automaton = self.automaton(rest)
+    def _automaton(self, pointer: str, part: RegularSpecification) -> CharacterAutomaton:
+        """The same, as far as the vocabulary can spell them."""
+        automaton = self._any_text(pointer, part)
+        spellable = self._vocabulary.spellable
+        if spellable is None:
+            return automaton
+        return restrict(automaton, tuple((ord(character), ord(character)) for character in sorted(spellable)))
+
+    def _intersection(self, parts: _Parts, pointer: str | None = None) -> CharacterAutomaton:
+        """The texts that all regular parts allow; raises UnsatisfiableError at `pointer` when there are none."""
+        automata = [*(self._automaton(pointer, part) for pointer, part in parts.regular), *parts.automata]
+        automaton = intersect(automata, self._limits)
         if automaton.is_empty:
             raise UnsatisfiableError(
-                "no text matches the pattern" if len(parts) == 1 else "no text matches all specifications"
+                "no text matches the pattern" if len(automata) == 1 else "no text matches all specifications",
+                pointer=pointer,
             )
-        return StringMachine(self._builder).raw_text(automaton)
+        return automaton
+
+    def _regular_entry(self, parts: _Parts) -> int:
+        lists = [(pointer, part) for pointer, part in parts.regular if isinstance(part, ChoiceSpecification)]
+        if not lists:
+            return StringMachine(self._builder).raw_text(self._intersection(parts))
+        others = [
+            self._automaton(pointer, part)
+            for pointer, part in parts.regular
+            if not isinstance(part, ChoiceSpecification)
+        ]
+        return self._choice_entry(lists, [*others, *parts.automata])
 
     def _choice_entry(
         self, lists: Sequence[tuple[str, ChoiceSpecification]], automata: Sequence[CharacterAutomaton]
@@ -126,56 +185,66 @@ class Combination:
 
         return literal_tree(self._builder, sorted(entries), finish, exit_label=0)
 
-    # -- grammars as text --------------------------------------------------------------------------------------------
-
-    def _grammar(self, parts: Sequence[Part], regular: Sequence[RegularPart]) -> Machine | RuleGraph:
-        """At most one recursive grammar, and whatever else there is if that is regular."""
-        automata = [self.automaton(regular)] if regular else []
-        recursive = None
-        for pointer, part in parts:
-            if not isinstance(part, GrammarTextSpecification):
-                raise UnsupportedFeatureError(f"{part.type} together with grammar", pointer=pointer)
-            with located(pointer):
-                found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
-            if isinstance(found, CharacterAutomaton):
-                automata.append(found)
-            elif recursive is None:
-                recursive = found
-            else:
-                raise UnsupportedFeatureError("a second recursive grammar", pointer=pointer)
-        automaton = intersect(automata, self._limits) if automata else None
-        if recursive is not None:
-            return rule_graph(recursive, automaton, self._limits)
-        assert automaton is not None
-        if automaton.is_empty:
-            raise UnsatisfiableError("no text matches all specifications")
-        return self._builder.build(StringMachine(self._builder).raw_text(automaton))
-
     # -- JSON --------------------------------------------------------------------------------------------------------
 
-    def _json_entry(self, parts: Sequence[Part], regular: Sequence[Part]) -> int:
-        """The rule of the values that all of these JSON specifications allow."""
+    def _json_entry(self, parts: _Parts) -> tuple[int, _Parts]:
+        """The rule of the values that all JSON parts allow, and the regular parts that the raw text must match.
+
+        Banned words are taken into account in every string, and are left over only where they matter outside of them.
+        """
+        banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
+        permitted = None
+        if banned:
+            # What the vocabulary spells is for strings to say: it may have an escape and not the character.
+            restriction = intersect([self._any_text(pointer, part) for pointer, part in banned], self._limits)
+            permitted = permitted_strings(restriction, self._limits)
+            if not matters_outside(restriction):
+                parts = dataclasses.replace(parts, regular=[part for part in parts.regular if part not in banned])
         pool = FormulaPool()
         formulas = []
-        for pointer, part in parts:
+        for pointer, part in parts.json:
             if isinstance(part, JsonObjectSpecification):
                 formulas.append(pool.types(JsonType.OBJECT))
                 continue
-            assert isinstance(part, JsonSchemaSpecification)
             reader = SchemaReader(part.json_schema, self._resources, pool, self._options, self._limits)
             with located(pointer, "/schema"):
                 formulas.append(reader.read())
             self.notes += reader.notes
         root = Rule(pool.all_of(formulas))
         any_order = self._options.property_order == "any"
-        rules = Rules(pool, self._limits, self._vocabulary.spellable, any_order=any_order)
+        rules = Rules(pool, self._limits, self._vocabulary.spellable, permitted, any_order=any_order)
         rules.solve(root)
         self.notes += rules.notes
-        return Emitter(rules, self._builder, self._options).emit(root)
+        with located(parts.json[0][0], "/schema"):
+            return Emitter(rules, self._builder, self._options).emit(root), parts
+
+    # -- structural tags ---------------------------------------------------------------------------------------------
+
+    def _structural_tag_entry(self, pointer: str, part: StructuralTagSpecification) -> int:
+        with located(pointer):
+            tag = StructuralTag(part, self._vocabulary, self._builder, self._limits)
+            contents = [self._content(f"/tags/{index}/content", one.content) for index, one in enumerate(part.tags)]
+            return tag.emit(contents)
+
+    def _content(self, pointer: str, specification: GrammarSpecification) -> CharacterAutomaton | int:
+        """What a tag may hold: a character automaton or the entry state of a rule."""
+        parts = self._read(pointer, specification)
+        if not parts.beyond_regular():
+            return self._intersection(parts, pointer)
+        for place, kind in parts.beyond_regular():
+            if kind != "a JSON specification":
+                raise UnsupportedFeatureError(f"{kind} inside a tag", pointer=place)
+        entry, parts = self._json_entry(parts)
+        if parts.regular or parts.automata:
+            raise UnsupportedFeatureError(
+                "a restriction of raw JSON text inside a tag; put it beside the structural_tag in all_of",
+                pointer=parts.regular[0][0] if parts.regular else pointer,
+            )
+        return entry
 
 
-def _flatten(pointer: str, specification: GrammarSpecification) -> list[Part]:
-    """The parts of an `all_of`, those of nested ones included; of anything else, itself."""
+def _flatten(pointer: str, specification: GrammarSpecification) -> list[tuple[str, GrammarSpecification]]:
+    """The parts of an `all_of`, those of nested ones included, with their pointers; of anything else, itself."""
     if not isinstance(specification, AllOfSpecification):
         return [(pointer, specification)]
     return [

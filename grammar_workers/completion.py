@@ -30,12 +30,14 @@ from grammar_workers.kernels import (
     passes,
 )
 from grammar_workers.machine import Machine
+from grammar_workers.types import TokenId
 
 _Start = tuple[int, int]
 """A rule instance: (entry state, entry register)."""
 _Node = tuple[int, int, int]
 """(state, register, depth): depth counts the frames of the real stack that were left, 0 inside called rules; the state
 -1 - label stands for a return with this label."""
+_TOKEN_MARK, _TOKEN_DIGITS = b"\xff", 10
 _Trail = tuple["_Trail | None", bytes]
 """A text as a linked list, last piece first."""
 
@@ -46,12 +48,21 @@ def shortest_bytes(
     configuration: tuple[int, int, int],
     spellable: frozenset[str] | None,
 ) -> bytes:
-    """A shortest text that leads from `configuration` to a place where the whole may stop.
+    """A shortest text that leads from `configuration` to a place where the whole may stop; see `split_tokens`.
 
     Raises AssertionError when there is none: the machine would not be co-reachable.
     """
     state, register, frame = configuration
     return _Search(machine, frames, register, frame, spellable).run(state, register)
+
+
+def split_tokens(text: bytes) -> Iterator[bytes | TokenId]:
+    """The bytes and the tokens without bytes of a shortest text: it marks a token by a byte that UTF-8 never holds."""
+    head, *rest = text.split(_TOKEN_MARK)
+    yield head
+    for part in rest:
+        yield int(part[:_TOKEN_DIGITS])
+        yield part[_TOKEN_DIGITS:]
 
 
 class _Search:
@@ -83,6 +94,9 @@ class _Search:
         self._finished: dict[_Start, dict[int, tuple[int, _Trail | None]]] = {}
         self._waiting: dict[_Start, list[tuple[int, _Start | None, _Node, int, int, _Trail | None]]] = {}
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
+        for state, token, target in machine.token_edges.tolist():
+            self._token_edges.setdefault(state, []).append((token, target))
 
     def run(self, state: int, register: int) -> bytes:
         self._add(0, None, (state, register, 0), None)
@@ -102,6 +116,9 @@ class _Search:
                 return _text(trail)
             for byte, target in self._bytes(state):
                 self._arrive(length + 1, start, target, register, depth, (trail, bytes([byte])))
+            for token, target in self._token_edges.get(state, ()):
+                mark = b"%s%0*d" % (_TOKEN_MARK, _TOKEN_DIGITS, token)
+                self._arrive(length + 1, start, target, register, depth, (trail, mark))
         raise AssertionError("no completion: the automaton has a dead end")
 
     def _is_finished(self, start: _Start) -> bool:

@@ -51,7 +51,7 @@ NEVER: Guard = ((-1, -1),)
 REGISTER_BITS = 2 * HALF
 """How many flags a register holds."""
 
-_SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 3}
+_SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 3, "token_edges": 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,8 @@ class Machine:
     guards int32 [g, 2] (inclusive register intervals, sorted within one op, or masks: see `kernels.passes`), returns
     int32 [r] (a state per label, -1 where the label is not acceptable), loops int32 [l, 3] (minimum and maximum
     characters of a free string, -1: no maximum; the state that this one resembles, -1: it is a free string itself,
-    less: it tolerates all characters).
+    less: it tolerates all characters), token_edges int32 [t, 3] (state, token id, target): tokens without bytes that
+    may come where a token begins in this state.
     State 0 accepts; matching begins at state 1.
     """
 
@@ -72,6 +73,7 @@ class Machine:
     guards: NDArray[np.int32]
     returns: NDArray[np.int32]
     loops: NDArray[np.int32]
+    token_edges: NDArray[np.int32]
 
     def __post_init__(self) -> None:
         for name in _SHAPES:
@@ -83,7 +85,7 @@ class Machine:
 
     @functools.cached_property
     def tables(self) -> tuple[NDArray[np.int32], ...]:
-        """All arrays in the order of the fields, as the plain tuple that kernels take."""
+        """The arrays that describe bytes, in the order of the fields, as the plain tuple that kernels take."""
         return self.states, self.table, self.ops, self.guards, self.returns, self.loops
 
     @functools.cached_property
@@ -145,6 +147,7 @@ class Machine:
             "ops",
         )
         _require(_inside(self.loops[:, 2], TOLERATES_UNESCAPED, many), "loops")
+        _require(_inside(self.token_edges[:, [0, 2]], 0, many), "token edges")
         jumps = (move == CALL) | (move == GOTO)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
@@ -228,6 +231,7 @@ class MachineBuilder:
         self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
         self._loops: list[tuple[int, int, int]] = [(0, 0, -1)]
+        self._token_edges: list[tuple[int, int, int]] = []
         self._loop_ids: dict[tuple[int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
@@ -289,6 +293,10 @@ class MachineBuilder:
 
     def row_of(self, state: int) -> int:
         return self._row[state]
+
+    def token_edge(self, state: int, token: int, target: int) -> None:
+        """Let a token without bytes lead from `state` to `target`, wherever a token may begin in `state`."""
+        self._token_edges.append((state, token, target))
 
     # -- tables --------------------------------------------------------------------------------------------------
 
@@ -398,4 +406,5 @@ class MachineBuilder:
             guards=np.array(self._guards, np.int32).reshape(-1, 2),
             returns=np.array(returns, np.int32),
             loops=np.array(self._loops, np.int32).reshape(-1, 3),
+            token_edges=np.array(self._token_edges, np.int32).reshape(-1, 3),
         )

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from grammar_workers import kernels, row_kernels
-from grammar_workers.completion import shortest_bytes
+from grammar_workers.completion import shortest_bytes, split_tokens
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.machine import Machine
 from grammar_workers.options import Limits
@@ -29,6 +29,7 @@ class MachineWalker:
         self._tables = machine.tables
         # Frames, hash buckets, number of frames in use. Frame 0 is the bottom of every stack.
         self._stack = (np.zeros((64, 4), np.int64), np.full(128, -1, np.int64), np.ones(1, np.int64))
+        self._token_edges = _edges_by_state(machine, vocabulary)
         self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
 
     @property
@@ -40,22 +41,20 @@ class MachineWalker:
         return len(self._machine.states)
 
     def start(self) -> Configuration:
-        while True:
-            reached = kernels.arrive(self._tables, self._stack, 1, 0, 0)
-            if reached[0] != kernels.FRAMES_FULL:
-                return tuple(reached)
-            self._grow_frames()
+        return self._arrive(1, 0, 0)
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
         trees, slices = self._vocabulary.trees, self._vocabulary.string_slice.tables
         while row_kernels.fill_row(self._tables, self._stack, trees, slices, self._path, *configuration, row) < 0:
             self._grow_frames()
+        for token in self._token_targets(configuration):
+            row[token >> 5] |= np.uint32(1 << (token & 31))
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
         data, offsets = self._vocabulary.packed
         start, end = offsets[token_id], offsets[token_id + 1]
         if start == end:
-            return None
+            return self._token_targets(configuration).get(token_id)
         while True:
             reached = kernels.advance(self._tables, self._stack, *configuration, data, start, end)
             if reached[0] >= 0:
@@ -70,6 +69,9 @@ class MachineWalker:
         return bool(status)
 
     def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
+        return [*self._token_targets(configuration).values(), *self._byte_successors(configuration)]
+
+    def _byte_successors(self, configuration: Configuration) -> Iterable[Configuration]:
         trees, slices = self._vocabulary.trees, self._vocabulary.string_slice.tables
         capacity = 1024
         while True:
@@ -88,9 +90,12 @@ class MachineWalker:
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         state, register, frame = configuration
         text = shortest_bytes(self._machine, self._stack[0], (state, register, frame), self._vocabulary.spellable)
-        tokens = self._vocabulary.encode(text)
-        if tokens is None:
-            raise AssertionError("the completion cannot be spelled by the vocabulary")
+        tokens: list[TokenId] = []
+        for piece in split_tokens(text) if self._token_edges else [text]:
+            spelled = [piece] if isinstance(piece, int) else self._vocabulary.encode(piece)
+            if spelled is None:
+                raise AssertionError("the completion cannot be spelled by the vocabulary")
+            tokens += spelled
         return tokens
 
     def to_bytes(self) -> bytes:
@@ -100,6 +105,37 @@ class MachineWalker:
     def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> MachineWalker:
         """The inverse of `to_bytes`. Trusts nothing: raises ValueError for malformed tables."""
         return cls(Machine.from_bytes(data), vocabulary, limits)
+
+    def _token_targets(self, configuration: Configuration) -> dict[TokenId, Configuration]:
+        """Where the tokens without bytes lead that may come next."""
+        targets: dict[TokenId, Configuration] = {}
+        if not self._token_edges:
+            return targets
+        state, register, frame = configuration
+        for _ in range(kernels.SILENT_MOVES):
+            for token, target in self._token_edges.get(state, ()):
+                reached = self._arrive(target, register, frame)
+                if reached[0] >= 0:
+                    targets.setdefault(token, reached)
+            label = int(self._machine.states[state, kernels.EXIT])
+            if label < 0 or frame == 0:
+                break
+            # What is not self-delimiting ends where the token belongs to the caller, as in `kernels.step`.
+            frame, site, register, _ = self._stack[0][frame].tolist()
+            state = int(self._machine.returns[site + label])
+            if state < 0:
+                break
+            state, register, frame = self._arrive(state, register, frame)
+            if state < 0:
+                break
+        return targets
+
+    def _arrive(self, state: int, register: int, frame: int) -> Configuration:
+        while True:
+            reached = kernels.arrive(self._tables, self._stack, state, register, frame)
+            if reached[0] != kernels.FRAMES_FULL:
+                return tuple(reached)
+            self._grow_frames()
 
     def _grow_frames(self) -> None:
         """Double the frame table. Frame numbers stay; only the hash chains are laid anew."""
@@ -115,3 +151,13 @@ class MachineWalker:
         frames[:many] = before
         kernels.rehash_frames(frames, buckets, many)
         self._stack = (frames, buckets, counters)
+
+
+def _edges_by_state(machine: Machine, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:
+    """State -> (token id, target); ValueError unless every edge is that of a special token that is no end token."""
+    edges: dict[int, list[tuple[TokenId, int]]] = {}
+    for state, token, target in machine.token_edges.tolist():
+        if not 0 <= token < vocabulary.size or not vocabulary.is_special(token) or token in vocabulary.eos_token_ids:
+            raise ValueError(f"malformed automaton: an edge of token {token}, which is no special token")
+        edges.setdefault(state, []).append((token, target))
+    return edges

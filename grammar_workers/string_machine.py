@@ -6,7 +6,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,14 @@ class StringMachine:
 
     def raw_text(self, automaton: CharacterAutomaton) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
-        numbers = [self._builder.state() for _ in automaton.moves]
+        return self.raw_states(automaton, {})[0]
+
+    def raw_states(self, automaton: CharacterAutomaton, known: Mapping[int, int]) -> list[int]:
+        """The same for each state of the automaton; one whose label is in `known` is that state of the machine."""
+        numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         for state, number in enumerate(numbers):
+            if automaton.accepting[state] in known:
+                continue
             targets: dict[int, int] = {}
             multi: list[tuple[int, int, int]] = []
             for first, last, target in automaton.ranges(state):
@@ -60,7 +66,7 @@ class StringMachine:
                 number, row=self._builder.row(targets), exit_label=0 if automaton.accepting[state] else -1
             )
             self._builder.spend(len(targets) + 1)
-        return numbers[0]
+        return numbers
 
     def json_string(
         self,
@@ -131,8 +137,9 @@ class StringMachine:
         ranges = automaton.ranges(state)
         for first, last, target in ranges:
             number = numbers[target]
-            dense[max(first, 0x20) : min(last, 0x7F) + 1] = number
-            escaped.update((code, number) for code in _SPECIAL if first <= code <= last)
+            if first < 0x80:
+                dense[max(first, 0x20) : min(last, 0x7F) + 1] = number
+                escaped.update((code, number) for code in _SPECIAL if first <= code <= last)
             if last >= 0x80:
                 multi.append((max(first, 0x80), last, number))
         for byte, lead in self._lead_bytes(tuple(multi)).items():

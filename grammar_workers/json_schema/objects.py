@@ -45,7 +45,8 @@ class Objects(Container):
     """The declared order is that in which the parts of the schema first name the properties.
 
     Undeclared names fall into classes by the patterns that they match. Without patterns there is one class, and
-    `names_automaton` is None; else it labels a declared name `len(classes) + 1 + index` and others 1 + class.
+    `names_automaton` is None; else it labels a declared name `len(classes) + 1 + index` and others 1 + class. Names
+    outside of `permitted` are in no class.
     Part i of a move is declared property i, part -1 - c an undeclared property of class c.
     """
 
@@ -58,8 +59,10 @@ class Objects(Container):
         texts: Callable[[FormulaId], CharacterAutomaton],
         can_spell: Callable[[str], bool],
         limits: Limits,
+        permitted: CharacterAutomaton | None = None,
     ) -> None:
         super().__init__(pool, formulas)
+        self._permitted = [] if permitted is None else [permitted]
         assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
         self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
         self.names = self.declared_names(pool, formulas)
@@ -74,8 +77,8 @@ class Objects(Container):
         self._tests |= {formula: texts(formula) for formula in tests}
         self._doubtful = [(source, found) for source in patterns if (found := doubtful(source)) is not None]
         self._classes: list[frozenset[str | FormulaId]] = []
-        self.names_automaton = self._classify(limits) if self._tests else None
-        if not self._tests:
+        self.names_automaton = self._classify(limits) if self._tests or self._permitted else None
+        if self.names_automaton is None:
             self._classes = [frozenset()]
 
     @staticmethod
@@ -138,13 +141,16 @@ class Objects(Container):
             if found[0]:
                 return -found[0]
             matched = frozenset(test for test, hit in zip(tests, found[1:], strict=False) if hit)
-            doubtful = found[1 + len(tests) :]
+            if self._permitted and not found[-1]:
+                return 0
+            doubtful = found[1 + len(tests) : 1 + len(tests) + len(self._doubtful)]
             if any(hit and source not in matched for (source, _), hit in zip(self._doubtful, doubtful, strict=True)):
                 # The dialects disagree about this name, so it is not generated.
                 return 0
             return 1 + classes.setdefault(matched, len(classes))
 
-        automaton = combine([declared, *self._tests.values(), *(found for _, found in self._doubtful)], label, limits)
+        doubts = [found for _, found in self._doubtful]
+        automaton = combine([declared, *self._tests.values(), *doubts, *self._permitted], label, limits)
         self._classes = list(classes)
         many = len(self._classes)
         labels = tuple(many - label if label < 0 else label for label in automaton.accepting)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.any_order import MAX_NODES, AnyOrderObjects, TooManyOrdersError
@@ -26,10 +27,19 @@ _OBJECT_SYMBOLS = '{}",: '
 
 
 class Rules:
-    """Answers questions about rules; `solve` must have seen the root first."""
+    """Answers questions about rules; `solve` must have seen the root first.
+
+    `permitted` restricts every string and property name (None: any text).
+    """
 
     def __init__(
-        self, pool: FormulaPool, limits: Limits, spellable: frozenset[str] | None, *, any_order: bool = False
+        self,
+        pool: FormulaPool,
+        limits: Limits,
+        spellable: frozenset[str] | None,
+        permitted: CharacterAutomaton | None = None,
+        *,
+        any_order: bool = False,
     ) -> None:
         self.pool = pool
         self.notes: list[str] = []
@@ -39,7 +49,7 @@ class Rules:
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
         self.spellable = spellable
-        self._scalars = Scalars(pool, limits, spellable)
+        self._scalars = Scalars(pool, limits, spellable, permitted)
         self._labels: dict[Rule, set[Label]] = {}
         self._users: dict[Rule, dict[Rule, None]] = {}
         self._fresh: list[Rule] = []
@@ -203,7 +213,7 @@ class Rules:
         if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS):
             return None
         scalars = self._scalars
-        parts = scalars.pattern, scalars.doubtful, scalars.texts, self._can_write, self._limits
+        parts = scalars.pattern, scalars.doubtful, scalars.texts, self._can_write, self._limits, scalars.permitted
         if self._any_order and formulas not in self._in_declared_order:
             container = AnyOrderObjects(self.pool, formulas, *parts)
             try:
@@ -230,7 +240,10 @@ class Rules:
         return None if formulas[0] == FALSE or not self._can_spell(_ARRAY_SYMBOLS) else Arrays(self.pool, formulas)
 
     def _can_write(self, name: str) -> bool:
-        return self._can_spell(encode_string_body(name).decode())
+        permitted = self._scalars.permitted
+        return self._can_spell(encode_string_body(name).decode()) and (
+            permitted is None or bool(permitted.classify(name))
+        )
 
     def _can_spell(self, text: str) -> bool:
         return self.spellable is None or self.spellable.issuperset(text)

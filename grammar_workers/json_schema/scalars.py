@@ -68,12 +68,22 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
 
 
 class Scalars:
-    """Works out `TextLanguage`s. `spellable` are the characters that the vocabulary can spell (None: all)."""
+    """Works out `TextLanguage`s. `spellable` are the characters that the vocabulary can spell (None: all).
 
-    def __init__(self, pool: FormulaPool, limits: Limits, spellable: frozenset[str] | None) -> None:
+    Every string of the document, property names included, is in the language of `permitted` (None: any text).
+    """
+
+    def __init__(
+        self,
+        pool: FormulaPool,
+        limits: Limits,
+        spellable: frozenset[str] | None,
+        permitted: CharacterAutomaton | None = None,
+    ) -> None:
         self._pool = pool
         self._limits = limits
         self._spellable = spellable
+        self.permitted = permitted
 
     def strings(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The strings for which `formulas` (resolved for strings, the demanded one first) hold."""
@@ -82,8 +92,22 @@ class Scalars:
         fixed = _fixed_label(formulas)
         leaves = self._pool.conjunction(formulas[0])
         if fixed is not None and leaves is not None:
-            return self._plain_strings(leaves, fixed)
-        return self._labelled_texts(formulas, self._string_leaf, None)
+            return self._only_permitted(self._plain_strings(leaves, fixed))
+        return self._only_permitted(self._labelled_texts(formulas, self._string_leaf, None))
+
+    def _only_permitted(self, language: TextLanguage) -> TextLanguage:
+        if self.permitted is None or language is EMPTY:
+            return language
+        if language.texts is not None:
+            texts = {t: n for t, n in language.texts.items() if self.permitted.classify(t)}
+            return _without_unused_labels(dataclasses.replace(language, texts=texts)) if texts else EMPTY
+        assert language.automaton is not None
+        automaton = combine(
+            [language.automaton, self.permitted], lambda found: found[0] if found[1] else 0, self._limits
+        )
+        if automaton.is_empty or not has_length(automaton, language.lengths):
+            return EMPTY
+        return _without_unused_labels(dataclasses.replace(language, automaton=automaton))
 
     def numbers(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The same for the spellings of numbers, of at most `MAX_DIGITS` digits."""

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from grammar_workers import GrammarError, Limits, TokenFSM, artifact, compile_grammar
 from grammar_workers.machine import MachineBuilder
 from grammar_workers.machine_walker import MachineWalker
-from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS
+from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS, TOOL_CALL
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 INTERESTING = [-(2**31), -1000, -2, -1, 0, 1, 2, 3, 7, 8, 31, 64, 255, 256, 257, 1000, 2**16, 2**31 - 2, 2**31 - 1]
 Arrays = list[NDArray[Any]]
 
 
-WIDTHS = (5, 256, 8, 2, 1, 3)
-"""Columns of states, table, ops, guards, returns and loops."""
+WIDTHS = (5, 256, 8, 2, 1, 3, 3)
+"""Columns of states, table, ops, guards, returns, loops and token edges."""
 
 
 def arrays_of(payload: bytes) -> Arrays:
@@ -116,8 +116,8 @@ def used(payloads: Iterable[bytes], rng: random.Random) -> int:
 def tampered_payloads(rounds: int, rng: random.Random) -> Iterator[bytes]:
     vocabulary = bytes_vocabulary()
     originals = []
-    for name in [name for name in CORNER_CASES if name not in RECURSIVE_GRAMMARS]:
-        specification = CORNER_CASES[name]
+    plain = [specification for name, specification in CORNER_CASES.items() if name not in RECURSIVE_GRAMMARS]
+    for specification in [*plain, TOOL_CALL]:
         originals.append(tables_in(compile_grammar(specification, vocabulary)))
     for _ in range(rounds):
         yield payload_of(tampered(arrays_of(rng.choice(originals)), rng))

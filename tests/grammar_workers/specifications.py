@@ -65,9 +65,36 @@ CORNER_CASES: dict[str, dict[str, Any]] = {
     "regex": {"type": "regex", "pattern": "(ab|[^a]b?){1,4}"},
     "unbounded regex": {"type": "regex", "pattern": "a*b?"},
     "choice": {"type": "choice", "choices": ["a", "ab", "abc", "b", ""]},
+    "banned words": {"type": "banned_words", "words": ["ab", "aé", "ss"]},
+    "banned words in JSON": {
+        "type": "all_of",
+        "specifications": [{"type": "json_object"}, {"type": "banned_words", "words": ["ab"], "whole_words": True}],
+    },
+    "JSON and regex": {
+        "type": "all_of",
+        "specifications": [
+            {"type": "json_schema", "schema": {"type": "array", "items": {"type": "string"}, "minItems": 1}},
+            {"type": "regex", "pattern": "[^é]{4,20}"},
+        ],
+    },
+    "tool calls": {
+        "type": "structural_tag",
+        "triggers": ["a{"],
+        "tags": [
+            {"begin": "a{", "content": {"type": "json_schema", "schema": {"type": "integer"}}, "end": "}"},
+        ],
+        "at_least_one": True,
+    },
     **RECURSIVE_GRAMMARS,
 }
 """What exercises each part of the machine: slices, counters, free names, labels, recursion, literals."""
+
+TOOL_CALL: dict[str, Any] = {
+    "type": "structural_tag",
+    "triggers": ["<tool>"],
+    "tags": [{"begin": "<tool>", "content": {"type": "json_schema", "schema": {"type": "integer"}}, "end": "<tool>"}],
+}
+"""A region between special tokens of the vocabulary that holds every byte."""
 
 _regexes = st.sampled_from(["a+b?", "(ab|a)*", "[^a]{0,3}", "a{2}|b", r"\d{1,3}(\.\d)?", ".*", "x?y?", ""])
 _choices = st.lists(st.sampled_from(TEXTS), min_size=1, max_size=4)

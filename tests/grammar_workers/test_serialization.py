@@ -95,7 +95,7 @@ def reference_arrays() -> Arrays:
 
 
 def lengths(*values: int) -> bytes:
-    """The lengths of the six tables, with nothing behind them."""
+    """The lengths of the seven tables, with nothing behind them."""
     return np.array(values, "<i8").tobytes()
 
 
@@ -103,13 +103,13 @@ def lengths(*values: int) -> bytes:
     "payload",
     [
         b"",
-        b"\0" * 47,
+        b"\0" * 55,
         b"\0" * 1000,
-        lengths(10, 1, 1, 0, 1, 1),
-        lengths(10**12, 0, 0, 0, 0, 0),
-        lengths(2**62, 2**62, 0, 0, 0, 0),
-        lengths(-1, 1, 1, 0, 1, 1),
-        lengths(2, 0, 1, 0, 1, 1) + b"\0" * 40,
+        lengths(10, 1, 1, 0, 1, 1, 0),
+        lengths(10**12, 0, 0, 0, 0, 0, 0),
+        lengths(2**62, 2**62, 0, 0, 0, 0, 0),
+        lengths(-1, 1, 1, 0, 1, 1, 0),
+        lengths(2, 0, 1, 0, 1, 1, 0) + b"\0" * 40,
     ],
 )
 def test_payloads_that_are_no_tables(payload: bytes) -> None:

@@ -1,0 +1,93 @@
+"""What a restriction of all text (banned words) means for JSON: for its strings, and for the text around them.
+
+A document keeps to it when every decoded string does, and the raw text does. The raw text of a string is its escaped
+body between quotes; whether that keeps to the restriction is again a regular question about the decoded string. What is
+left are occurrences outside of strings or over their quotes, and for most words there can be none.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+
+from grammar_workers import charset
+from grammar_workers.character_automaton import DEAD, CharacterAutomaton, intersect, minimize
+from grammar_workers.json_text import SHORT_ESCAPES, encode_string_body
+from grammar_workers.options import Limits
+
+_ESCAPED = sorted({chr(code) for code in range(0x20)} | set(SHORT_ESCAPES))
+_OUTSIDE = (*"{}[]:, \t\n\r", *"0123456789+-.", *(f"{n}{e}" for n in range(10) for e in "eE"), "true", "false", "null")
+"""What JSON text outside of strings consists of."""
+
+
+def permitted_strings(restriction: CharacterAutomaton, limits: Limits) -> CharacterAutomaton:
+    """The decoded strings that keep to `restriction`, and so does their escaped spelling."""
+    starts = sorted({0, *restriction.starts, *(code for c in _ESCAPED for code in (ord(c), ord(c) + 1))})
+    column = [bisect.bisect_right(restriction.starts, start) - 1 for start in starts]
+    moves = []
+    for state in range(len(restriction.moves)):
+        row = [restriction.moves[state][number] for number in column]
+        for character in _ESCAPED:
+            row[bisect.bisect_left(starts, ord(character))] = _read(
+                restriction, state, encode_string_body(character).decode()
+            )
+        moves.append(tuple(row))
+    spelled = minimize(CharacterAutomaton(tuple(starts), tuple(moves), restriction.accepting))
+    return intersect([restriction, spelled], limits)
+
+
+def matters_outside(restriction: CharacterAutomaton) -> bool:
+    """Whether JSON text can break `restriction` although each of its strings is one of `permitted_strings`.
+
+    Explores pairs: where the whole text stands in `restriction`, and where the body of the open string does alone.
+    """
+    characters = list(_representatives(restriction))
+    escapes = [encode_string_body(character).decode() for character in _ESCAPED]
+    found: set[tuple[int, int | None]] = {(0, None)}
+    pending: list[tuple[int, int | None]] = [(0, None)]
+
+    def visit(pair: tuple[int, int | None]) -> None:
+        if pair not in found:
+            found.add(pair)
+            pending.append(pair)
+
+    while pending:
+        whole, body = pending.pop()
+        if body is None:
+            if not restriction.accepting[whole]:
+                return True
+            steps: list[tuple[str, int | None]] = [(text, None) for text in _OUTSIDE]
+            steps.append(('"', 0))
+        else:
+            steps = [
+                (text, reached)
+                for text in (*characters, *escapes)
+                if (reached := _read(restriction, body, text)) != DEAD
+            ]
+            if restriction.accepting[body]:
+                steps.append(('"', None))
+        for text, inside in steps:
+            reached = _read(restriction, whole, text)
+            if reached == DEAD:
+                return True
+            visit((reached, inside))
+    return False
+
+
+def _representatives(automaton: CharacterAutomaton) -> Iterator[str]:
+    """One character that JSON strings hold unescaped for each way in which the automaton treats characters."""
+    seen = set()
+    ends = (*automaton.starts[1:], 0x110000)
+    for start, end, column in zip(automaton.starts, ends, zip(*automaton.moves, strict=True), strict=True):
+        plain = charset.subtract(charset.intersect(((start, end - 1),), charset.ALL), charset.of(_ESCAPED))
+        if plain and column not in seen:
+            seen.add(column)
+            yield chr(plain[0][0])
+
+
+def _read(automaton: CharacterAutomaton, state: int, text: str) -> int:
+    for character in text:
+        if state == DEAD:
+            return DEAD
+        state = automaton.moves[state][bisect.bisect_right(automaton.starts, ord(character)) - 1]
+    return state
