@@ -222,7 +222,7 @@ class Sequence:
             if self._constraint.is_terminal:
                 if allowed is None:
                     return
-                if allowed.only_end and not self.request.probe:
+                if allowed.count == 0 or (allowed.only_end and not self.request.probe):
                     self.finish_reason = "stop"
                     return
         if self._left <= 0:
