@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,27 @@ FSMS: dict[str, TableFSM] = {f"random{i}": random_fsm(np.random.default_rng(i)) 
 }
 
 
+def more_settings(rng: np.random.Generator, *, constrained: bool) -> dict[str, Any]:
+    """Everything that changes logits, takes tokens back or tells about them."""
+    settings: dict[str, Any] = {
+        "min_p": float(rng.choice([0, 0.02])),
+        "repetition_penalty": float(rng.choice([1, 1.3])),
+        "presence_penalty": float(rng.choice([0, 0.5])),
+        "frequency_penalty": float(rng.choice([0, -0.5])),
+        "logit_bias": {int(rng.integers(0, 256)): 4.0},
+        "min_tokens": int(rng.integers(0, 6)),
+        "ignore_eos": bool(rng.random() < 0.2),
+        "stop_token_ids": rng.integers(0, 256, 2).tolist(),
+        "logprobs": None if rng.random() < 0.5 else 2,
+    }
+    if not constrained and rng.random() < 0.5:
+        letters = rng.choice(list("abcdefghijklmnopqrstuvwxyz0123456789"), 12, replace=False).tolist()
+        settings["banned_words"] = {"words": letters}
+    if constrained and rng.random() < 0.5:
+        settings |= {"finish_within_budget": True, "max_tokens": 25, "stop_token_ids": []}
+    return settings
+
+
 def random_requests(seed: int, many: int = 7) -> list[GenerationRequest]:
     rng = np.random.default_rng(seed)
     requests = []
@@ -37,6 +60,8 @@ def random_requests(seed: int, many: int = 7) -> list[GenerationRequest]:
             "stop": [chr(int(rng.integers(97, 123)))] if rng.random() < 0.3 else [],
         }
         grammar = None if rng.random() < 0.4 else list(FSMS)[(seed + i) % len(FSMS)]
+        if rng.random() < 0.5:
+            settings |= more_settings(rng, constrained=grammar is not None)
         prompt = rng.integers(0, 256, int(rng.choice([1, 4, 13, 40]))).tolist()
         requests.append(request(prompt, grammar=grammar, **settings))
     return requests
