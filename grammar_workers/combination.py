@@ -16,9 +16,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from grammar_workers import product
+from grammar_workers import charset, product
 from grammar_workers.character_automaton import CharacterAutomaton, intersect, restrict
-from grammar_workers.errors import GrammarError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.counted_regex import NotCountableError, counted_text
+from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.grammar.network import Network
 from grammar_workers.grammar.reading import read_grammar, rule_graph
 from grammar_workers.grammar.rule_graph import RuleGraph
@@ -40,6 +41,7 @@ from grammar_workers.specification import (
     GrammarTextSpecification,
     JsonObjectSpecification,
     JsonSchemaSpecification,
+    RegexSpecification,
     StructuralTagSpecification,
 )
 from grammar_workers.string_machine import StringMachine
@@ -150,13 +152,33 @@ class Combination:
     def _regular_entry(self, parts: _Parts) -> int:
         lists = [(pointer, part) for pointer, part in parts.regular if isinstance(part, ChoiceSpecification)]
         if not lists:
-            return StringMachine(self._builder).raw_text(self._intersection(parts))
+            try:
+                automaton = self._intersection(parts)
+            except LimitExceededError:
+                entry = self._counted_entry(parts)
+                if entry is None:
+                    raise
+                return entry
+            return StringMachine(self._builder).raw_text(automaton)
         others = [
             self._automaton(pointer, part)
             for pointer, part in parts.regular
             if not isinstance(part, ChoiceSpecification)
         ]
         return self._choice_entry(lists, [*others, *parts.automata])
+
+    def _counted_entry(self, parts: _Parts) -> int | None:
+        """A regular expression that is too large with its counts written out; None where they must be."""
+        if len(parts.regular) > 1 or parts.automata or not isinstance(parts.regular[0][1], RegexSpecification):
+            return None
+        spellable = self._vocabulary.spellable
+        allowed = charset.ALL if spellable is None else charset.of(spellable)
+        with contextlib.suppress(NotCountableError, LimitExceededError):
+            entry = counted_text(parts.regular[0][1].pattern, allowed, self._builder, self._limits)
+            if entry is None:
+                raise UnsatisfiableError("no text matches the pattern")
+            return entry
+        return None
 
     def _choice_entry(
         self, lists: Sequence[tuple[str, ChoiceSpecification]], automata: Sequence[CharacterAutomaton]

@@ -24,6 +24,7 @@ from grammar_workers.kernels import (
     GOTO,
     HALF,
     INCREMENT,
+    OTHERWISE,
     RETURN,
     SET_BIT,
     STAY,
@@ -152,14 +153,17 @@ class _Search:
                 begun = start is None and register == self._registers[depth]
                 # A name that has begun must be brought to an end, advisable or not.
                 if not (left and guards[0, 0] == ADVICE) and not _passes(guards, register, begun=begun):
-                    return
+                    if move != OTHERWISE:
+                        return
+                    state = target
+                    continue
             if action == INCREMENT:
                 register = min(register + 1, max(value, register))
             elif action == ASSIGN:
                 register = value
             elif action == SET_BIT:
                 register |= 1 << value
-            if move == STAY:
+            if move in (STAY, OTHERWISE):
                 self._add(length, start, (state, register, depth), trail)
                 return
             if move == RETURN:

@@ -26,7 +26,7 @@ LIT, ROW, EXIT, OP, LOOP = range(5)
 GUARD_START, GUARD_END, ACTION, VALUE, MOVE, TARGET, SITE_BASE, ENTRY_MODE = range(8)
 # Values of ACTION and MOVE.
 KEEP, INCREMENT, ASSIGN, SET_BIT = range(4)
-STAY, CALL, RETURN, GOTO = range(4)
+STAY, CALL, RETURN, GOTO, OTHERWISE = range(5)
 # The first bound of a guard over the bits of the register instead of its value; its masks follow as (low, high) halves.
 SOME_CLEAR, ALL_SET, ADVICE = -2, -3, -4
 HALF = 31
@@ -133,8 +133,12 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
             return state, register, frame
         start = ops[op, GUARD_START]
         end = ops[op, GUARD_END]
+        move = ops[op, MOVE]
         if end > start and not passes(guards, start, end, register):
-            return np.int64(DEAD), register, frame
+            if move != OTHERWISE:
+                return np.int64(DEAD), register, frame
+            state = np.int64(ops[op, TARGET])
+            continue
         action = ops[op, ACTION]
         if action == INCREMENT:
             if register < ops[op, VALUE]:
@@ -143,8 +147,7 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
             register = np.int64(ops[op, VALUE])
         elif action == SET_BIT:
             register |= np.int64(1) << np.int64(ops[op, VALUE])
-        move = ops[op, MOVE]
-        if move == STAY:
+        if move in (STAY, OTHERWISE):
             return state, register, frame
         if move == CALL:
             pushed = push_frame(stack, frame, np.int64(ops[op, SITE_BASE]), register)

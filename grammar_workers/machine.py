@@ -32,6 +32,7 @@ from grammar_workers.kernels import (
     INCREMENT,
     INHERIT,
     KEEP,
+    OTHERWISE,
     RETURN,
     SET_BIT,
     SOME_CLEAR,
@@ -143,12 +144,12 @@ class Machine:
         _require(_inside(value, 0, UNBOUNDED + 1), "op values")
         _require(_inside(value[action == SET_BIT], 0, REGISTER_BITS), "op bits")
         _require(
-            _inside(action, KEEP, SET_BIT + 1) and _inside(move, STAY, GOTO + 1) and _inside(mode, 0, INHERIT + 1),
+            _inside(action, KEEP, SET_BIT + 1) and _inside(move, STAY, OTHERWISE + 1) and _inside(mode, 0, INHERIT + 1),
             "ops",
         )
         _require(_inside(self.loops[:, 2], TOLERATES_UNESCAPED, many), "loops")
         _require(_inside(self.token_edges[:, [0, 2]], 0, many), "token edges")
-        jumps = (move == CALL) | (move == GOTO)
+        jumps = (move == CALL) | (move == GOTO) | (move == OTHERWISE)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
         labels = np.concatenate([target[move == RETURN], exit_label])
@@ -369,6 +370,12 @@ class MachineBuilder:
 
     def goto(self, target: int, *, guard: Iterable[Interval] = (), assign: int | None = None) -> int:
         return self.op(move=GOTO, target=target, guard=guard, assign=assign)
+
+    def otherwise(
+        self, target: int, *, guard: Iterable[Interval], increment_to: int | None = None, assign: int | None = None
+    ) -> int:
+        """The op of a state that is entered (and counts) while `guard` holds, and else sends on to `target`."""
+        return self.op(move=OTHERWISE, target=target, guard=guard, increment_to=increment_to, assign=assign)
 
     def _guard_span(self, intervals: tuple[Interval, ...]) -> tuple[int, int]:
         span = self._guard_ids.get(intervals)

@@ -26,6 +26,8 @@ class Condition(enum.Enum):
     AT_END = enum.auto()
     AHEAD = enum.auto()
     BEHIND = enum.auto()
+    COUNTED = enum.auto()
+    """No condition: one more repetition of a counted part has been read."""
 
 
 @dataclasses.dataclass(frozen=True)

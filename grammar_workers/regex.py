@@ -43,7 +43,7 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
 def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> CharacterAutomaton:
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
-    positions = _Positions(limits)
+    positions = Positions(limits)
     whole = positions.automaton(tree, either, anywhere=search)
     construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
     return construction.automaton(whole)
@@ -55,15 +55,16 @@ def search_automaton(pattern: str, limits: Limits, either: bool = False) -> Char
     return compile_regex(pattern, search=True, limits=limits, either=either)
 
 
-class _Positions:
+class Positions:
     """Turns the tree of a pattern into position automata: one for the whole, one for every look-around.
 
     `either` says whether a part must match where one dialect says so, or where both do. It is turned round inside
     whatever is negated.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, allowed: Charset = charset.ALL) -> None:
         self._limits = limits
+        self._allowed = allowed
         self.alphabet = Alphabet()
         self.aheads: list[PositionAutomaton] = []
         self.behinds: list[PositionAutomaton] = []
@@ -72,46 +73,47 @@ class _Positions:
 
     def automaton(self, node: Node, either: bool, *, anywhere: bool) -> PositionAutomaton:
         result = PositionAutomaton(self.alphabet, self._limits)
-        first = self._build(result, node, result.rest() if anywhere else ENDS, either)
+        first = self.build(result, node, result.rest() if anywhere else ENDS, either)
         result.start = result.any_text(first) if anywhere else first
         return result
 
-    def _build(self, out: PositionAutomaton, node: Node, following: int, either: bool) -> int:
+    def build(self, out: PositionAutomaton, node: Node, following: int, either: bool) -> int:
         """Append the part `node` of the pattern before `following`; returns the bits that it begins with."""
         if isinstance(node, Characters):
-            return out.position(node.characters.either if either else node.characters.common, following)
+            characters = node.characters.either if either else node.characters.common
+            return out.position(charset.intersect(characters, self._allowed), following)
         if isinstance(node, Sequence):
             for part in reversed(node.parts):
-                following = self._build(out, part, following, either)
+                following = self.build(out, part, following, either)
             return following
         if isinstance(node, Alternatives):
             first = 0
             for branch in node.branches:
-                first |= self._build(out, branch, following, either)
+                first |= self.build(out, branch, following, either)
             return first
         if isinstance(node, Repeat):
-            return self._repeat(out, node, following, either)
+            return self.repeat(out, node, following, either)
         if isinstance(node, Look):
             return self._look(out, node, following, either)
         if isinstance(node, WordBoundary):
             return self._word_boundary(out, node, following, either)
         return self._anchor(out, node, following, either)
 
-    def _repeat(self, out: PositionAutomaton, node: Repeat, following: int, either: bool) -> int:
+    def repeat(self, out: PositionAutomaton, node: Repeat, following: int, either: bool) -> int:
         low, high = node.low, node.high
-        if not _reads(node.body):
+        if not reads(node.body):
             # Conditions alone: once is as good as often.
             low, high = min(low, 1), min(1 if high is None else high, 1)
         if high is None:
             loop = out.loop()
-            first = self._build(out, node.body, loop, either)
+            first = self.build(out, node.body, loop, either)
             following = out.close_loop(loop, first, following)
         else:
             end = following
             for _ in range(high - low):
-                following = self._build(out, node.body, following, either) | end
+                following = self.build(out, node.body, following, either) | end
         for _ in range(low):
-            following = self._build(out, node.body, following, either)
+            following = self.build(out, node.body, following, either)
         return following
 
     # -- conditions --------------------------------------------------------------------------------------------------
@@ -130,10 +132,10 @@ class _Positions:
         inside = either != node.negative
         identity = (id(node), inside)
         if node.behind:
-            index = self._behind(identity, lambda past: self._build(past, node.body, ENDS, inside))
+            index = self._behind(identity, lambda past: self.build(past, node.body, ENDS, inside))
             return out.gate(Condition.BEHIND, following, index=index, negative=node.negative)
         self._refuse_inside_behind("a look-ahead", node.position)
-        index = self._ahead(identity, lambda rest: self._build(rest, node.body, rest.rest(), inside))
+        index = self._ahead(identity, lambda rest: self.build(rest, node.body, rest.rest(), inside))
         return out.gate(Condition.AHEAD, following, index=index, negative=node.negative)
 
     def _word_boundary(self, out: PositionAutomaton, node: WordBoundary, following: int, either: bool) -> int:
@@ -198,12 +200,12 @@ def _last_of(characters: Charset, past: PositionAutomaton) -> int:
     return past.position(characters, ENDS)
 
 
-def _reads(node: Node) -> bool:
+def reads(node: Node) -> bool:
     """Whether a part of a pattern can read any character."""
     if isinstance(node, Sequence):
-        return any(map(_reads, node.parts))
+        return any(map(reads, node.parts))
     if isinstance(node, Alternatives):
-        return any(map(_reads, node.branches))
+        return any(map(reads, node.branches))
     if isinstance(node, Repeat):
-        return node.high != 0 and _reads(node.body)
+        return node.high != 0 and reads(node.body)
     return isinstance(node, Characters)

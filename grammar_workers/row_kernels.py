@@ -3,6 +3,8 @@
 `tables` and `stack` are as in `kernels`, `slices` is `StringSlice.tables`, `trees` is `Vocabulary.trees` (the tree of
 all tokens, the chain of tokens with equal bytes, the nodes of all first bytes). `path` (int64 [depth + 2, 6]) is
 scratch space for the configuration at each depth of a tree; path[0] is where a walk starts.
+
+numba keeps compiled code by the file that a function stands in: whoever changes `kernels` must touch this file, too.
 """
 
 from __future__ import annotations

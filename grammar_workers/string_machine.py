@@ -51,22 +51,30 @@ class StringMachine:
     def raw_states(self, automaton: CharacterAutomaton, known: Mapping[int, int]) -> list[int]:
         """The same for each state of the automaton; one whose label is in `known` is that state of the machine."""
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
+        loops = [0] * len(numbers)
+        # A known state may forbid more than the automaton does.
+        for state in automaton.tolerant_states(UNESCAPED, LONGEST_RUN) if not known else ():
+            loops[state] = self._builder.loop(base=TOLERATES_UNESCAPED)
         for state, number in enumerate(numbers):
             if automaton.accepting[state] in known:
                 continue
-            targets: dict[int, int] = {}
-            multi: list[tuple[int, int, int]] = []
-            for first, last, target in automaton.ranges(state):
-                for byte in range(first, min(last, 0x7F) + 1):
-                    targets[byte] = numbers[target]
-                if last >= 0x80:
-                    multi.append((max(first, 0x80), last, numbers[target]))
-            targets |= self._lead_bytes(tuple(multi))
-            self._builder.fill(
-                number, row=self._builder.row(targets), exit_label=0 if automaton.accepting[state] else -1
-            )
-            self._builder.spend(len(targets) + 1)
+            row = self.raw_row((first, last, numbers[target]) for first, last, target in automaton.ranges(state))
+            exit_label = 0 if automaton.accepting[state] else -1
+            self._builder.fill(number, row=row, exit_label=exit_label, loop=loops[state])
         return numbers
+
+    def raw_row(self, ranges: Iterable[tuple[int, int, int]]) -> int:
+        """The dense row of a state outside of JSON: (first character, last character, machine state) in UTF-8."""
+        targets: dict[int, int] = {}
+        multi: list[tuple[int, int, int]] = []
+        for first, last, number in ranges:
+            for byte in range(first, min(last, 0x7F) + 1):
+                targets[byte] = number
+            if last >= 0x80:
+                multi.append((max(first, 0x80), last, number))
+        targets |= self._lead_bytes(tuple(multi))
+        self._builder.spend(len(targets) + 1)
+        return self._builder.row(targets)
 
     def json_string(
         self,
@@ -122,7 +130,7 @@ class StringMachine:
         elif len(set(guards)) > 1:
             return [0] * len(guards)
         result = [0] * len(guards)
-        for base, characters in ((TOLERATES_UNESCAPED, _UNESCAPED), (TOLERATES_ANY, ALL)):
+        for base, characters in ((TOLERATES_UNESCAPED, UNESCAPED), (TOLERATES_ANY, ALL)):
             for state in automaton.tolerant_states(characters, LONGEST_RUN):
                 result[state] = self._builder.loop(*bounds, base)
         return result
@@ -244,7 +252,8 @@ class StringMachine:
         return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
 
 
-_UNESCAPED = charset.subtract(ALL, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
+UNESCAPED = charset.subtract(ALL, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
+"""Characters that a JSON string holds as they are, but for the two line ends that `.` does not match."""
 _SPECIAL = (*range(0x20), _QUOTE, _BACKSLASH)
 
 

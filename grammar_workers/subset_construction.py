@@ -138,7 +138,7 @@ class SubsetConstruction:
         self._budget.spend(many + 1)
         if many * 4 <= self._many_classes:
             following = [0] * self._many_classes
-            for bit in _bits(bits):
+            for bit in bits_of(bits):
                 after = source.follow[bit]
                 for character in self._classes_of[source.sets[bit]]:
                     following[character] |= after
@@ -153,7 +153,7 @@ class SubsetConstruction:
 
     def _following(self, source: PositionAutomaton, bits: int) -> int:
         result = 0
-        for bit in _bits(bits):
+        for bit in bits_of(bits):
             result |= source.follow[bit]
         self._budget.spend(bits.bit_count() + 1)
         return result
@@ -180,7 +180,7 @@ class SubsetConstruction:
                 bits = source.universal | ENDS
             gates = bits & source.gate_bits
             settled[owed] = settled.get(owed, 0) | (bits ^ gates)
-            for bit in _bits(gates):
+            for bit in bits_of(gates):
                 if (owed, bit) in passed:
                     continue
                 passed.add((owed, bit))
@@ -246,7 +246,7 @@ def _complement(automaton: _Automaton) -> _Automaton:
     return _Automaton(table.tolist(), accepting.tolist())
 
 
-def _bits(bits: int) -> list[int]:
+def bits_of(bits: int) -> list[int]:
     """The numbers of the bits that are set."""
     found = []
     while bits:
