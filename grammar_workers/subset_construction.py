@@ -135,7 +135,8 @@ class SubsetConstruction:
     ) -> None:
         """Add to `reached` (per class) where the thread leads."""
         many = bits.bit_count()
-        self._budget.spend(many + 1)
+        # Long patterns have long integers.
+        self._budget.spend(many + 1 + (len(source.follow) >> 9))
         if many * 4 <= self._many_classes:
             following = [0] * self._many_classes
             for bit in bits_of(bits):

@@ -40,7 +40,7 @@ patterns = st.lists(counted_parts | others, min_size=1, max_size=4).map("".join)
 wrapped = patterns | st.tuples(patterns, patterns).map("|".join) | patterns.map(lambda p: f"^(?:{p}-)*$")
 
 
-@settings(PROPERTY, max_examples=150)
+@settings(PROPERTY, max_examples=80)
 @given(wrapped, st.integers(0, 1000))
 def test_counting_is_the_same_as_writing_out(pattern: str, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -73,7 +73,7 @@ def test_counting_is_the_same_as_writing_out(pattern: str, seed: int) -> None:
         ("(?:[a-z]{2},){0,30000}end", ["end", "ab," * 30_000 + "end"], ["ab," * 30_001 + "end", "abc,end"]),
         ("a{40000,}|b", ["b", "a" * 40_000, "a" * 40_777], ["a" * 39_999, "", "ab"]),
         ("(?:a{1,50000}b)*", ["", "ab" * 9, "a" * 50_000 + "bab"], ["b", "a" * 50_001 + "b"]),
-        ("é{30000}", ["é" * 30_000], ["é" * 29_999, "é" * 30_001]),
+        ("é{50000}", ["é" * 50_000], ["é" * 49_999]),
     ],
 )
 def test_counts_too_large_to_write_out(pattern: str, good: list[str], bad: list[str]) -> None:
@@ -90,9 +90,11 @@ def test_counts_too_large_to_write_out(pattern: str, good: list[str], bad: list[
         assert (configuration is not None and walker.may_end(configuration)) == (text in good)
 
 
-@pytest.mark.parametrize("pattern", ["(?:a|ab){60000}", "(?:a?){60000}", "a{0,60000}a{60000}", "(?=.{60000}).*", "(?:.*a){50000}"])
+@pytest.mark.parametrize(
+    "pattern", ["(?:a|ab){60000}", "(?:a?){60000}", "a{0,60000}a{60000}", "(?=.{60000}).*", "(?:.*a){50000}"]
+)
 def test_counts_that_the_register_cannot_tell_apart_stay_refused(pattern: str) -> None:
-    with pytest.raises(LimitExceededError, match="max_regex_states|max_steps"):
+    with pytest.raises(LimitExceededError, match=r"max_regex_states|max_steps"):
         compile_grammar({"type": "regex", "pattern": pattern}, bytes_vocabulary())
 
 
