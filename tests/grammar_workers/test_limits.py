@@ -135,7 +135,7 @@ COMPILED: dict[str, dict[str, Any]] = {
     "long alternation": regex("|".join(NAMES[:1000])),
     "a count that is not written out": regex(".{2,100000}"),
     "a counted group": regex("^(?:ab|c){100000}$"),
-    "password rules": regex(r"^(?=.*[A-Z])(?=.*\d)(?=.*[a-z])(?=.*[^\w]).{8,64}$"),
+    "password rules": regex(r"^(?=.*[A-Z])(?=.*\d)(?=.*[a-z])(?=.*[^A-Za-z0-9]).{8,64}$"),
     "a choice of a long text": {"type": "choice", "choices": ["a" * 100_000]},
     "enum of 10,000": json_schema({"enum": NAMES}),
     "choice of 10,000": {"type": "choice", "choices": NAMES},
