@@ -1,7 +1,7 @@
 """Compiled loops over the table of known configurations: the prefix-tree walk, and where the tokens of a row lead.
 
 `table` int32 [configurations, byte classes] holds the next configuration, DEAD, or UNKNOWN where nobody has stepped
-yet. The walk skips what is unknown and reports it; the caller fills the gaps and lets it go on from there.
+yet. The walk skips what is unknown, marks it WANTED and reports it; the caller fills it in and lets the walk go on.
 """
 
 from __future__ import annotations
@@ -13,28 +13,36 @@ from numba import njit
 
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
 
-DEAD, UNKNOWN = -1, -2
+DEAD, UNKNOWN, WANTED = -1, -2, -3
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
 
 @njit(**_OPTIONS)
-def walk(tree, same, classes, table, closed, begun, path, mask, gaps):  # type: ignore[no-untyped-def]
+def walk(tree, same, classes, table, closed, begun, path, mask, gaps, wanted):  # type: ignore[no-untyped-def]
     """Set in `mask` the tokens below each of `begun` (int32 [k, 2]: a node of `tree`, the configuration before it).
 
-    `closed` uint8 [configurations]: no token may end there. `path` int32 [longest token + 1] is scratch; `gaps` int32
-    [nodes, 2] receives the nodes that cannot be entered yet and the configurations before them. Returns how many.
+    `closed` uint8 [configurations]: no token may end there. `path` int32 [longest token + 1] is scratch. `gaps` int32
+    [nodes, 2] receives the nodes that cannot be entered yet and the configurations before them, `wanted` int32
+    [nodes, 2] each missing entry of the table once. Returns how many there are of both.
     """
     many = 0
+    missing = 0
     for k in range(begun.shape[0]):
         node = begun[k, 0]
         last = tree[node, END]
         path[tree[node, DEPTH]] = begun[k, 1]
         while node < last:
             depth = tree[node, DEPTH]
-            target = table[path[depth], classes[tree[node, BYTE]]]
+            column = classes[tree[node, BYTE]]
+            target = table[path[depth], column]
             if target < 0:
                 if target == UNKNOWN:
+                    table[path[depth], column] = WANTED
+                    wanted[missing, 0] = path[depth]
+                    wanted[missing, 1] = column
+                    missing += 1
+                if target != DEAD:
                     gaps[many, 0] = node
                     gaps[many, 1] = path[depth]
                     many += 1
@@ -47,7 +55,7 @@ def walk(tree, same, classes, table, closed, begun, path, mask, gaps):  # type: 
                     mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
                     token = same[token]
             node += 1
-    return many
+    return many, missing
 
 
 @njit(**_OPTIONS)

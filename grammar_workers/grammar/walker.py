@@ -6,22 +6,25 @@ row: a compiled walk of the prefix tree over the table; the steps it misses are 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar import kernels
+from grammar_workers.grammar.free_tokens import LEAST_ASCII, split
 from grammar_workers.grammar.rule_graph import END, RuleGraph
 from grammar_workers.grammar.stack_sets import FINISHED, NOTHING, StackSet, StackSets
 from grammar_workers.grammar.work import Work
 from grammar_workers.options import Limits
+from grammar_workers.string_machine import utf8_sequences
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration
+
+_WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
+"""The characters from U+0080 on, as sequences of inclusive byte ranges."""
 
 
 class ConfigurationWalker:
@@ -68,29 +71,50 @@ class ConfigurationWalker:
         return items[0][0] == END
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
-        vocabulary = self._vocabulary
-        row[:] = 0
-        begun = self._roots.copy()
-        begun[:, 1] = configuration[0]
+        number = configuration[0]
         work = self._work()
+        for column in range(self._table.shape[1]):
+            self._step(number, column, work)
+        loops = np.flatnonzero(self._table[number][self._graph.classes[:128]] == number).tolist()
+        free = len(loops) >= LEAST_ASCII
+        others = split(self._vocabulary, bytes(loops if free else []), free and self._loops_wide(number, work))
+        row[:] = others.mask
+        begun = np.stack([others.roots, np.full_like(others.roots, number)], axis=1)
+        path = np.empty(self._vocabulary.longest_token + 1, np.int32)
+        gaps, wanted = (np.empty((len(others.tree), 2), np.int32) for _ in range(2))
         while len(begun):
-            gaps = np.empty((len(vocabulary.tree), 2), np.int32)
-            many = kernels.walk(
-                vocabulary.tree,
-                vocabulary.same_bytes,
+            many, missing = kernels.walk(
+                others.tree,
+                self._vocabulary.same_bytes,
                 self._graph.classes,
                 self._table,
                 self._closed,
                 begun,
-                np.empty(vocabulary.longest_token + 1, np.int32),
+                path,
                 row,
                 gaps,
+                wanted,
             )
             begun = gaps[:many].copy()
-            columns = self._graph.classes[vocabulary.tree[begun[:, 0], kernels.BYTE]]
-            width = self._table.shape[1]
-            for pair in np.unique(begun[:, 1].astype(np.int64) * width + columns).tolist():
-                self._step(pair // width, pair % width, work)
+            try:
+                for here, column in wanted[:missing].tolist():
+                    self._step(here, column, work)
+            except LimitExceededError:
+                self._table[self._table == kernels.WANTED] = kernels.UNKNOWN
+                raise
+
+    def _loops_wide(self, number: int, work: Work) -> bool:
+        """Whether every character from U+0080 on leads back to this configuration."""
+        for sequence in _WIDE:
+            reached = {number}
+            for low, high in sequence:
+                columns = set(self._columns[low : high + 1])
+                reached = {self._step(here, column, work) for here in reached for column in columns}
+                if kernels.DEAD in reached:
+                    return False
+            if reached != {number}:
+                return False
+        return True
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
         data = self._vocabulary.token_bytes(token_id)
@@ -151,18 +175,11 @@ class ConfigurationWalker:
 
     def _step(self, number: int, column: int, work: Work) -> int:
         known = int(self._table[number, column])
-        if known == kernels.UNKNOWN:
+        if known <= kernels.UNKNOWN:
             reached = self._sets.step(self._stacks[number], column, work)
             known = kernels.DEAD if reached == NOTHING else self._number(reached)
             self._table[number, column] = known
         return known
-
-    @functools.cached_property
-    def _roots(self) -> NDArray[np.int32]:
-        """int32 [first bytes, 2]: the nodes of the prefix tree at depth 0, and room for a configuration."""
-        tree = self._vocabulary.tree
-        roots = np.flatnonzero(tree[:, kernels.DEPTH] == 0)
-        return np.stack([roots, np.zeros_like(roots)], axis=1).astype(np.int32)
 
     # -- shortest ways -------------------------------------------------------------------------------------------
 
