@@ -11,17 +11,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError, from_json
 
+from deployments.structural_tags import JsonSchema, StructuralTag
 from grammar_workers.grammar.reading import guess_syntax
 from grammar_workers.specification import (
+    AllOfSpecification,
+    BannedWordsSpecification,
     ChoiceSpecification,
     GrammarSpecification,
     GrammarTextSpecification,
     JsonObjectSpecification,
     JsonSchemaSpecification,
+    PatternSpecification,
+    PositionsSpecification,
     RegexSpecification,
 )
-
-JsonSchema = dict[str, Any] | StrictBool
 
 
 class _Constraint(BaseModel):
@@ -99,12 +102,24 @@ class GrammarFormat(_Constraint):
 
 
 ResponseFormat = Annotated[
-    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat, Field(discriminator="type")
+    TextFormat | JsonObjectFormat | JsonSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
+    Field(discriminator="type"),
 ]
 
 
+class BannedWords(_Constraint):
+    """Words or phrases that must not occur."""
+
+    words: list[str] = Field(min_length=1)
+    case_sensitive: StrictBool = False
+    whole_words: StrictBool = Field(False, description="Only between characters that are no letter, digit or `_`.")
+
+
 class StructuredOutputs(_Constraint):
-    """vLLM's spelling: exactly one key says what the output must match."""
+    """vLLM's spelling: exactly one key says what the output must match.
+
+    The keys `pattern`, `positions`, `banned_words` and `all_of` are additions.
+    """
 
     json_schema: JsonSchema | str | None = Field(
         None, alias="json", description="A JSON Schema, as an object or as its JSON text."
@@ -117,34 +132,44 @@ class StructuredOutputs(_Constraint):
         description="A context-free grammar: GBNF (EBNF as llama.cpp writes it) where a line defines a rule with "
         "`::=`, else Lark.",
     )
-    structural_tag: Any = Field(None, description="Not supported yet: refused.")
+    structural_tag: StructuralTag | None = Field(
+        None, description="Free text with constrained regions such as tool calls, as an object or as its JSON text."
+    )
+    pattern: list[tuple[str, str]] | None = Field(
+        None, min_length=1, description='A token pattern, such as `[["UPPER", "+"], [":", "1"]]`.'
+    )
+    positions: list[Annotated[list[str], Field(min_length=1)]] | None = Field(
+        None, min_length=1, description="For each position the characters that may stand there."
+    )
+    banned_words: BannedWords | Annotated[list[str], Field(min_length=1)] | None = Field(
+        None, description="Words that must not occur: a list, or an object that says how they are compared."
+    )
+    all_of: list[GrammarSpecification] | None = Field(
+        None, min_length=1, description="Specifications, each with its `type`, all of which the output must match."
+    )
 
     @field_validator("json_schema")
     @classmethod
-    def _parse_json_text(cls, value: JsonSchema | str | None) -> JsonSchema | None:
+    def _parse_schema(cls, value: JsonSchema | str | None) -> JsonSchema | None:
         if not isinstance(value, str):
             return value
-        try:
-            schema = from_json(value, allow_inf_nan=False)
-        except ValueError as error:
-            raise PydanticCustomError("schema_text", "not JSON: {error}", {"error": str(error)}) from error
+        schema = _parsed(value)
         if not isinstance(schema, dict | bool):
             raise PydanticCustomError("schema_type", "a JSON Schema is an object or a boolean")
         return schema
 
-    @field_validator("structural_tag")
+    @field_validator("structural_tag", mode="before")
     @classmethod
-    def _refuse(cls, value: Any) -> None:
-        if value is not None:
-            raise PydanticCustomError("unsupported", "not supported yet")
+    def _parse_structural_tag(cls, value: Any) -> Any:
+        return _parsed(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_key(self) -> StructuredOutputs:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise PydanticCustomError(
-                "one_constraint", "give exactly one of `json`, `regex`, `choice`, `json_object`, `grammar`"
-            )
+            names = (field.alias or name for name, field in type(self).model_fields.items())
+            listed = ", ".join(f"`{name}`" for name in names)
+            raise PydanticCustomError("one_constraint", "give exactly one of {names}", {"names": listed})
         return self
 
     def specification(self) -> GrammarSpecification:
@@ -156,4 +181,23 @@ class StructuredOutputs(_Constraint):
             return ChoiceSpecification(choices=self.choice)
         if self.grammar is not None:
             return GrammarTextSpecification(syntax=guess_syntax(self.grammar), text=self.grammar)
+        if self.structural_tag is not None:
+            return self.structural_tag.specification()
+        if self.pattern is not None:
+            return PatternSpecification(elements=self.pattern)
+        if self.positions is not None:
+            return PositionsSpecification(allowed=self.positions)
+        if isinstance(self.banned_words, BannedWords):
+            return BannedWordsSpecification(**self.banned_words.model_dump())
+        if self.banned_words is not None:
+            return BannedWordsSpecification(words=self.banned_words)
+        if self.all_of is not None:
+            return AllOfSpecification(specifications=self.all_of)
         return JsonObjectSpecification()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise PydanticCustomError("json_text", "not JSON: {error}", {"error": str(error)}) from error

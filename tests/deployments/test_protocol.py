@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,13 @@ from gpu_workers.request import GenerationRequest, SamplingParameters
 
 HELLO = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+TOOL_CALLS = {
+    "type": "structural_tag",
+    "tags": [{"begin": "<f>", "content": {"type": "json_schema", "schema": SCHEMA}, "end": "</f>"}],
+    "triggers": ["<f"],
+    "at_least_one": False,
+    "stop_after_first": False,
+}
 
 
 def chat(**fields: Any) -> ChatCompletionBody:
@@ -65,6 +73,63 @@ def refusal(**fields: Any) -> str:
         ({"structured_outputs": {"regex": ""}}, {"type": "regex", "pattern": ""}),
         ({"structured_outputs": {"choice": ["yes", "no"]}}, {"type": "choice", "choices": ["yes", "no"]}),
         ({"structured_outputs": {"json_object": True}}, {"type": "json_object"}),
+        (
+            {"structured_outputs": {"pattern": [["UPPER", "+"], [":", "1"]]}},
+            {"type": "pattern", "elements": [("UPPER", "+"), (":", "1")]},
+        ),
+        (
+            {"structured_outputs": {"positions": [["a", "b"], ["c"]]}},
+            {"type": "positions", "allowed": [["a", "b"], ["c"]]},
+        ),
+        (
+            {"structured_outputs": {"banned_words": ["bad"]}},
+            {"type": "banned_words", "words": ["bad"], "case_sensitive": False, "whole_words": False},
+        ),
+        (
+            {"structured_outputs": {"banned_words": {"words": ["bad"], "whole_words": True}}},
+            {"type": "banned_words", "words": ["bad"], "case_sensitive": False, "whole_words": True},
+        ),
+        (
+            {"structured_outputs": {"all_of": [{"type": "json_object"}, {"type": "regex", "pattern": "a"}]}},
+            {"type": "all_of", "specifications": [{"type": "json_object"}, {"type": "regex", "pattern": "a"}]},
+        ),
+        *(
+            (fields, TOOL_CALLS)
+            for tag in (
+                {"triggers": ["<f"], "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}]},
+                {
+                    "format": {
+                        "type": "triggered_tags",
+                        "triggers": ["<f"],
+                        "tags": [
+                            {
+                                "type": "tag",
+                                "begin": "<f>",
+                                "content": {"type": "json_schema", "json_schema": SCHEMA},
+                                "end": ["</f>"],
+                            }
+                        ],
+                    }
+                },
+                {
+                    "triggers": ["<f"],
+                    "tags": [{"begin": "<f>", "content": {"type": "json_schema", "schema": SCHEMA}, "end": "</f>"}],
+                },
+            )
+            for fields in (
+                {"structured_outputs": {"structural_tag": {"type": "structural_tag", **tag}}},
+                {"structured_outputs": {"structural_tag": json.dumps({"type": "structural_tag", **tag})}},
+                {"response_format": {"type": "structural_tag", **tag}},
+            )
+        ),
+        (
+            {"response_format": {"type": "structural_tag", "format": {"type": "const_string", "value": "a"}}},
+            {"type": "choice", "choices": ["a"]},
+        ),
+        (
+            {"response_format": {"type": "structural_tag", "format": {"type": "any_text", "excludes": ["a"]}}},
+            {"type": "banned_words", "words": ["a"], "case_sensitive": True, "whole_words": False},
+        ),
     ],
 )
 def test_constraints_become_specifications(fields: dict[str, Any], specification: dict[str, Any] | None) -> None:
@@ -117,7 +182,13 @@ def test_the_order_of_properties_survives() -> None:
         ({"structured_outputs": {"json": "{"}}, "not JSON"),
         ({"structured_outputs": {"json": "[]"}}, "object or a boolean"),
         ({"response_format": {"type": "grammar", "grammar": "root ::= x", "syntax": "abnf"}}, "syntax"),
-        ({"structured_outputs": {"structural_tag": {}}}, "structural_tag: not supported yet"),
+        ({"structured_outputs": {"structural_tag": {}}}, "structural_tag.type"),
+        ({"structured_outputs": {"structural_tag": {"type": "structural_tag"}}}, "give `format` alone"),
+        ({"structured_outputs": {"structural_tag": "{"}}, "not JSON"),
+        ({"response_format": {"type": "structural_tag", "format": {"type": "sequence", "elements": []}}}, "sequence"),
+        ({"structured_outputs": {"banned_words": []}}, "banned_words"),
+        ({"structured_outputs": {"all_of": [{"type": "regex"}]}}, "pattern"),
+        ({"structured_outputs": {"positions": [[]]}}, "positions"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], place: str) -> None:
