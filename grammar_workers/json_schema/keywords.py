@@ -53,7 +53,9 @@ def _until(draft: int) -> frozenset[int]:
 
 
 _ROWS: list[tuple[str, str, frozenset[int], bool]] = [
-    ("$ref $defs definitions id $id", "core", _ALL, True),
+    ("$ref $defs definitions", "core", _ALL, True),
+    ("id", "core", frozenset([4]), True),
+    ("$id", "core", _since(6), True),
     ("$anchor $vocabulary", "core", _since(2019), True),
     ("$recursiveRef $recursiveAnchor", "core", frozenset([2019]), True),
     ("$dynamicRef $dynamicAnchor", "core", _since(2020), True),
@@ -84,6 +86,17 @@ KEYWORDS = {
 }
 """Every keyword that some draft defines; annotations of newer drafts are known to all of them."""
 ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keyword.asserts)
+
+MAX_UNIQUE = 16
+"""Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
+RESTRICTIONS = {
+    "uniqueItems": f"items out of at most {MAX_UNIQUE} listed values",
+    "minProperties": "up to one more than the declared properties",
+    "multipleOf": "divisors whose remainders fit into the limit max_regex_states",
+    "$ref": "schemas at hand: the document, `resources` and the meta-schemas; nothing is downloaded",
+    "dependencies": "kept in every draft",
+}
+"""What a keyword is limited to; anything else is refused with its place in the schema."""
 
 _VOCABULARY_URIS = {
     f"https://json-schema.org/draft/{draft}/vocab/{name}": name

@@ -30,7 +30,7 @@ from grammar_workers.json_schema.formula import (
     StringLengths,
     StringPattern,
 )
-from grammar_workers.json_schema.keywords import ANNOTATIONS
+from grammar_workers.json_schema.keywords import ANNOTATIONS, MAX_UNIQUE, RESTRICTIONS
 from grammar_workers.json_schema.listed_values import identity, listed_items
 from grammar_workers.json_schema.references import References, Scope
 from grammar_workers.json_schema.unevaluated import Evaluated, Unevaluated
@@ -52,8 +52,6 @@ _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
 _MAX_COUNT = 1_000_000_000
 """The largest count that registers hold."""
-_MAX_UNIQUE = 16
-"""Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
 
 
 class SchemaReader:
@@ -338,9 +336,9 @@ class SchemaReader:
         equal: dict[Hashable, list[Any]] = {}
         for value in values or []:
             equal.setdefault(identity(value), []).append(value)
-        if values is None or len(equal) > _MAX_UNIQUE:
+        if values is None or len(equal) > MAX_UNIQUE:
             raise UnsupportedFeatureError(
-                f"uniqueItems is supported for items out of at most {_MAX_UNIQUE} listed values",
+                f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}",
                 pointer=scope.below("uniqueItems").pointer,
             )
         once = [self._pool.leaf(JsonType.ARRAY, ItemCount(self._values(same), 0, 1)) for same in equal.values()]
@@ -368,7 +366,7 @@ class SchemaReader:
         if least > len(properties) + len(required) + 1:
             # Undeclared names may repeat, so only one of them surely adds to the number of properties.
             raise UnsupportedFeatureError(
-                "minProperties is supported up to one more than the declared properties",
+                f"minProperties is supported {RESTRICTIONS['minProperties']}",
                 pointer=scope.below("minProperties").pointer,
             )
         if least or most is not None:

@@ -1,0 +1,47 @@
+"""The reference of supported features is current, complete, and says what the compiler does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from grammar_workers import GrammarOptions, Limits
+from grammar_workers.features import reference
+from grammar_workers.json_schema.formats import NARROWER, PATTERNS
+from grammar_workers.json_schema.keywords import KEYWORDS, RESTRICTIONS
+from grammar_workers.specification import SPECIFICATION
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "features.md"
+
+
+def test_the_committed_reference_is_current() -> None:
+    assert DOCUMENT.read_text() == reference(), "run: python -m grammar_workers.features > docs/features.md"
+
+
+def test_the_program_prints_it() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "grammar_workers.features"], check=True, capture_output=True, text=True
+    )
+    assert found.stdout == reference()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *KEYWORDS,
+        *PATTERNS,
+        *GrammarOptions.model_fields,
+        *Limits.__dataclass_fields__,
+        *SPECIFICATION.json_schema()["discriminator"]["mapping"],
+    ],
+)
+def test_everything_is_in_it(name: str) -> None:
+    assert f"| `{name}` |" in reference()
+
+
+def test_remarks_are_about_something() -> None:
+    assert RESTRICTIONS.keys() <= KEYWORDS.keys()
+    assert NARROWER.keys() <= PATTERNS.keys()
