@@ -15,6 +15,7 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.any_order import MAX_NODES, AnyOrderObjects, TooManyOrdersError
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
 from grammar_workers.json_schema.containers import Container, Ending, Node, Rule
+from grammar_workers.json_schema.disjoint import Disjointness
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
 from grammar_workers.json_schema.objects import Objects
 from grammar_workers.json_schema.scalars import Label, Scalars, TextLanguage
@@ -49,6 +50,7 @@ class Rules:
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
         self.spellable = spellable
+        self._disjointness = Disjointness(pool)
         self._scalars = Scalars(pool, limits, spellable, permitted)
         self._labels: dict[Rule, set[Label]] = {}
         self._users: dict[Rule, dict[Rule, None]] = {}
@@ -105,7 +107,7 @@ class Rules:
                 if self._steps > self._steps_for_any_order:
                     self._only_plain_in_any_order(error)
                 else:
-                    self._keep_declared_order(self._resolved(rule, JsonType.OBJECT), error)
+                    self._keep_declared_order(self._object_formulas(rule), error)
                 return False
             if len(known) > before:
                 again.update(self._users.get(rule, {}))
@@ -209,7 +211,7 @@ class Rules:
         return self._scalars.numbers(self._resolved(rule, JsonType.NUMBER))
 
     def _objects(self, rule: Rule) -> Objects | None:
-        formulas = self._resolved(rule, JsonType.OBJECT)
+        formulas = self._object_formulas(rule)
         if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS):
             return None
         scalars = self._scalars
@@ -223,6 +225,9 @@ class Rules:
             except TooManyOrdersError as error:
                 self._keep_declared_order(formulas, error)
         return Objects(self.pool, formulas, *parts)
+
+    def _object_formulas(self, rule: Rule) -> tuple[FormulaId, ...]:
+        return tuple(map(self._disjointness.simplify, self._resolved(rule, JsonType.OBJECT)))
 
     def _only_plain_in_any_order(self, reason: TooManyOrdersError) -> None:
         self._steps = 0
