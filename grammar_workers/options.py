@@ -34,6 +34,13 @@ class GrammarOptions(BaseModel):
         description="`plain`: an integer is never written with a fraction. `any`: 1.0 is an integer, too (not in "
         "draft 4), and equals a listed 1.",
     )
+    escapes: Literal["minimal", "any"] = Field(
+        "minimal",
+        description="`minimal`: characters in strings stand for themselves, those that cannot have one spelling, as "
+        "`json.dumps(..., ensure_ascii=False)` writes them. `any`: every escape that JSON knows, `\\u00e9` and "
+        "surrogate pairs included, in strings that the schema does not list; property names stay minimal. Rows of "
+        "free strings then cost a walk of the whole vocabulary each.",
+    )
     additional_properties: bool = Field(
         True,
         description="What an absent `additionalProperties` means: true as the specification says, or closed.",

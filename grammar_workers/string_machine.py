@@ -15,6 +15,7 @@ from grammar_workers import charset
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import ALL
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.escape_spelling import Element, element_bytes, escape_sequences
 from grammar_workers.json_text import SHORT_ESCAPES
 from grammar_workers.kernels import INHERIT, TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.machine import NEVER, UNBOUNDED, Interval, MachineBuilder, union_guards
@@ -35,8 +36,10 @@ _Sequence = tuple[tuple[int, int], ...]
 class StringMachine:
     """Lowers automata into one builder; the states of partial characters are shared between all of them."""
 
-    def __init__(self, builder: MachineBuilder) -> None:
+    def __init__(self, builder: MachineBuilder, *, any_escape: bool = False) -> None:
         self._builder = builder
+        self._any_escape = any_escape
+        self._escaped_rests: dict[tuple[tuple[tuple[Element, ...], int], ...], int] = {}
         self._guard_of: dict[int, tuple[Interval, ...]] = {}
         self._continuations: dict[tuple[tuple[_Sequence, int], ...], int] = {}
         self._rules: dict[tuple[_Sequence, ...], int] = {}
@@ -112,6 +115,9 @@ class StringMachine:
                 closing = closings[closing]
             row, free = self._row(automaton, state, numbers, closing)
             loop = builder.loop(*loop_bounds) if free and closing >= 0 else tolerant[state]
+            if self._any_escape:
+                # What is precomputed per vocabulary holds for the canonical spellings only.
+                loop = 0
             builder.fill(number, row=row, op=ops[state], loop=loop)
             if counted and state == 0:
                 # Entering the first state after a character counts, entering it after the opening quote must not.
@@ -152,7 +158,10 @@ class StringMachine:
                 multi.append((max(first, 0x80), last, number))
         for byte, lead in self._lead_bytes(tuple(multi)).items():
             dense[byte] = lead
-        dense[_BACKSLASH] = self._escape(escaped) if escaped else -1
+        if self._any_escape:
+            dense[_BACKSLASH] = self._every_escape([(a, b, numbers[target]) for a, b, target in ranges])
+        elif escaped:
+            dense[_BACKSLASH] = self._escape(escaped)
         dense[_QUOTE] = closing
         self._builder.spend(64)
         return self._builder.row(dense), ranges == [(low, high, state) for low, high in ALL]
@@ -247,6 +256,38 @@ class StringMachine:
             zero = self._partial({ord("0"): self._partial(digits, ends)}, ends)
             moves[ord("u")] = self._partial({ord("0"): zero}, ends)
         return self._partial(moves, escaped.values())
+
+    def _every_escape(self, ranges: Sequence[tuple[int, int, int]]) -> int:
+        """The same for every escape of every character: (first, last, state) per run of characters."""
+        if not ranges:
+            return -1
+        targets = {target for _, _, target in ranges}
+        if len(targets) == 1 and (done := self._done()) not in targets:
+            rule = self._every_escape([(first, last, done) for first, last, _ in ranges])
+            target = targets.pop()
+            guard = self._guard_of.get(target, ())
+            return self._builder.state(op=self._builder.call(rule, [target], guard=guard, enter=INHERIT))
+        sequences = [(rest, target) for first, last, target in ranges for rest in escape_sequences(first, last)]
+        moves = {ord("u"): self._escaped_rest(tuple(sequences))}
+        for code, byte in (*_ESCAPES.items(), (ord("/"), ord("/"))):
+            moves.update((byte, target) for first, last, target in ranges if first <= code <= last)
+        return self._partial(moves, targets)
+
+    def _escaped_rest(self, rests: tuple[tuple[tuple[Element, ...], int], ...]) -> int:
+        """The state inside an escape from which one of `rests` must follow."""
+        known = self._escaped_rests.get(rests)
+        if known is None:
+            options: dict[int, list[tuple[tuple[Element, ...], int]]] = {}
+            for (element, *rest), target in rests:
+                for byte in element_bytes(element):
+                    options.setdefault(byte, []).append((tuple(rest), target))
+            moves = {
+                byte: parts[0][1] if not parts[0][0] else self._escaped_rest(tuple(parts))
+                for byte, parts in options.items()
+            }
+            self._builder.spend(len(rests))
+            known = self._escaped_rests[rests] = self._partial(moves, [target for _, target in rests])
+        return known
 
     def _partial(self, targets: dict[int, int], ends: Iterable[int]) -> int:
         return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))

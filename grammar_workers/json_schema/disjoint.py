@@ -1,8 +1,8 @@
 """Recognises object shapes that exclude each other, as the alternatives of a tagged union do.
 
-`oneOf` says of each alternative that the others fail. Where a property that must be there cannot have a value that suits
-two alternatives, that goes without saying; leaving it out spares the graph of the object all nodes that would tell how
-an alternative fails.
+`oneOf` says of each alternative that the others fail. Where a property that must be there cannot have a value that
+suits two alternatives, that goes without saying; leaving it out spares the graph of the object all nodes that would
+tell how an alternative fails.
 """
 
 from __future__ import annotations

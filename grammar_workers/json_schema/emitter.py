@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from grammar_workers.character_automaton import CharacterAutomaton, literal_set, relabel
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.escape_spelling import ESCAPE_CHARACTERS
 from grammar_workers.json_schema.any_order import AnyOrderObjects
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
 from grammar_workers.json_schema.containers import Ending, Node, Rule
@@ -42,9 +43,10 @@ class Emitter:
     def __init__(self, rules: Rules, builder: MachineBuilder, options: GrammarOptions) -> None:
         self._rules = rules
         self._builder = builder
-        self._strings = StringMachine(builder)
+        can_escape = rules.spellable is None or rules.spellable.issuperset(ESCAPE_CHARACTERS)
+        self._strings = StringMachine(builder, any_escape=can_escape and options.escapes == "any")
         self._separators = Separators(builder, options)
-        self._names = PropertyNameStates(rules, builder, self._strings)
+        self._names = PropertyNameStates(rules, builder)
         self._entries: dict[tuple[Rule, Labels], int] = {}
         self._queue: list[tuple[Rule, Labels]] = []
         self._return_states: dict[tuple[int, Guard], int] = {}

@@ -18,10 +18,11 @@ from grammar_workers.string_machine import ANY_TEXT, StringMachine
 class PropertyNameStates:
     """Appends to one builder; equal names of free properties are shared."""
 
-    def __init__(self, rules: Rules, builder: MachineBuilder, strings: StringMachine) -> None:
+    def __init__(self, rules: Rules, builder: MachineBuilder) -> None:
         self._rules = rules
         self._builder = builder
-        self._strings = strings
+        # One spelling per name: a free name spelled in another way could be a declared one.
+        self._strings = StringMachine(builder)
         self._free_keys: dict[Guard, int] = {}
         self._return_states: dict[tuple[int, Guard], int] = {}
 

@@ -147,6 +147,10 @@ COMPILED: dict[str, dict[str, Any]] = {
     "maxLength and pattern": json_schema({"type": "string", "maxLength": 100_000, "pattern": "^(ab|c)*$"}),
     "maxItems": json_schema({"type": "array", "items": {"type": "integer"}, "maxItems": 1_000_000}),
     "minItems": json_schema({"type": "array", "items": {"type": "integer"}, "minItems": 1_000_000}),
+    "maxItems of 5,000": json_schema({"type": "array", "items": {"enum": [1, 2]}, "minItems": 4000, "maxItems": 5000}),
+    "100 kB": json_schema(
+        definitions(450, lambda i, ref: {"type": "object", "properties": {f"p{i}{c}": {"$ref": ref} for c in "abcdef"}})
+    ),
     "anyOf 90 deep": json_schema(nested(90, either, {"type": "string"})),
     "arrays 90 deep": json_schema(nested(90, array_of, {"type": "string"})),
     "anyOf of 200": json_schema(

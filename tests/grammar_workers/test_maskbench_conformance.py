@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks import maskbench_conformance
 from benchmarks.maskbench_conformance import Report, check, show
+from grammar_workers import GrammarOptions
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 SCHEMA = {
@@ -25,7 +26,7 @@ def report_of(folder: Path, schema: Any, *tests: tuple[Any, bool], walks: int = 
     cases = [{"data": data, "valid": valid} for data, valid in tests]
     path.write_text(json.dumps({"schema": schema, "tests": cases}))
     report = Report()
-    check(path, bytes_vocabulary(), walks, report)
+    check(path, bytes_vocabulary(), GrammarOptions(), walks, report)
     return report
 
 

@@ -1,0 +1,62 @@
+"""The `\\u` escapes of JSON strings as sequences of nibbles, which is what automata over them are built from."""
+
+from __future__ import annotations
+
+import string
+from typing import TypeAlias
+
+Element: TypeAlias = tuple[int, int]
+"""Inclusive bounds of a hexadecimal digit, or LITERAL and a byte."""
+
+LITERAL = -1
+SECOND_HALF: tuple[Element, ...] = ((LITERAL, ord("\\")), (LITERAL, ord("u")))
+"""What stands between the two halves of a surrogate pair."""
+
+ESCAPE_CHARACTERS = frozenset('\\"/bfnrtu' + string.hexdigits)
+"""What a vocabulary must be able to spell for all escapes to be of use."""
+
+_SURROGATES = range(0xD800, 0xE000)
+
+
+def escape_sequences(first: int, last: int) -> list[tuple[Element, ...]]:
+    """What follows `\\u` in the escapes of the code points first..last; surrogates among them are left out."""
+    if first < 0x10000 <= last:
+        return escape_sequences(first, 0xFFFF) + escape_sequences(0x10000, last)
+    if first >= 0x10000:
+        return _pairs(first - 0x10000, last - 0x10000)
+    below = _digits(first, min(last, _SURROGATES.start - 1))
+    return below + _digits(max(first, _SURROGATES.stop), last)
+
+
+def _pairs(first: int, last: int) -> list[tuple[Element, ...]]:
+    """The same for offsets beyond U+FFFF: ten bits in each half, split where the second half does not run through."""
+    if first >> 10 != last >> 10:
+        if first & 0x3FF:
+            return _pairs(first, first | 0x3FF) + _pairs((first | 0x3FF) + 1, last)
+        if last & 0x3FF != 0x3FF:
+            return _pairs(first, (last & ~0x3FF) - 1) + _pairs(last & ~0x3FF, last)
+    highs = _digits(0xD800 + (first >> 10), 0xD800 + (last >> 10))
+    lows = _digits(0xDC00 + (first & 0x3FF), 0xDC00 + (last & 0x3FF))
+    return [(*high, *SECOND_HALF, *low) for high in highs for low in lows]
+
+
+def _digits(first: int, last: int) -> list[tuple[Element, ...]]:
+    """The numbers first..last in four hexadecimal digits."""
+    if first > last:
+        return []
+    for bits in (4, 8, 12):
+        mask = (1 << bits) - 1
+        if first >> bits != last >> bits:
+            if first & mask:
+                return _digits(first, first | mask) + _digits((first | mask) + 1, last)
+            if last & mask != mask:
+                return _digits(first, (last & ~mask) - 1) + _digits(last & ~mask, last)
+    return [tuple((first >> shift & 15, last >> shift & 15) for shift in (12, 8, 4, 0))]
+
+
+def element_bytes(element: Element) -> bytes:
+    """The bytes that an element stands for: digits in both cases."""
+    first, last = element
+    if first == LITERAL:
+        return bytes([last])
+    return "".join(f"{digit:x}{digit:X}" if digit > 9 else str(digit) for digit in range(first, last + 1)).encode()
