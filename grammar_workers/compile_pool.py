@@ -6,11 +6,11 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections import deque
 from concurrent.futures import Future
 from typing import Any
 
 from grammar_workers.errors import GrammarError, LimitExceededError
+from grammar_workers.fair_queue import FairQueue, QueueFullError
 from grammar_workers.worker_process import WorkerDiedError, WorkerProcess, WorkerStartError, WorkerTimeoutError
 
 logger = logging.getLogger(__name__)
@@ -29,14 +29,11 @@ class CompileFailedError(RuntimeError):
     """The compiler broke: a fault of ours, not of the specification."""
 
 
-class PoolFullError(RuntimeError):
-    """Too many compilations are waiting."""
-
-
 @dataclasses.dataclass(slots=True)
 class _Job:
     key: str
     specification: dict[str, Any]
+    tenant: str
     result: Future[bytes] = dataclasses.field(default_factory=Future)
     runs: int = 0
 
@@ -50,7 +47,7 @@ class CompilePool:
 
     `target` and `arguments` say what the processes load (see `compile_process.main`). A process that exceeds
     `timeout_s` or its memory is replaced and its job refused; when one dies its job is run once more, then refused; the
-    other jobs go on. `queue_size` bounds the jobs that wait.
+    other jobs go on. Tenants take turns; at most `tenant_queue_size` jobs of one and `queue_size` altogether wait.
     """
 
     def __init__(
@@ -61,15 +58,15 @@ class CompilePool:
         processes: int = 1,
         timeout_s: float = 30.0,
         memory_limit_mb: int = 4096,
-        queue_size: int = 256,
+        queue_size: int = 4096,
+        tenant_queue_size: int = 1024,
         start_timeout_s: float = 300.0,
     ) -> None:
-        self.queue_size = queue_size
         self._worker_arguments = (target, arguments, memory_limit_mb)
         self._timeout_s = timeout_s
         self._memory_limit_mb = memory_limit_mb
         self._start_timeout_s = start_timeout_s
-        self._queue: deque[_Job] = deque()
+        self._queue: FairQueue[_Job] = FairQueue(queue_size, tenant_queue_size)
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
         self._fingerprint = ""
@@ -97,23 +94,29 @@ class CompilePool:
         """`submit` for asyncio: the artifact, or its error."""
         return await asyncio.wrap_future(self.submit(key, specification))
 
-    def submit(self, key: str, specification: dict[str, Any]) -> Future[bytes]:
-        """Queue a job; raises `PoolFullError`.
+    def submit(self, key: str, specification: dict[str, Any], tenant: str = "") -> Future[bytes]:
+        """Queue a job of `tenant`; raises `QueueFullError`.
 
         The future yields the artifact, or fails with GrammarError (refused; `ResourceLimitError` where time, memory or
         crashes ended it) or `CompileFailedError`. Cancelling it works until the job runs.
         """
-        job = _Job(key, specification)
+        job = _Job(key, specification, tenant)
         with self._changed:
-            if len(self._queue) >= self.queue_size:
-                self._queue = deque(waiting for waiting in self._queue if not waiting.result.cancelled())
             if self._closed:
                 raise CompileFailedError("the compile pool is closed")
-            if len(self._queue) >= self.queue_size:
-                raise PoolFullError(f"{self.queue_size} compilations are waiting")
-            self._queue.append(job)
+            try:
+                self._queue.put(tenant, job)
+            except QueueFullError:
+                # Jobs that were cancelled take up room until somebody looks.
+                self._queue.keep(lambda waiting: not waiting.result.cancelled())
+                self._queue.put(tenant, job)
             self._changed.notify_all()
         return job.result
+
+    @property
+    def queue_size(self) -> int:
+        """The most jobs that may wait."""
+        return self._queue.capacity
 
     @property
     def queued(self) -> int:
@@ -193,7 +196,7 @@ class CompilePool:
             while not self._closed and worker.alive:
                 if not self._queue:
                     self._changed.wait(_IDLE_CHECK_S)
-                elif (job := self._queue.popleft()).begin():
+                elif (job := self._queue.get()[1]).begin():
                     return job
         return None
 
@@ -201,7 +204,7 @@ class CompilePool:
         """Settle the job or, if its process died, queue it again; whether the process can go on."""
         job.runs += 1
         try:
-            header, artifact = worker.ask(job.key, job.specification, self._timeout_s)
+            header, artifact = worker.ask(job.key, job.specification, job.tenant, self._timeout_s)
         except WorkerTimeoutError:
             limit = f"compilation took longer than the limit of {self._timeout_s:g} s"
             job.result.set_exception(ResourceLimitError(limit))
@@ -211,7 +214,7 @@ class CompilePool:
                 job.result.set_exception(ResourceLimitError(f"compilation ended its process {MAX_RUNS} times"))
             else:
                 with self._changed:
-                    self._queue.appendleft(job)
+                    self._queue.put_back(job.tenant, job)
             return False
         match header["status"]:
             case "compiled":
@@ -228,7 +231,7 @@ class CompilePool:
 
     def _fail_queue(self, message: str) -> None:
         with self._changed:
-            jobs, self._queue = self._queue, deque()
+            jobs = [self._queue.get()[1] for _ in range(len(self._queue))]
         for job in jobs:
             if job.begin():
                 job.result.set_exception(CompileFailedError(message))

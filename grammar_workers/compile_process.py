@@ -15,6 +15,7 @@ import queue
 import resource
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -25,8 +26,8 @@ from grammar_workers import GrammarOptions, compile_grammar, warm_up
 from grammar_workers.errors import GrammarError, LimitExceededError
 from grammar_workers.vocabulary import load_vocabulary
 
-CompileFunction = Callable[[str, dict[str, Any]], bytes]
-"""(grammar key, specification) -> artifact; raises GrammarError."""
+CompileFunction = Callable[[str, dict[str, Any], str], bytes]
+"""(grammar key, specification, tenant who asks) -> artifact; raises GrammarError."""
 
 LOWEST_PRIORITY = 19
 SESSION_PRIORITY = 10
@@ -38,11 +39,12 @@ def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunc
     warm_up(vocabulary)
     grammar_options = GrammarOptions.model_validate(options)
 
-    def compile_artifact(key: str, specification: dict[str, Any]) -> bytes:
+    def compile_artifact(key: str, specification: dict[str, Any], tenant: str) -> bytes:
+        started = time.monotonic()
         fsm = compile_grammar(specification, vocabulary, options=grammar_options)
         if fsm.key != key:
             raise ValueError(f"the specification's key is {fsm.key}, not {key}: other vocabulary, options or version")
-        return fsm.to_bytes()
+        return fsm.to_bytes({"owner": tenant, "compile_seconds": round(time.monotonic() - started, 6)})
 
     return vocabulary.fingerprint, compile_artifact
 
@@ -81,12 +83,13 @@ def main(descriptor: int, settings: dict[str, Any]) -> int:
     connection.send_bytes(encode({"status": "ready", "fingerprint": fingerprint}))
     while True:
         header, _ = decode(jobs.get())
-        connection.send_bytes(_answer(compile_artifact, header["key"], header["specification"]))
+        connection.send_bytes(_answer(compile_artifact, header))
 
 
-def _answer(compile_artifact: CompileFunction, key: str, specification: dict[str, Any]) -> bytes:
+def _answer(compile_artifact: CompileFunction, job: dict[str, Any]) -> bytes:
     try:
-        return encode({"status": "compiled"}, compile_artifact(key, specification))
+        artifact = compile_artifact(job["key"], job["specification"], job["tenant"])
+        return encode({"status": "compiled"}, artifact)
     except GrammarError as error:
         return encode({"status": "refused", "error": error.to_dict()})
     except RecursionError:

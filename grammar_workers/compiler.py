@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import time
 from collections import Counter as Counts
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from ray.serve.exceptions import BackPressureError
 from ray.serve.metrics import Counter, Gauge, Histogram
 
 from grammar_workers import artifact
-from grammar_workers.compile_pool import MAX_RUNS, CompilePool, PoolFullError, ResourceLimitError
+from grammar_workers.compile_pool import CompilePool
+from grammar_workers.compile_service import Compiled, CompileService, Event, Refused, Waited
 from grammar_workers.errors import GrammarError
+from grammar_workers.fair_queue import QueueFullError
+from grammar_workers.keys import grammar_key
 from grammar_workers.metrics import COMPILATIONS
 from grammar_workers.options import GrammarOptions
-from grammar_workers.refusals import RefusalCache
 from grammar_workers.store import GrammarStore, StoredArtifact, open_store
-from grammar_workers.store.single_flight import POLL_S
 
 LOAD_COMPILER = "grammar_workers.compile_process:load_compiler"
-REMEMBER_REFUSAL_S = 300.0
-REMEMBER_RESOURCE_REFUSAL_S = 30.0
-"""Time and memory depend on what else the machine does, so such a refusal is worth another try sooner."""
 
-_STORE_THREADS = 16
-_COMPILE_SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
-
-Result = TypeVar("Result")
-
-
-@dataclasses.dataclass
-class _Production:
-    """The one way in which this replica gets hold of a key's artifact, and how many wait for it."""
-
-    task: asyncio.Task[StoredArtifact] | None = None
-    job: Future[bytes] | None = None
-    waiters: int = 0
+_SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
+_BYTES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8]
+_STATES = [10, 100, 1e3, 1e4, 1e5, 1e6]
 
 
 class GrammarCompiler:
     """Compiles specifications, each once in the cluster, in processes of its own, and keeps the artifacts in the store.
 
-    Ready (the constructor returns) when its processes have loaded and warmed the vocabulary of `model`. `processes`
+    Ready (the constructor returns) when its processes have loaded and warmed the vocabulary of `model` and the
+    artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
     compilations run at a time, each within `compile_timeout_s` seconds and `memory_limit_mb` MiB; `options` are those
     of `GrammarOptions`.
     """
@@ -59,9 +45,10 @@ class GrammarCompiler:
         compile_timeout_s: float = 30.0,
         memory_limit_mb: int = 4096,
         options: dict[str, Any] | None = None,
+        precompile: Sequence[dict[str, Any]] = (),
     ) -> None:
-        self._options = GrammarOptions.model_validate(options or {}).model_dump()
-        self._compile_timeout_s = compile_timeout_s
+        grammar_options = GrammarOptions.model_validate(options or {})
+        self._options = grammar_options.model_dump()
         self._pool = CompilePool(
             LOAD_COMPILER,
             {"model": model, "options": self._options},
@@ -71,129 +58,114 @@ class GrammarCompiler:
         )
         self._fingerprint = self._pool.wait_ready()
         self._store = open_store(store_url, self._fingerprint)
-        self._threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="grammar-store")
-        self._productions: dict[str, _Production] = {}
-        self._refusals = RefusalCache()
-        self._metrics = _Metrics(self._store)
+        self._metrics = _Metrics(self._store, self._pool)
+        self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics.report)
+        for specification in precompile:
+            self._precompile(specification, grammar_options)
 
     async def info(self) -> dict[str, Any]:
         """`{"vocabulary_fingerprint", "options"}`: with them anybody can derive grammar keys."""
         return {"vocabulary_fingerprint": self._fingerprint, "options": self._options}
 
-    async def compile(self, key: str, specification: dict[str, Any]) -> dict[str, Any]:
+    async def compile(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> dict[str, Any]:
         """Make sure that the artifact of `specification` is in the store under `key`, its grammar key.
 
-        Returns `{"key", "status": "ready", "notes", "source", "seconds"}`, where `source` is "compiled" or the tier
-        that had it, or `{"status": "refused", "error"}` with `GrammarError.to_dict()`. Raises `BackPressureError` (429)
-        when too many compilations wait already.
+        Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
+        found: `{"source": "compiled" | <tier>, "seconds"}`. Raises `BackPressureError` (429) when too many compilations
+        wait, of this tenant or altogether.
         """
         started = time.monotonic()
         try:
-            found = await self._find_or_compile(key, specification)
+            found = await self._artifact(key, specification, tenant)
         except GrammarError as error:
-            return _refused(error)
-        return {
-            "key": key,
-            "status": "ready",
-            "notes": artifact.read_notes(found.data, key=key),
-            "source": found.source,
-            "seconds": time.monotonic() - started,
-        }
+            return _refused(key, error)
+        if found is None:
+            return {"key": key, "status": "unknown"}
+        return {**_ready(key, found), "source": found.source, "seconds": time.monotonic() - started}
 
-    async def get(self, key: str, specification: dict[str, Any]) -> bytes | dict[str, Any]:
+    async def get(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> bytes | dict[str, Any]:
         """The artifact itself, compiled if need be, or the same refusal as `compile`."""
         try:
-            return (await self._find_or_compile(key, specification)).data
+            found = await self._artifact(key, specification, tenant)
         except GrammarError as error:
-            return _refused(error)
+            return _refused(key, error)
+        return {"key": key, "status": "unknown"} if found is None else found.data
+
+    async def status(self, key: str) -> dict[str, Any]:
+        """`{"key", "status"}`, one of "unknown", "queued", "compiling", "refused" (with `error`, see
+        `GrammarError.to_dict`) and "ready" (with `notes`, `owner`, `automaton_states`, `artifact_bytes` and
+        `compile_seconds`).
+        """
+        match await self._service.state(key):
+            case None:
+                return {"key": key, "status": "unknown"}
+            case GrammarError() as error:
+                return _refused(key, error)
+            case StoredArtifact() as found:
+                return _ready(key, found)
+            case state:
+                return {"key": key, "status": state}
+
+    async def discard(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
+        """Forget `key` unless it belongs to another tenant than the caller.
+
+        Returns the status it had; "forbidden" where it stays. Automata that replicas hold go on working.
+        """
+        before = await self.status(key)
+        if not administrator and before.get("owner", tenant) != tenant:
+            return {"key": key, "status": "forbidden"}
+        if before["status"] in ("ready", "refused"):
+            await self._service.discard(key)
+        return before
 
     def check_health(self) -> None:
-        """Called by Serve: unhealthy while no compile process can be started."""
+        """Called by Serve every few seconds: unhealthy while no compile process can be started."""
+        self._metrics.publish()
         self._pool.check_health()
 
     def __del__(self) -> None:
         if hasattr(self, "_pool"):
             self._pool.close()
 
-    async def _find_or_compile(self, key: str, specification: dict[str, Any]) -> StoredArtifact:
-        """Join the production of `key`, or start it. A caller that is cancelled leaves the others' production alone;
-        when the last one leaves, a compilation that has not begun is dropped.
-        """
-        if refusal := self._refusals.get(key):
-            raise refusal
-        production = self._productions.get(key)
-        if production is None:
-            production = self._productions[key] = _Production()
-            production.task = asyncio.create_task(self._produce(key, specification, production))
-            production.task.add_done_callback(_retrieve_exception)
-        assert production.task is not None
-        production.waiters += 1
+    async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         try:
-            return await asyncio.shield(production.task)
-        finally:
-            production.waiters -= 1
-            if not production.waiters and production.job is not None and production.job.cancel():
-                self._forget(key, production)
-
-    def _forget(self, key: str, production: _Production) -> None:
-        if self._productions.get(key) is production:
-            del self._productions[key]
-
-    async def _produce(self, key: str, specification: dict[str, Any], production: _Production) -> StoredArtifact:
-        """From the store, else compiled here, else (while another process has the lead) from the store after all."""
-        flight = self._store.flight(key, MAX_RUNS * self._compile_timeout_s)
-        try:
-            if found := await self._in_thread(self._store.lookup, key):
-                return found
-            while not await self._in_thread(flight.settled):
-                await asyncio.sleep(POLL_S)
-            if not flight.leads and (found := await self._in_thread(self._store.lookup, key)):
-                return found
-            data = await self._compile(key, specification, production)
-            await self._in_thread(self._store.put, key, data)
-            return StoredArtifact(data, "compiled")
-        finally:
-            if flight.leads:
-                await self._in_thread(flight.release)
-            self._metrics.publish_store_events()
-            self._forget(key, production)
-
-    async def _compile(self, key: str, specification: dict[str, Any], production: _Production) -> bytes:
-        if not production.waiters:
-            raise asyncio.CancelledError
-        try:
-            production.job = self._pool.submit(key, specification)
-        except PoolFullError as error:
+            return await self._service.artifact(key, specification, tenant)
+        except QueueFullError as error:
             raise BackPressureError(self._pool.queued, self._pool.queue_size, 429, 1.0) from error
-        started = time.monotonic()
-        try:
-            data = await asyncio.wrap_future(production.job)
-        except GrammarError as error:
-            by_chance = isinstance(error, ResourceLimitError)
-            self._refusals.put(key, error, REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)
-            self._metrics.count_compilation(time.monotonic() - started)
-            raise
-        self._metrics.count_compilation(time.monotonic() - started)
-        return data
+        finally:
+            self._metrics.publish()
 
-    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        """The store blocks for disk and network; many keys wait at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+    def _precompile(self, specification: dict[str, Any], options: GrammarOptions) -> None:
+        key = grammar_key(specification, self._fingerprint, options)
+        if self._store.get(key) is None:
+            self._store.put(key, self._pool.submit(key, specification).result())
 
 
 class _Metrics:
     """What this replica tells Prometheus."""
 
-    def __init__(self, store: GrammarStore) -> None:
+    def __init__(self, store: GrammarStore, pool: CompilePool) -> None:
         self._store = store
+        self._pool = pool
         self._published: Counts[tuple[str, str]] = Counts()
         self._compiled = 0
         self._compilations = Gauge(**COMPILATIONS)
         self._compilations.set(0, {"place": "grammar_compiler"})
+        self._queued = Gauge("turnstile_grammar_queue_length", "Compilations that wait for a process.")
+        self._refusals = Counter("turnstile_grammar_refusals_total", "Specifications refused.", ("code",))
+        self._waits = Counter(
+            "turnstile_grammar_single_flight_waits_total", "Compilations that another process did for this one."
+        )
+        self._queue_seconds = Histogram(
+            "turnstile_grammar_queue_seconds", "Seconds a compilation waited for a process.", boundaries=_SECONDS
+        )
         self._compile_seconds = Histogram(
-            "turnstile_grammar_compile_seconds",
-            description="Seconds from queueing a compilation to its end.",
-            boundaries=_COMPILE_SECONDS,
+            "turnstile_grammar_compile_seconds", "Seconds a compilation took.", boundaries=_SECONDS
+        )
+        self._bytes = Histogram("turnstile_grammar_artifact_bytes", "Size of compiled grammars.", boundaries=_BYTES)
+        self._states = Histogram("turnstile_grammar_states", "States of compiled automata.", boundaries=_STATES)
+        self._breaker = Gauge(
+            "turnstile_grammar_store_breaker_open", "1 while the store does not ask its Redis because it was down."
         )
         self._store_events = Counter(
             "turnstile_grammar_store_events_total",
@@ -201,25 +173,37 @@ class _Metrics:
             tag_keys=("tier", "event"),  # type: ignore[arg-type]  # annotated as one key, takes any number
         )
 
-    def count_compilation(self, seconds: float) -> None:
+    def report(self, event: Event) -> None:
+        match event:
+            case Compiled(queue_seconds, compile_seconds, artifact_bytes, automaton_states):
+                self._queue_seconds.observe(queue_seconds)
+                self._compile_seconds.observe(compile_seconds)
+                self._bytes.observe(artifact_bytes)
+                self._states.observe(automaton_states)
+            case Refused(code):
+                self._refusals.inc(1, {"code": code})
+            case Waited():
+                self._waits.inc()
+                return
         self._compiled += 1
         self._compilations.set(self._compiled, {"place": "grammar_compiler"})
-        self._compile_seconds.observe(seconds)
 
-    def publish_store_events(self) -> None:
-        """Add what the store has counted since the last time."""
-        for tier, events in self._store.counters().items():
-            for event, count in events.items():
+    def publish(self) -> None:
+        """Show the queue, and add what the store has counted since the last time."""
+        self._queued.set(self._pool.queued)
+        for tier, stats in self._store.stats().items():
+            if "breaker" in stats:
+                self._breaker.set(int(stats["breaker"] != "closed"))
+            for event, count in self._store.counters()[tier].items():
                 if new := count - self._published[tier, event]:
                     self._store_events.inc(new, {"tier": tier, "event": event})
                     self._published[tier, event] = count
 
 
-def _refused(error: GrammarError) -> dict[str, Any]:
-    return {"status": "refused", "error": error.to_dict()}
+def _refused(key: str, error: GrammarError) -> dict[str, Any]:
+    return {"key": key, "status": "refused", "error": error.to_dict()}
 
 
-def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Keep asyncio from reporting the failure of a production whose last waiter has left."""
-    if not task.cancelled():
-        task.exception()
+def _ready(key: str, found: StoredArtifact) -> dict[str, Any]:
+    details = artifact.read_details(found.data, key=key)
+    return {"key": key, "status": "ready", "artifact_bytes": len(found.data), **details}

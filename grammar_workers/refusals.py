@@ -37,5 +37,9 @@ class RefusalCache:
             if len(self._entries) > self._capacity:
                 self._entries.popitem(last=False)
 
+    def discard(self, key: str) -> None:
+        with self._lock:
+            self._entries.pop(key, None)
+
     def __len__(self) -> int:
         return len(self._entries)

@@ -83,10 +83,12 @@ class WorkerProcess:
             raise WorkerStartError(f"a compile process could not load the compiler: {header['message']}")
         return str(header["fingerprint"])
 
-    def ask(self, key: str, specification: dict[str, Any], timeout_s: float) -> tuple[dict[str, Any], bytes]:
+    def ask(
+        self, key: str, specification: dict[str, Any], tenant: str, timeout_s: float
+    ) -> tuple[dict[str, Any], bytes]:
         """The answer (header, artifact) to one job; raises `WorkerDiedError` or `WorkerTimeoutError`."""
         try:
-            self._connection.send_bytes(encode({"key": key, "specification": specification}))
+            self._connection.send_bytes(encode({"key": key, "specification": specification, "tenant": tenant}))
         except OSError as error:
             raise WorkerDiedError from error
         return self._receive(timeout_s)

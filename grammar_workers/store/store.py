@@ -89,6 +89,12 @@ class GrammarStore:
             tier.put(key, data)
             tier.counters.add("puts")
 
+    def discard(self, key: str) -> None:
+        """Remove an artifact from every tier; the files of other nodes keep theirs until they make room."""
+        if _KEY.fullmatch(key):
+            for tier in self._tiers:
+                tier.discard(key)
+
     def flight(self, key: str, timeout_s: float) -> Flight:
         """An attempt to be the only process that compiles `key`, for callers that wait in their own way.
 

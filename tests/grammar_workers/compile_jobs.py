@@ -26,7 +26,16 @@ def load(failure: str | None = None, starts: str | None = None, **unused: Any) -
     return FINGERPRINT, behave
 
 
-def behave(key: str, specification: dict[str, Any]) -> bytes:
+def load_obedient(**arguments: Any) -> tuple[str, CompileFunction]:
+    """Takes specifications like the real one's: `[` is refused, everything else compiles."""
+
+    def compile_artifact(key: str, specification: dict[str, Any], tenant: str) -> bytes:
+        return behave(key, {"do": "refuse" if specification["pattern"] == "[" else "nothing"}, tenant)
+
+    return FINGERPRINT, compile_artifact
+
+
+def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
     if "log" in specification:
         with open(specification["log"], "a") as log:
             log.write(f"{os.getpid()}\n")
@@ -60,4 +69,5 @@ def behave(key: str, specification: dict[str, Any]) -> bytes:
             return str(os.nice(0)).encode()
         case "environment":
             return f"{os.getppid()} {os.getsid(0)} {os.environ['CUDA_VISIBLE_DEVICES']!r}".encode()
-    return artifact.pack(b"payload", key=key, fingerprint=FINGERPRINT, notes=["a note"])
+    details = {"owner": tenant, "compile_seconds": 0.5, "automaton_states": 7}
+    return artifact.pack(b"payload", key=key, fingerprint=FINGERPRINT, notes=["a note"], details=details)

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from grammar_workers.compile_pool import CompileFailedError, CompilePool, PoolFullError, ResourceLimitError
+from grammar_workers.compile_pool import CompileFailedError, CompilePool, ResourceLimitError
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
+from grammar_workers.fair_queue import QueueFullError
 from grammar_workers.worker_process import WorkerStartError
 from tests.grammar_workers import compile_jobs
 
@@ -181,7 +182,7 @@ def test_the_queue_is_bounded_and_forgets_cancelled_jobs(tmp_path: Path) -> None
         running_job = submit(pool, "wait", until=str(gate), log=str(log))
         eventually(log.exists)
         first, second = submit(pool, "nothing"), submit(pool, "nothing", log=str(log))
-        with pytest.raises(PoolFullError):
+        with pytest.raises(QueueFullError):
             submit(pool, "nothing")
         assert pool.queued == 2
         assert not running_job.cancel()

@@ -15,9 +15,10 @@ import ray.serve.metrics
 import redis
 from ray.serve.exceptions import BackPressureError
 
-from grammar_workers import TokenFSM, artifact, compiler, grammar_key
+from grammar_workers import TokenFSM, artifact, compile_service, compiler, grammar_key
 from grammar_workers.compile_pool import CompileFailedError, CompilePool
 from grammar_workers.compiler import GrammarCompiler
+from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.metrics import COMPILATIONS
 from grammar_workers.store.redis_tier import PREFIX
 from grammar_workers.vocabulary import load_vocabulary
@@ -75,7 +76,9 @@ def test_compile_then_known(shared: GrammarCompiler, log: Path) -> None:
     first = asyncio.run(shared.compile(key, specification))
     second = asyncio.run(shared.compile(key, specification))
     assert first.pop("seconds") > 0 and second.pop("seconds") > 0
-    assert first == {"key": key, "status": "ready", "notes": ["a note"], "source": "compiled"}
+    details = {"owner": "", "compile_seconds": 0.5, "automaton_states": 7, "notes": ["a note"]}
+    size = len(compile_jobs.behave(key, {"do": "nothing"}))
+    assert first == {"key": key, "status": "ready", "source": "compiled", "artifact_bytes": size, **details}
     assert second == {**first, "source": "process"}
     assert asyncio.run(shared.get(key, specification)) == compile_jobs.behave(key, {"do": "nothing"})
     assert compilations(log) == 1
@@ -105,7 +108,7 @@ def test_refusals_are_answers_and_remembered(shared: GrammarCompiler, log: Path)
     answers = [asyncio.run(shared.compile(key, specification)) for _ in range(3)]
     answers.append(asyncio.run(shared.get(key, specification)))  # type: ignore[arg-type]
     error = {"code": "unsatisfiable_grammar", "message": "nothing matches", "pointer": "#/a", "position": 3}
-    assert answers == [{"status": "refused", "error": error}] * 4
+    assert answers == [{"key": key, "status": "refused", "error": error}] * 4
     assert compilations(log) == 1
 
 
@@ -160,11 +163,101 @@ def test_a_compilation_nobody_waits_for_is_not_begun(shared: GrammarCompiler, tm
     assert compilations(log) == 0
 
 
-def test_a_full_queue_pushes_back(shared: GrammarCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared._pool, "queue_size", 0)
+def test_a_full_queue_pushes_back(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared._pool._queue, "capacity", 0)
     with pytest.raises(BackPressureError) as caught:
         asyncio.run(shared.compile(new_key(), {"do": "nothing"}))
     assert (caught.value.status_code, caught.value.retry_after_s) == (429, 1.0)
+
+
+def test_a_tenants_flood_is_pushed_back_and_delays_nobody_else(shared: GrammarCompiler, tmp_path: Path) -> None:
+    gate, log, order = tmp_path / "gate", tmp_path / "busy", tmp_path / "order"
+    log.touch()
+    flood = 30
+
+    async def call() -> list[str]:
+        holding = asyncio.create_task(shared.compile(new_key(), {"do": "wait", "until": str(gate), "log": str(log)}))
+        await eventually(lambda: compilations(log) == 1)
+        finished: list[str] = []
+
+        async def compile_as(tenant: str) -> None:
+            await shared.compile(new_key(), {"do": "nothing", "log": str(order)}, tenant)
+            finished.append(tenant)
+
+        tasks = [asyncio.create_task(compile_as("flood")) for _ in range(flood)]
+        await eventually(lambda: shared._pool.queued == flood)
+        tasks.append(asyncio.create_task(compile_as("other")))
+        await eventually(lambda: shared._pool.queued == flood + 1)
+        gate.touch()
+        await asyncio.gather(holding, *tasks)
+        return finished
+
+    order.touch()
+    assert "other" in asyncio.run(call())[:3]
+
+
+def test_a_key_alone_finds_what_is_known(shared: GrammarCompiler, log: Path) -> None:
+    key, specification = new_key(), {"do": "sleep", "seconds": 0.2, "log": str(log)}
+
+    async def call() -> list[Any]:
+        assert await shared.compile(key, None) == {"key": key, "status": "unknown"}
+        assert await shared.get(key, None) == {"key": key, "status": "unknown"}
+        compiling = asyncio.create_task(shared.compile(key, specification))
+        await eventually(lambda: compilations(log) == 1)
+        return [await shared.compile(key, None), await compiling, await shared.compile(key, None)]
+
+    answers = asyncio.run(call())
+    assert [answer["status"] for answer in answers] == ["ready"] * 3
+    assert compilations(log) == 1
+
+
+def test_status_from_the_queue_to_the_end(shared: GrammarCompiler, tmp_path: Path, log: Path) -> None:
+    gate = tmp_path / "gate"
+    keys = [new_key() for _ in range(3)]
+
+    async def statuses() -> list[str]:
+        return [(await shared.status(key))["status"] for key in keys]
+
+    async def call() -> None:
+        assert await statuses() == ["unknown"] * 3
+        wait = {"do": "wait", "until": str(gate), "log": str(log)}
+        specifications = [wait, {"do": "nothing"}, {"do": "refuse"}]
+        tasks = []
+        for key, specification in zip(keys, specifications, strict=True):
+            tasks.append(asyncio.create_task(shared.compile(key, specification, "someone")))
+            await eventually(lambda: compilations(log) == 1)
+        await eventually(lambda: shared._pool.queued == 2)
+        assert await statuses() == ["compiling", "queued", "queued"]
+        gate.touch()
+        await asyncio.gather(*tasks)
+        assert await statuses() == ["ready", "ready", "refused"]
+        assert (await shared.status(keys[0]))["owner"] == "someone"
+        assert (await shared.status(keys[2]))["error"]["pointer"] == "#/a"
+
+    asyncio.run(call())
+
+
+def test_only_the_owner_and_administrators_discard(shared: GrammarCompiler) -> None:
+    key = new_key()
+    asyncio.run(shared.compile(key, {"do": "nothing"}, "owner"))
+    assert asyncio.run(shared.discard(key, "another", False))["status"] == "forbidden"
+    assert asyncio.run(shared.discard(key, "owner", False))["status"] == "ready"
+    assert asyncio.run(shared.discard(key, "owner", False))["status"] == "unknown"
+    asyncio.run(shared.compile(key, {"do": "nothing"}, "owner"))
+    assert asyncio.run(shared.discard(key, "another", True))["status"] == "ready"
+    assert asyncio.run(shared.status(key)) == {"key": key, "status": "unknown"}
+
+
+def test_the_list_to_precompile_is_there_at_the_start_and_a_refusal_fails_it(tmp_path: Path) -> None:
+    specification = {"type": "regex", "pattern": "a"}
+
+    key = grammar_key(specification, compile_jobs.FINGERPRINT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "LOAD_COMPILER", "tests.grammar_workers.compile_jobs:load_obedient")
+        with running(f"file://{tmp_path}", precompile=[specification]) as deployed:
+            assert asyncio.run(deployed.status(key))["status"] == "ready"
+        with pytest.raises(UnsatisfiableError), running("memory://", precompile=[{"type": "regex", "pattern": "["}]):
+            pass
 
 
 @pytest.mark.parametrize("kind", ["file", "redis"])
@@ -202,7 +295,7 @@ def test_rubbish_in_redis_is_compiled_over(redis_url: str, tmp_path: Path, log: 
 def test_limits_reach_the_processes_and_their_refusals_are_forgotten_sooner(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiler, "REMEMBER_RESOURCE_REFUSAL_S", 0.0)
+    monkeypatch.setattr(compile_service, "REMEMBER_RESOURCE_REFUSAL_S", 0.0)
     key = new_key()
     with running("memory://", compile_timeout_s=0.5) as deployed:
         for _ in range(2):
@@ -215,25 +308,25 @@ def test_limits_reach_the_processes_and_their_refusals_are_forgotten_sooner(
 
 def test_metrics(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: Counts[tuple[Any, ...]] = Counts()
-    shown: list[tuple[Any, ...]] = []
+    shown: list[tuple[str, float]] = []
 
     def count(metric: Any, value: float = 1.0, tags: dict[str, str] | None = None) -> None:
         counted[metric.info["name"], *(tags or {}).values()] += int(value)
 
     def show(metric: Any, value: float, tags: dict[str, str] | None = None) -> None:
-        shown.append((metric.info["name"], *(tags or {}).values(), value))
+        shown.append((metric.info["name"], value))
 
     monkeypatch.setattr(ray.serve.metrics.Counter, "inc", count)
     monkeypatch.setattr(ray.serve.metrics.Gauge, "set", show)
     for key in (new_key(), new_key()):
         for _ in range(3):
             asyncio.run(shared.compile(key, {"do": "nothing"}))
-    first, second = (
-        value for name, place, value in shown if (name, place) == (COMPILATIONS["name"], "grammar_compiler")
-    )
+    first, second = (value for name, value in shown if name == COMPILATIONS["name"])
     assert second == first + 1
     assert counted["turnstile_grammar_store_events_total", "process", "misses"] == 2
     assert counted["turnstile_grammar_store_events_total", "process", "hits"] == 4
+    asyncio.run(shared.compile(new_key(), {"do": "refuse"}))
+    assert counted["turnstile_grammar_refusals_total", "unsatisfiable_grammar"] == 1
 
 
 def test_with_the_real_compiler(tmp_path: Path) -> None:
