@@ -316,6 +316,7 @@ def test_metrics(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> No
     def show(metric: Any, value: float, tags: dict[str, str] | None = None) -> None:
         shown.append((metric.info["name"], value))
 
+    shared._metrics.publish()
     monkeypatch.setattr(ray.serve.metrics.Counter, "inc", count)
     monkeypatch.setattr(ray.serve.metrics.Gauge, "set", show)
     for key in (new_key(), new_key()):
