@@ -33,14 +33,27 @@ def build_app(args: AppArguments) -> Application:
         compile_timeout_s=args.compiler.compile_timeout_s,
         memory_limit_mb=args.compiler.memory_limit_mb,
         options=args.compiler.options.model_dump(),
+        precompile=args.compiler.plain_precompile(),
     )
     replica = (
         cast(Deployment, ModelReplica)
         .options(**args.replica.deployment_options())
-        .bind(args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump())
+        .bind(
+            args.model_source,
+            args.store_url,
+            compiler,
+            engine=args.replica.engine.model_dump(),
+            precompile=args.compiler.plain_precompile(),
+        )
     )
     return (
         cast(Deployment, Router)
         .options(**args.router.deployment_options())
-        .bind(compiler, replica, model=args.model_name, max_body_bytes=args.router.max_body_bytes)
+        .bind(
+            compiler,
+            replica,
+            model=args.model_name,
+            max_body_bytes=args.router.max_body_bytes,
+            api_keys=args.router.api_keys,
+        )
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from gpu_workers.config import EngineConfig
 from grammar_workers.options import GrammarOptions
+from grammar_workers.specification import GrammarSpecification
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 """Relative paths in a config mean this folder, whatever the working directory of the process that reads them."""
@@ -71,6 +72,11 @@ class RouterArguments(Scale):
     max_ongoing_requests: int = Field(
         4096, ge=1, description="Requests that one replica works on at a time; more than the tiers behind it hold."
     )
+    api_keys: str | None = Field(
+        None,
+        description="A YAML file with the hashes of API keys and their tenants (`deployments/tenants.py`); without one "
+        "everybody may ask.",
+    )
     max_body_bytes: int = Field(4 << 20, ge=1, description="Largest request body; a larger one is answered with 413.")
 
 
@@ -83,6 +89,17 @@ class CompilerArguments(Scale):
     compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation; the worker is killed after it.")
     memory_limit_mb: int = Field(4096, ge=64, description="Memory of one worker process, in MiB.")
     options: GrammarOptions = Field(default_factory=GrammarOptions, description="Spelling policies of all grammars.")
+    max_ongoing_requests: int = Field(
+        8192, ge=1, description="Requests that one replica works on at a time; most of them wait for a compilation."
+    )
+    precompile: list[GrammarSpecification] = Field(
+        default_factory=list,
+        description="Grammars that must be compiled, and in every replica's memory, before the start counts as ready.",
+    )
+
+    def plain_precompile(self) -> list[dict[str, Any]]:
+        """`precompile` as the tiers take it."""
+        return [specification.model_dump(by_alias=True) for specification in self.precompile]
 
 
 class ReplicaArguments(Scale):

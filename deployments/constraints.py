@@ -127,6 +127,9 @@ class StructuredOutputs(_Constraint):
     regex: str | None = Field(None, description="A regular expression that the whole output matches.")
     choice: list[str] | None = Field(None, min_length=1, description="The output is exactly one of these.")
     json_object: Literal[True] | None = Field(None, description="The output is any JSON object.")
+    key: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="The key of a grammar compiled before (`/v1/grammars`)."
+    )
     grammar: str | None = Field(
         None,
         description="A context-free grammar: GBNF (EBNF as llama.cpp writes it) where a line defines a rule with "
@@ -172,7 +175,9 @@ class StructuredOutputs(_Constraint):
             raise PydanticCustomError("one_constraint", "give exactly one of {names}", {"names": listed})
         return self
 
-    def specification(self) -> GrammarSpecification:
+    def specification(self) -> GrammarSpecification | None:
+        if self.key is not None:
+            return None
         if isinstance(self.json_schema, dict | bool):
             return JsonSchemaSpecification.model_validate({"schema": self.json_schema})
         if self.regex is not None:

@@ -39,6 +39,17 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorBody, "description": "The request or its grammar specification is at fault; says where."},
+    401: {"model": ErrorBody, "description": "The server wants an API key."},
+    404: {"model": ErrorBody, "description": "No such model, grammar or path."},
+    413: {"model": ErrorBody, "description": "The body is too large."},
+    429: {"model": ErrorBody, "description": "The server is at its capacity; see `Retry-After`."},
+    500: {"model": ErrorBody, "description": "A fault of the server."},
+}
+"""What any path may answer, for its documentation."""
+
+
 class ApiError(Exception):
     """An answer other than success; raised anywhere on a request's way, turned into its body at the edge.
 
@@ -79,6 +90,12 @@ class ApiError(Exception):
         where = "" if pointer is None else f" (at {pointer or 'the root of the schema'})"
         where += "" if position is None else f" (at position {position})"
         return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)
+
+    @classmethod
+    def grammar_not_found(cls, key: str) -> ApiError:
+        """The 404 of a key that nobody has compiled, or that made room for others."""
+        message = f"no grammar has the key {key}: send its specification, or POST it to /v1/grammars again"
+        return cls(404, message, param="key", code="grammar_not_found")
 
     @classmethod
     def of_replica(cls, error: dict[str, Any]) -> ApiError:

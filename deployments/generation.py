@@ -50,11 +50,15 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """A constraint on its way through the tiers. `param` is the HTTP field it came from."""
+    """A constraint on its way through the tiers, `specification` None where the client named only its key.
+
+    `param` is the HTTP field it came from, `tenant` who pays for the compilation.
+    """
 
     key: str
-    specification: dict[str, Any]
+    specification: dict[str, Any] | None
     param: str
+    tenant: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,20 +149,41 @@ class Tiers:
     async def replica_info(self) -> dict[str, Any]:
         return await self._retried(REPLICA, lambda: self._replica.info.remote())
 
+    async def compile(self, grammar: Grammar) -> dict[str, Any]:
+        """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other."""
+        handle = self._compiler_of(grammar.key)
+        answer = await self._retried(
+            COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, grammar.tenant)
+        )
+        if answer["status"] == "refused":
+            raise ApiError.of_grammar(answer["error"], param=grammar.param)
+        if answer["status"] == "unknown":
+            raise ApiError.grammar_not_found(grammar.key)
+        return answer
+
+    async def grammar_status(self, key: str) -> dict[str, Any]:
+        """What the grammar tier knows about a key (`GrammarCompiler.status`)."""
+        return await self._retried(COMPILER, lambda: self._compiler_of(key).status.remote(key))
+
+    async def discard_grammar(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
+        """`GrammarCompiler.discard`."""
+        return await self._retried(COMPILER, lambda: self._compiler_of(key).discard.remote(key, tenant, administrator))
+
+    def _compiler_of(self, key: str) -> DeploymentHandle:
+        """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
+        return self._compiler.options(session_id=key)
+
     async def _compile(self, grammar: Grammar | None) -> CompiledGrammar | None:
         if grammar is None:
             return None
-        # The session id is what the consistent hash looks at: one key always meets the same compiler's caches.
-        handle = self._compiler.options(session_id=grammar.key)
-        answer = await self._retried(COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification))
-        if answer["status"] == "refused":
-            raise ApiError.of_grammar(answer["error"], param=grammar.param)
+        answer = await self.compile(grammar)
         return CompiledGrammar(answer["key"], answer["source"], answer["notes"])
 
     async def _events(self, request: dict[str, Any], grammar: Grammar | None) -> AsyncGenerator[Event, None]:
         """The events of one generation, over as many replicas as it takes; the last one has a finish reason."""
         if grammar is not None:
-            request = {**request, "grammar": {"key": grammar.key, "specification": grammar.specification}}
+            reference = {"key": grammar.key, "specification": grammar.specification, "tenant": grammar.tenant}
+            request = {**request, "grammar": reference}
         handle = self._replica.options(stream=True)
         emitted: list[int] = []
         pauses = _Pauses(REPLICA, self._retries)

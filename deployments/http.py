@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 import time
 import uuid
 from contextlib import aclosing
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
-from pydantic_core import from_json
 from starlette.types import Send
 
-from deployments.errors import ApiError, ErrorBody, install_error_handlers
+from deployments.errors import ERRORS, ApiError, ErrorBody, install_error_handlers
 from deployments.generation import Grammar, Tiers
+from deployments.grammar_keys import GrammarKeys
+from deployments.grammars import Grammars, grammar_routes
 from deployments.protocol import ChatCompletionBody, CompletionBody, GenerationBody
 from deployments.responses import Answer, ChatCompletion, TextCompletion
-from grammar_workers import GrammarError, GrammarOptions, grammar_key
+from deployments.strict_json import StrictJsonRoute
+from deployments.tenants import Caller, Tenant, Tenants
 
 HEALTH_TIMEOUT_S = 5.0
-
-ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorBody, "description": "The request or its grammar specification is at fault; says where."},
-    404: {"model": ErrorBody, "description": "No such model or path."},
-    413: {"model": ErrorBody, "description": "The body is too large."},
-    429: {"model": ErrorBody, "description": "The server is at its capacity; see `Retry-After`."},
-    500: {"model": ErrorBody, "description": "A fault of the server."},
-}
 
 
 class ModelCard(BaseModel):
@@ -64,14 +56,15 @@ class Service:
         self._tiers = tiers
         self._model = model
         self._started = int(time.time())
-        self._grammar_settings: tuple[str, GrammarOptions] | None = None
+        self._keys = GrammarKeys(tiers)
+        self.grammars = Grammars(tiers, self._keys)
 
-    async def answer(self, body: GenerationBody, request: Request) -> Response:
+    async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
         """Both completion endpoints."""
         if body.model not in (None, self._model):
             raise ApiError(404, f"the model `{body.model}` does not exist", param="model", code="model_not_found")
         request_id = uuid.uuid4().hex
-        grammar = await self._grammar(body)
+        grammar = await self._grammar(body, tenant)
         generation_request = body.generation_request(request_id, drawn_seed=_drawn_seed(request))
         generation = await self._tiers.start_generation(generation_request, grammar, choices=body.choices)
         answer = Answer(
@@ -108,23 +101,12 @@ class Service:
             raise ApiError(503, "not ready", code="not_ready") from error
         return {"status": "ok"}
 
-    async def _grammar(self, body: GenerationBody) -> Grammar | None:
+    async def _grammar(self, body: GenerationBody, tenant: Tenant) -> Grammar | None:
+        if (key := body.grammar_key()) is not None:
+            return Grammar(key, None, "structured_outputs", tenant.name)
         if (asked := body.specification()) is None:
             return None
-        specification, param = asked
-        fingerprint, options = await self._settings()
-        try:
-            key = grammar_key(specification, fingerprint, options)
-        except GrammarError as error:
-            raise ApiError.of_grammar(error.to_dict(), param=param) from error
-        return Grammar(key, specification.model_dump(by_alias=True), param)
-
-    async def _settings(self) -> tuple[str, GrammarOptions]:
-        """What the key depends on besides the specification; the same for the life of the application."""
-        if self._grammar_settings is None:
-            info = await self._tiers.compiler_info()
-            self._grammar_settings = info["vocabulary_fingerprint"], GrammarOptions.model_validate(info["options"])
-        return self._grammar_settings
+        return await self._keys.grammar(*asked, tenant.name)
 
 
 class EventStream(StreamingResponse):
@@ -135,54 +117,22 @@ class EventStream(StreamingResponse):
             await super().stream_response(send)
 
 
-class StrictJsonRoute(APIRoute):
-    """Reads bodies up to a size, with a parser that refuses NaN, lone surrogates and endless nesting."""
-
-    def get_route_handler(self) -> Any:
-        handler = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            return await handler(_StrictRequest(request.scope, request.receive))
-
-        return handle
-
-
-class _StrictRequest(Request):
-    async def body(self) -> bytes:
-        if not hasattr(self, "_body"):
-            limit = self.app.state.max_body_bytes
-            body = bytearray()
-            async for chunk in self.stream():
-                body += chunk
-                if len(body) > limit:
-                    raise HTTPException(413, f"the body is larger than the {limit} bytes that this server accepts")
-            self._body = bytes(body)
-        return self._body
-
-    async def json(self) -> Any:
-        body = await self.body()
-        try:
-            return from_json(body, allow_inf_nan=False)
-        except ValueError as error:
-            raise json.JSONDecodeError(str(error), "", 0) from error
-
-
-def create_http_app(service: Service, *, max_body_bytes: int) -> FastAPI:
+def create_http_app(service: Service, *, max_body_bytes: int, tenants: Tenants) -> FastAPI:
     """The application around `service`; bodies above `max_body_bytes` are answered with 413."""
     api = APIRouter(route_class=StrictJsonRoute)
 
     @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=ERRORS, tags=["completions"])
-    async def chat_completions(body: ChatCompletionBody, request: Request) -> Response:
+    async def chat_completions(body: ChatCompletionBody, request: Request, tenant: Caller) -> Response:
         """Answer a conversation, under a constraint if one is given."""
-        return await service.answer(body, request)
+        return await service.answer(body, request, tenant)
 
     @api.post("/v1/completions", response_model=TextCompletion, responses=ERRORS, tags=["completions"])
-    async def completions(body: CompletionBody, request: Request) -> Response:
+    async def completions(body: CompletionBody, request: Request, tenant: Caller) -> Response:
         """Continue a prompt, under a constraint if one is given."""
-        return await service.answer(body, request)
+        return await service.answer(body, request, tenant)
 
     @api.get("/v1/models", response_model=ModelList, tags=["server"])
-    async def models() -> dict[str, Any]:
+    async def models(tenant: Caller) -> dict[str, Any]:
         """The served models."""
         return await service.models()
 
@@ -197,7 +147,9 @@ def create_http_app(service: Service, *, max_body_bytes: int) -> FastAPI:
         license_info={"name": "Apache-2.0"},
     )
     app.state.max_body_bytes = max_body_bytes
+    app.state.tenants = tenants
     app.include_router(api)
+    app.include_router(grammar_routes(service.grammars))
     install_error_handlers(app)
     return app
 

@@ -121,6 +121,10 @@ class GenerationBody(SamplingBody):
                 return specification, name
         return None
 
+    def grammar_key(self) -> str | None:
+        """The key of a compiled grammar, where the client names one instead of sending its specification."""
+        return None if self.structured_outputs is None else self.structured_outputs.key
+
     def prompt_fields(self) -> dict[str, Any]:
         """`prompt` or `messages` of a generation request."""
         raise NotImplementedError
@@ -163,6 +167,10 @@ class ChatCompletionBody(GenerationBody):
 
     def top_logprobs_wanted(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
+
+    def grammar_key(self) -> str | None:
+        """The key of a compiled grammar, where the client names one instead of sending its specification."""
+        return None if self.structured_outputs is None else self.structured_outputs.key
 
     def limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens

@@ -8,6 +8,7 @@ from ray.serve.handle import DeploymentHandle
 
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
+from deployments.tenants import Tenants
 
 
 @serve.deployment(name="Router")
@@ -16,11 +17,18 @@ class Router:
     """Composes the tiers. It holds no state of a request but its open connection."""
 
     def __init__(
-        self, compiler: DeploymentHandle, replica: DeploymentHandle, *, model: str, max_body_bytes: int
+        self,
+        compiler: DeploymentHandle,
+        replica: DeploymentHandle,
+        *,
+        model: str,
+        max_body_bytes: int,
+        api_keys: str | None,
     ) -> None:
         self._service = Service(Tiers(compiler, replica), model=model)
+        self._tenants = Tenants.from_file(api_keys)
         self._max_body_bytes = max_body_bytes
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor (`serve.ingress` without an application)."""
-        return create_http_app(self._service, max_body_bytes=self._max_body_bytes)
+        return create_http_app(self._service, max_body_bytes=self._max_body_bytes, tenants=self._tenants)

@@ -15,8 +15,8 @@ from grammar_workers.artifact import ArtifactError
 from grammar_workers.automaton_cache import AutomatonCache
 from grammar_workers.store import GrammarStore
 
-AskCompiler = Callable[[str, dict[str, Any]], Awaitable[bytes | dict[str, Any]]]
-"""(key, specification) -> the artifact, or `{"error": GrammarError.to_dict()}` when the compiler refuses."""
+AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
+"""The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`."""
 
 
 class GrammarSource:
@@ -32,7 +32,7 @@ class GrammarSource:
         self._fetching: dict[str, asyncio.Task[TokenFSM]] = {}
 
     async def fetch(self, grammar: GrammarReference) -> TokenFSM:
-        """Raises RequestError when the compiler refuses the specification."""
+        """Raises RequestError when the compiler refuses the specification, or does not know a bare key."""
         if (fsm := self._cache.get(grammar.key)) is not None:
             return fsm
         if (task := self._fetching.get(grammar.key)) is None:
@@ -44,7 +44,10 @@ class GrammarSource:
     async def _fetch(self, grammar: GrammarReference) -> TokenFSM:
         fsm = await asyncio.to_thread(self._from_store, grammar.key)
         if fsm is None:
-            answer = await self._ask_compiler(grammar.key, grammar.specification)
+            answer = await self._ask_compiler(grammar)
+            if isinstance(answer, dict) and answer["status"] == "unknown":
+                message = f"no grammar has the key {grammar.key}"
+                raise RequestError(message, code="grammar_not_found", status=404, param="key")
             if isinstance(answer, dict):
                 error = answer["error"]
                 raise RequestError(error["message"], code=error["code"], param=error.get("pointer"))

@@ -7,7 +7,7 @@ import concurrent.futures
 import contextlib
 import time
 from collections import Counter as Counts
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,13 +22,15 @@ from gpu_workers.engine import Engine
 from gpu_workers.grammar_source import GrammarSource
 from gpu_workers.loader import load
 from gpu_workers.output import GenerationOutput
-from gpu_workers.request import GenerationRequest, RequestError
-from grammar_workers import warm_up
+from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
+from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.automaton_cache import AutomatonCache
 from grammar_workers.metrics import COMPILATIONS
 from grammar_workers.store import open_store
 
 _RETRY_PAUSE_S = 0.1
+_WARM_STATES = 512
+"""How many states of a grammar known beforehand get their mask rows before the first request."""
 
 
 @serve.deployment(name="ModelReplica")
@@ -36,10 +38,19 @@ class ModelReplica:
     """Generates under grammars that other processes compile.
 
     `model`: a folder or Hugging Face id; `store_url`: where compiled grammars are kept; `compiler`: handle of the
-    GrammarCompiler deployment; `engine`: an `EngineConfig` as plain data. Once constructed it answers at full speed.
+    GrammarCompiler deployment; `engine`: an `EngineConfig` as plain data. Once constructed it answers at full speed,
+    under the specifications `precompile`, too.
     """
 
-    def __init__(self, model: str, store_url: str, compiler: DeploymentHandle, *, engine: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: str,
+        store_url: str,
+        compiler: DeploymentHandle,
+        *,
+        engine: dict[str, Any],
+        precompile: Sequence[dict[str, Any]] = (),
+    ) -> None:
         config = EngineConfig.model_validate(engine)
         loaded = load(model, config)
         warm_up(loaded.vocabulary)
@@ -47,16 +58,16 @@ class ModelReplica:
         self._grammar_timeout_s = config.grammar_timeout_s
         self._model = model
         self._loaded = loaded
-        source = GrammarSource(
+        self._grammars = GrammarSource(
             loaded.vocabulary,
             open_store(store_url, loaded.vocabulary.fingerprint),
             AutomatonCache(config.automaton_cache_mb << 20),
             self._ask_compiler,
         )
-        self._engine = Engine(loaded, config, source.fetch)
+        self._engine = Engine(loaded, config, self._grammars.fetch)
         # Serve constructs a replica inside its event loop, which cannot be waited for here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, self._generate_once(config)).result()
+            thread.submit(asyncio.run, self._warm_up(config, precompile)).result()
         self._metrics = _Metrics(self._engine)
 
     async def generate(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
@@ -95,13 +106,13 @@ class ModelReplica:
         if hasattr(self, "_engine"):
             self._engine.close()
 
-    async def _ask_compiler(self, key: str, specification: dict[str, Any]) -> bytes | dict[str, Any]:
+    async def _ask_compiler(self, grammar: GrammarReference) -> bytes | dict[str, Any]:
         """The compiler's answer, over as many compiler replicas as it takes: asking twice changes nothing."""
-        handle = self._compiler.options(session_id=key)
+        handle = self._compiler.options(session_id=grammar.key)
         deadline = time.monotonic() + self._grammar_timeout_s
         while True:
             try:
-                return await handle.get.remote(key, specification)
+                return await handle.get.remote(grammar.key, grammar.specification, grammar.tenant)
             except (RayActorError, ReplicaUnavailableError):
                 if time.monotonic() > deadline:
                     raise
@@ -110,8 +121,18 @@ class ModelReplica:
                 message = "the grammar compilers are at their capacity"
                 raise RequestError(message, code="server_full", status=429) from error
 
+    async def _warm_up(self, config: EngineConfig, precompile: Sequence[dict[str, Any]]) -> None:
+        """Everything that is slow the first time happens now: a real generation, and the grammars that are known."""
+        await self._generate_once(config)
+        if precompile:
+            options = GrammarOptions.model_validate((await self._compiler.info.remote())["options"])
+            for specification in precompile:
+                key = grammar_key(specification, self._loaded.vocabulary.fingerprint, options)
+                fsm = await self._grammars.fetch(GrammarReference(key=key, specification=specification))
+                fsm.materialize(_WARM_STATES)
+
     async def _generate_once(self, config: EngineConfig) -> None:
-        """One real generation, its prompt as long as a chunk: everything that is slow the first time happens now."""
+        """One real generation, its prompt as long as a chunk."""
         length = min(config.prefill_chunk, self._loaded.max_length // 2)
         request = GenerationRequest.model_validate(
             {"request_id": "warm-up", "prompt": [0] * length, "sampling": {"max_tokens": 4, "top_p": 0.9}}

@@ -132,12 +132,15 @@ class SamplingParameters(BaseModel):
 
 
 class GrammarReference(BaseModel):
-    """Names a compiled grammar and carries the specification for a compiler that has never seen the key."""
+    """Names a compiled grammar; carries the specification, where the client sent it, for a compiler that has never
+    seen the key, and the tenant for whom it would be compiled.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(pattern="^[0-9a-f]{64}$", description="Grammar key.")
-    specification: dict[str, Any] = Field(description="The grammar specification as plain data.")
+    specification: dict[str, Any] | None = Field(None, description="The grammar specification as plain data.")
+    tenant: str = ""
 
 
 class GenerationRequest(BaseModel):

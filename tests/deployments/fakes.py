@@ -62,7 +62,9 @@ class FakeCompiler:
 
     def __init__(self) -> None:
         self.answers: list[dict[str, Any] | Exception] = [{"status": "ready", "source": "compiled", "notes": []}]
-        self.calls: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
+        self.calls: list[tuple[str, dict[str, Any] | None, dict[str, Any]]] = []
+        self.tenants: list[str] = []
+        self.known: dict[str, Any] = {"status": "unknown"}
         self.started = asyncio.Event()
         self.release = asyncio.Event()
         self.release.set()
@@ -74,8 +76,19 @@ class FakeCompiler:
     async def info(self, *, options: dict[str, Any]) -> dict[str, Any]:
         return {"vocabulary_fingerprint": FINGERPRINT, "options": {}}
 
-    async def compile(self, key: str, specification: dict[str, Any], *, options: dict[str, Any]) -> dict[str, Any]:
+    async def status(self, key: str, *, options: dict[str, Any]) -> dict[str, Any]:
+        return {"key": key, **self.known}
+
+    async def discard(self, key: str, tenant: str, administrator: bool, *, options: dict[str, Any]) -> dict[str, Any]:
+        if not administrator and self.known.get("owner", tenant) != tenant:
+            return {"key": key, "status": "forbidden"}
+        return {"key": key, **self.known}
+
+    async def compile(
+        self, key: str, specification: dict[str, Any] | None, tenant: str, *, options: dict[str, Any]
+    ) -> dict[str, Any]:
         self.calls.append((key, specification, options))
+        self.tenants.append(tenant)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.started.set()
         await self.release.wait()

@@ -15,7 +15,7 @@ from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
 
-GRAMMAR = Grammar("k" * 64, {"type": "json_object"}, "response_format")
+GRAMMAR = Grammar("k" * 64, {"type": "json_object"}, "response_format", "anonymous")
 REFUSAL = {"code": "unsupported_grammar", "message": "`not` is not supported", "pointer": "/not", "position": None}
 UNAVAILABLE = ActorUnavailableError("gone", None)
 
@@ -42,7 +42,11 @@ async def test_both_tiers_work_at_the_same_time(tiers: Tiers, compiler: FakeComp
     compiler.release.set()
     replica.release.set()
     assert await text(await start) == "0 1 2 3 4 "
-    assert replica.requests[0]["grammar"] == {"key": GRAMMAR.key, "specification": GRAMMAR.specification}
+    assert replica.requests[0]["grammar"] == {
+        "key": GRAMMAR.key,
+        "specification": GRAMMAR.specification,
+        "tenant": GRAMMAR.tenant,
+    }
 
 
 async def test_nothing_is_answered_before_the_grammar_is_ready(tiers: Tiers, compiler: FakeCompiler) -> None:

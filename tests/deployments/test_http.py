@@ -15,6 +15,7 @@ from ray.serve.exceptions import BackPressureError
 
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
+from deployments.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
 from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled
 
@@ -28,7 +29,7 @@ STRUCTURED = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHE
 @pytest.fixture
 async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
     service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    app = create_http_app(service, max_body_bytes=2000)
+    app = create_http_app(service, max_body_bytes=2000, tenants=Tenants())
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
         yield client
@@ -82,7 +83,7 @@ async def test_a_constraint_reaches_both_tiers_under_one_key(
     specification = {"type": "json_schema", "schema": SCHEMA}
     key = grammar_key(specification, FINGERPRINT, GrammarOptions())
     assert compiler.calls[0][:2] == (key, specification)
-    assert replica.requests[0]["grammar"] == {"key": key, "specification": specification}
+    assert replica.requests[0]["grammar"] == {"key": key, "specification": specification, "tenant": "anonymous"}
     assert body["grammar"] == {"key": key, "source": "compiled", "notes": ["ignored `title`"]}
 
 

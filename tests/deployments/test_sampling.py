@@ -15,6 +15,7 @@ from ray.exceptions import ActorDiedError
 
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
+from deployments.tenants import Tenants
 from deployments.protocol import ChatCompletionBody, CompletionBody
 from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled

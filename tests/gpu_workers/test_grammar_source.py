@@ -31,10 +31,14 @@ class Compiler:
         self.asked = 0
         self.answer = answer
 
-    async def __call__(self, key: str, specification: dict[str, Any]) -> bytes | dict[str, Any]:
+    async def __call__(self, grammar: GrammarReference) -> bytes | dict[str, Any]:
         self.asked += 1
         await asyncio.sleep(0.01)
-        return self.answer or compile_grammar(specification, byte_vocabulary()).to_bytes()
+        if self.answer is not None:
+            return self.answer
+        if grammar.specification is None:
+            return {"key": grammar.key, "status": "unknown"}
+        return compile_grammar(grammar.specification, byte_vocabulary()).to_bytes()
 
 
 def source(compiler: Compiler, url: str = "memory://", vocabulary: Vocabulary | None = None) -> GrammarSource:
@@ -51,6 +55,18 @@ def test_many_requests_ask_the_compiler_once_and_share_the_automaton() -> None:
         assert await grammars.fetch(reference()) is fsms[0]
         assert compiler.asked == 1
         assert fsms[0].allowed_tokens(fsms[0].initial_state) == {ord("y"), ord("n")}
+
+    asyncio.run(scenario())
+
+
+def test_a_bare_key_finds_what_is_known() -> None:
+    async def scenario() -> None:
+        grammars = source(Compiler())
+        bare = GrammarReference(key=reference().key, specification=None)
+        with pytest.raises(RequestError) as caught:
+            await grammars.fetch(bare)
+        assert (caught.value.status, caught.value.code) == (404, "grammar_not_found")
+        assert await grammars.fetch(reference()) is await grammars.fetch(bare)
 
     asyncio.run(scenario())
 

@@ -61,7 +61,7 @@ class CompilerHandle:
         self.sessions.append(session_id)
         return self
 
-    async def remote(self, key: str, specification: dict[str, Any]) -> bytes | dict[str, Any]:
+    async def remote(self, key: str, specification: dict[str, Any], tenant: str) -> bytes | dict[str, Any]:
         self.failures -= 1
         if self.failures >= 0:
             raise RayActorError
