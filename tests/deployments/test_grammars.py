@@ -124,6 +124,7 @@ async def test_a_request_names_a_key(http: httpx.AsyncClient, compiler: FakeComp
     compiler.answers = [{"status": "unknown"}]
     response = await http.post("/v1/chat/completions", json=body)
     assert (response.status_code, response.json()["error"]["code"]) == (404, "grammar_not_found")
+    await settled()
     assert replica.running == 0
 
 

@@ -252,7 +252,9 @@ async def test_a_fault_of_ours(http: httpx.AsyncClient, replica: FakeReplica) ->
 
 
 async def test_a_client_that_leaves_in_the_middle_of_a_stream(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    app = create_http_app(Service(Tiers(compiler.handle, replica.handle), model="tiny"), max_body_bytes=2000)
+    app = create_http_app(
+        Service(Tiers(compiler.handle, replica.handle), model="tiny"), max_body_bytes=2000, tenants=Tenants()
+    )
     body = json.dumps({"messages": HELLO, "stream": True}).encode()
     sent: list[dict[str, Any]] = []
 
@@ -320,5 +322,6 @@ async def test_models(http: httpx.AsyncClient) -> None:
 
 async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health"} == set(document["paths"])
+    grammars = {"/v1/grammars", "/v1/grammars/{key}"}
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health", *grammars} == set(document["paths"])
     assert (await http.get("/docs")).status_code == 200

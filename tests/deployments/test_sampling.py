@@ -15,8 +15,8 @@ from ray.exceptions import ActorDiedError
 
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
-from deployments.tenants import Tenants
 from deployments.protocol import ChatCompletionBody, CompletionBody
+from deployments.tenants import Tenants
 from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
@@ -42,7 +42,9 @@ FIELDS: dict[str, Any] = {
 @pytest.fixture
 async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
     service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    transport = httpx.ASGITransport(create_http_app(service, max_body_bytes=4000), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(
+        create_http_app(service, max_body_bytes=4000, tenants=Tenants()), raise_app_exceptions=False
+    )
     async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
         yield client
 
