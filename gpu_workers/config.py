@@ -70,6 +70,11 @@ class EngineConfig(BaseModel):
         description="What one more token of a sequence in a step costs, relative to a step of its own: a draft is made"
         " while the probability that it comes true is at least this.",
     )
+    rejection_mass_interval: int = Field(
+        default=256,
+        ge=0,
+        description="Every so many steps, measure how much probability one row's mask takes away; 0: never.",
+    )
     mask_patience_ms: float = Field(
         default=5.0,
         ge=0,

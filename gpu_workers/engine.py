@@ -15,6 +15,7 @@ import contextlib
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -27,13 +28,13 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.drafts import Drafter
 from gpu_workers.forced_text import ForcedTextFinder
 from gpu_workers.loader import LoadedModel
-from gpu_workers.logprobs import reports
+from gpu_workers.logprobs import rejection_mass, reports
 from gpu_workers.masks import Constraint, ForbiddenTokenError, MaskReader
 from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message, Wake
 from gpu_workers.output import FinishReason, GenerationOutput, Outbox, OutputStream
 from gpu_workers.prompt import PromptEncoder
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
-from gpu_workers.sampler import Sampler
+from gpu_workers.sampler import Draw, Sampler
 from gpu_workers.scheduler import Scheduler, StepPlan
 from gpu_workers.sequence import Sequence
 from grammar_workers import GrammarError, TokenFSM
@@ -103,6 +104,9 @@ class Engine:
         )
         self._live: set[Sequence] = set()
         self._late: set[concurrent.futures.Future[Any]] = set()
+        # Samples that nobody has fetched yet; the engine thread appends, one reader pops.
+        self.rejection_masses: deque[float] = deque(maxlen=1024)
+        self._measure_at = 0
         self._failed_steps = 0
         self._progressed = False
         self._closed = False
@@ -316,6 +320,7 @@ class Engine:
         features = torch.stack([sequence.features for sequence in sequences if sequence.features is not None])
         token_ids = self.sampler.sample(features, draws)
         told = reports(self.sampler.head, features, draws, token_ids)
+        self._measure_rejection(features, draws)
         for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
             with self._row(sequence):
                 sequence.append(token_id, report)
@@ -323,6 +328,17 @@ class Engine:
         going_on = [sequence for sequence in sequences if sequence.features is not None]
         self.statistics.accepted_tokens += sum(not sequence.undecided for sequence in going_on)
         return going_on
+
+    def _measure_rejection(self, features: Tensor, draws: list[Draw]) -> None:
+        """Now and then, for one row under a grammar: it costs that row's full logits."""
+        interval = self._config.rejection_mass_interval
+        if not interval or self.statistics.steps < self._measure_at:
+            return
+        for i, draw in enumerate(draws):
+            if draw.allowed is not None:
+                self._measure_at = self.statistics.steps + interval
+                self.rejection_masses += rejection_mass(self.sampler.head, features[i : i + 1], [draw])
+                return
 
     def _wait_for_masks(self, sequences: Iterable[Sequence]) -> None:
         """Gives rows that are nearly read a moment, once; slow ones are left for a later step."""

@@ -7,6 +7,7 @@ apart from sampling: a row that does not ask costs nothing, and asking never cha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,9 +143,7 @@ def _one(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: f
     if sampling.diagnostics:
         diagnostics = StepDiagnostics(
             allowed=count,
-            rejection_mass=0.0
-            if count is None
-            else min(1.0, max(0.0, -float(torch.expm1(torch.tensor(allowed_mass))))),
+            rejection_mass=max(0.0, -math.expm1(allowed_mass)),
             raw_choices=_top(raw, DIAGNOSTIC_CHOICES),
             masked_choices=_top(masked, DIAGNOSTIC_CHOICES),
         )

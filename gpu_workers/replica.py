@@ -15,7 +15,7 @@ from ray import serve
 from ray.exceptions import RayActorError
 from ray.serve.exceptions import BackPressureError, ReplicaUnavailableError
 from ray.serve.handle import DeploymentHandle
-from ray.serve.metrics import Counter, Gauge
+from ray.serve.metrics import Counter, Gauge, Histogram
 
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine import Engine
@@ -152,6 +152,11 @@ class _Metrics:
         self._generations = Counter("turnstile_generations_total", "Generations by how they ended.", ("finish_reason",))
         self._running = Gauge("turnstile_running_sequences", "Sequences that hold a slot.")
         self._waiting = Gauge("turnstile_waiting_sequences", "Sequences that wait for a slot.")
+        self._rejection_mass = Histogram(
+            "turnstile_rejection_mass",
+            "Probability that the model gave to forbidden tokens, of a sample of rows under grammars.",
+            boundaries=[0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999],
+        )
         # Nothing in this package can compile: grammars come from the store or the compilers.
         Gauge(**COMPILATIONS).set(0, {"place": "model_replica"})
 
@@ -164,6 +169,8 @@ class _Metrics:
             else:
                 self._generations.inc(new, {"finish_reason": name})
         self._published = counts
+        while self._engine.rejection_masses:
+            self._rejection_mass.observe(self._engine.rejection_masses.popleft())
         self._running.set(len(self._engine.scheduler.running))
         self._waiting.set(len(self._engine.scheduler.waiting))
 

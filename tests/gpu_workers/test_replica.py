@@ -197,9 +197,13 @@ def test_metrics_know_idleness_and_every_end(replica: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr(ray.serve.metrics.Counter, "inc", count)
     monkeypatch.setattr(ray.serve.metrics.Gauge, "set", lambda gauge, value: gauges.update({gauge.info["name"]: value}))
+    masses: list[float] = []
+    monkeypatch.setattr(ray.serve.metrics.Histogram, "observe", lambda histogram, value: masses.append(value))
 
     async def scenario() -> None:
+        replica._engine.rejection_masses.append(0.25)
         await replica.check_health()
+        assert masses[-1] == 0.25 and not replica._engine.rejection_masses
         counted.clear()
         await answer(replica, body(max_tokens=3))
         async with contextlib.aclosing(cast(AsyncGenerator[Any, None], replica.generate(body()))) as items:

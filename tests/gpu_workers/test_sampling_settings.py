@@ -158,3 +158,17 @@ def test_logprobs_under_a_grammar_are_those_of_the_allowed_tokens(sparse_limit: 
         assert [choice["token_id"] for choice in step["raw_choices"]] == row.topk(5).indices.tolist()
         assert {choice["token_id"] for choice in step["masked_choices"]} == set(allowed)
         state = fsm.next_state(state, token_id)
+
+
+def test_the_rejection_mass_of_a_sample_of_rows() -> None:
+    fsm = text_fsm("aab", "aba", "bb", "b")
+    ask = request("abc", grammar="t", seed=2, diagnostics=True)
+    for interval, many in ((1, 3), (0, 0)):
+        config = engine_config(rejection_mass_interval=interval)
+        with running_engine(config=config, fetch=grammars(t=fsm)) as engine:
+            free, result = run(engine, request("abc", max_tokens=5), ask)
+            expected = [one["diagnostics"]["rejection_mass"] for one in reports(result)]
+            measured = list(engine.rejection_masses)
+        assert free.error is None
+        assert measured == pytest.approx(expected[: len(measured)], abs=1e-9)
+        assert len(measured) >= min(many, len(expected))
