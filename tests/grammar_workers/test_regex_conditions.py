@@ -44,7 +44,7 @@ def python(pattern: str, flags: int = 0) -> re.Pattern[str] | None:
         return None
 
 
-@settings(PROPERTY, max_examples=400)
+@settings(PROPERTY, max_examples=150)
 @given(pattern=conditional, texts=st.lists(st.text(COMMON, max_size=5), min_size=10, max_size=10))
 def test_conditions_mean_what_they_mean_in_python(pattern: str, texts: list[str]) -> None:
     expected = python(pattern)
@@ -53,12 +53,15 @@ def test_conditions_mean_what_they_mean_in_python(pattern: str, texts: list[str]
     searched = compile_regex(pattern, search=True, limits=Limits())
     whole = compile_regex(pattern, search=False, limits=Limits())
     for text in texts:
+        if not text and r"\B" in pattern:
+            # ECMA-262 sees a `\B` in the empty text, Python does from version 3.14 on.
+            continue
         assert bool(searched.classify(text)) == bool(expected.search(text)), text
         # `fullmatch` itself backtracks only within the pattern, so the end is made a part of it.
         assert bool(whole.classify(text)) == bool(re.fullmatch(f"(?:{expected.pattern})", text)), text
 
 
-@settings(PROPERTY, max_examples=300)
+@settings(PROPERTY, max_examples=150)
 @given(pattern=conditional, texts=st.lists(st.text(DIVIDED + "ab0", max_size=4), min_size=10, max_size=10))
 def test_conditions_where_dialects_differ(pattern: str, texts: list[str]) -> None:
     """What is generated matches in Python; what Python matches is never outside of what either dialect matches."""
@@ -77,7 +80,7 @@ CASED = "aAbBkKsSiI0_ßẞſıİK"
 """Letters with more than one other case, Kelvin and the long s among them."""
 
 
-@settings(PROPERTY, max_examples=200)
+@settings(PROPERTY, max_examples=60)
 @given(
     pattern=st.lists(st.sampled_from([*CASED, "[a-k]", "[^a-k]", "[^S]", r"\w", "(?-i:a)", "."]), max_size=3).map(
         "".join
