@@ -17,6 +17,10 @@ class EngineConfig(BaseModel):
         default="auto",
         description="Type of weights and KV cache. `auto`: as saved, but float32 for 16-bit weights on a CPU.",
     )
+    quantization: Literal["none", "int8"] = Field(
+        default="none",
+        description="`int8`: weights of linear layers in 8 bits, a scale per output; activations stay as they are.",
+    )
     slots: int = Field(
         default=16, ge=1, description="Sequences that run at the same time; each owns one slot of the KV cache."
     )

@@ -16,6 +16,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.kv_pool import KVPool
 from gpu_workers.model_runner import Feed, ModelRunner
 from gpu_workers.output_head import OutputHead
+from gpu_workers.quantization import quantize_int8
 from grammar_workers import Vocabulary
 from grammar_workers.vocabulary import load_vocabulary
 
@@ -54,6 +55,8 @@ class LoadedModel:
 def load(model: str, config: EngineConfig) -> LoadedModel:
     """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary. Raises UnsupportedModelError."""
     weights = AutoModelForCausalLM.from_pretrained(model, dtype=_dtype(AutoConfig.from_pretrained(model), config))
+    if config.quantization == "int8":
+        quantize_int8(weights)
     return prepare(weights, AutoTokenizer.from_pretrained(model), load_vocabulary(model), config)
 
 

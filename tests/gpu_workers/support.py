@@ -16,8 +16,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3TextConfig,
     GPT2Config,
+    GPTNeoXConfig,
     LlamaConfig,
+    MistralConfig,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
@@ -52,6 +56,19 @@ _GROUPED = {
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "llama": lambda: LlamaConfig(**_GROUPED),
     "qwen3": lambda: Qwen3Config(head_dim=16, **_GROUPED),
+    "mistral": lambda: MistralConfig(sliding_window=None, head_dim=8, **_GROUPED),
+    "gemma2": lambda: Gemma2Config(
+        head_dim=8, query_pre_attn_scalar=8, sliding_window=MAX_LENGTH, attn_logit_softcapping=None, **_GROUPED
+    ),
+    "gemma3": lambda: Gemma3TextConfig(head_dim=8, query_pre_attn_scalar=8, sliding_window=MAX_LENGTH, **_GROUPED),
+    "gpt_neox": lambda: GPTNeoXConfig(
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=MAX_LENGTH,
+        **_SMALL,
+    ),
     "gpt2": lambda: GPT2Config(
         n_embd=32, n_layer=2, n_head=4, n_positions=MAX_LENGTH, tie_word_embeddings=False, **_SMALL
     ),

@@ -78,7 +78,7 @@ def test_attention_that_deviates_unannounced_is_caught() -> None:
         prepare(model, byte_tokenizer(), byte_vocabulary(), engine_config())
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
+@pytest.mark.parametrize("kind", sorted(set(CONFIGS) - {"gemma2"}))  # which caps its logits
 def test_a_linear_head_is_separable(kind: str) -> None:
     assert prepared(CONFIGS[kind]()).head.separable
 

@@ -1,0 +1,46 @@
+"""A quantised model runs like any other, and stays close to the one it was made from."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from gpu_workers.engine import Engine
+from gpu_workers.loader import prepare
+from gpu_workers.quantization import Int8Linear, quantize_int8
+from tests.gpu_workers.support import (
+    CONFIGS,
+    byte_tokenizer,
+    byte_vocabulary,
+    engine_config,
+    no_grammars,
+    request,
+    run,
+    tiny_model,
+)
+from tests.gpu_workers.test_greedy_equals_generate import reference
+
+
+def test_a_row_is_off_by_half_a_step_of_its_own_scale_at_most() -> None:
+    torch.manual_seed(0)
+    linear = nn.Linear(32, 16)
+    quantised = Int8Linear(linear)
+    restored = quantised.weight * quantised.scale[:, None]
+    assert ((restored - linear.weight).abs() <= quantised.scale[:, None] * 0.5001).all()
+    inputs = torch.randn(5, 32)
+    torch.testing.assert_close(quantised(inputs), nn.functional.linear(inputs, restored, linear.bias))
+
+
+def test_an_int8_model_decodes_greedily_as_generate_does() -> None:
+    model = tiny_model(CONFIGS["llama"]())
+    quantize_int8(model)
+    prompts = [[7, 8, 9] * 5, [1], list(range(40))]
+    expected = [reference(model, prompt, 20) for prompt in prompts]
+    assert sum(isinstance(module, Int8Linear) for module in model.modules()) == 14
+    config = engine_config()
+    engine = Engine(prepare(model, byte_tokenizer(), byte_vocabulary(), config), config, no_grammars)
+    try:
+        results = run(engine, *(request(prompt, temperature=0, max_tokens=20) for prompt in prompts))
+    finally:
+        engine.close()
+    assert [result.token_ids for result in results] == expected
