@@ -29,6 +29,7 @@ from grammar_workers.kernels import (
     ENTER_DEEPER,
     GOTO,
     INCREMENT,
+    OTHERWISE,
     RETURN,
     SET_BIT,
     SILENT_MOVES,
@@ -194,14 +195,17 @@ class _Product:
                 return _Reads(state, register)
             first, last, action, value, move, target, _, _ = self.machine.ops[op].tolist()
             if last > first and not passes(self.machine.guards, first, last, register):
-                return None
+                if move != OTHERWISE:
+                    return None
+                state = target
+                continue
             if action == INCREMENT:
                 register += register < value
             elif action == ASSIGN:
                 register = value
             elif action == SET_BIT:
                 register |= 1 << value
-            if move == STAY:
+            if move in (STAY, OTHERWISE):
                 return _Reads(state, register)
             if move == CALL:
                 return _Calls(op, register)

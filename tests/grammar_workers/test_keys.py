@@ -123,6 +123,47 @@ def test_vocabulary_and_options_are_part_of_the_key() -> None:
     assert all(len(one) == 64 and set(one) <= set("0123456789abcdef") for one in every)
 
 
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda schema: {"type": "all_of", "specifications": [{"type": "json_schema", "schema": schema}]},
+        lambda schema: {
+            "type": "structural_tag",
+            "triggers": ["<"],
+            "tags": [{"begin": "<f>", "content": {"type": "json_schema", "schema": schema}, "end": "</f>"}],
+        },
+    ],
+)
+def test_schemas_inside_of_other_specifications_are_normalised(wrap: Any) -> None:
+    def inner(schema: Schema) -> str:
+        return grammar_key(wrap(schema), FINGERPRINT)
+
+    assert inner(SCHEMA) == inner(annotated(SCHEMA, random.Random(1)))
+    assert inner(SCHEMA) != inner({**SCHEMA, "required": ["name"]})
+    assert inner(SCHEMA) != key(SCHEMA)
+
+
+def test_how_words_are_compared_is_part_of_the_key() -> None:
+    words: dict[str, Any] = {"type": "banned_words", "words": ["a", "b"]}
+    tag: dict[str, Any] = {"begin": "<f", "content": {"type": "json_object"}, "end": ""}
+    tags: dict[str, Any] = {"type": "structural_tag", "triggers": ["<f"], "tags": [tag]}
+    every = [
+        words,
+        {**words, "case_sensitive": True},
+        {**words, "whole_words": True},
+        {**words, "words": ["a"]},
+        {"type": "all_of", "specifications": [words]},
+        {"type": "all_of", "specifications": [words, {"type": "json_object"}]},
+        tags,
+        {**tags, "at_least_one": True},
+        {**tags, "stop_after_first": True},
+        {**tags, "tags": [{**tag, "end": ">"}]},
+        {**tags, "tags": [{**tag, "content": words}]},
+    ]
+    assert len({grammar_key(one, FINGERPRINT) for one in every}) == len(every)
+    assert grammar_key(words, FINGERPRINT) == grammar_key({**words, "case_sensitive": False}, FINGERPRINT)
+
+
 def test_the_compiler_version_is_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key(SCHEMA)
     monkeypatch.setattr(keys, "COMPILER_VERSION", keys.COMPILER_VERSION + 1)
