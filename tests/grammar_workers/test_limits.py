@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from grammar_workers import GrammarError, Limits, compile_grammar
+from grammar_workers import GrammarError, GrammarOptions, Limits, compile_grammar
 from grammar_workers.errors import LimitExceededError
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 
@@ -179,6 +179,24 @@ def test_large_specifications_compile_within_the_bound(name: str) -> None:
     with at_most(MOST_CALLS):
         fsm = compile_grammar(COMPILED[name], bytes_vocabulary())
     assert fsm.allowed_tokens(fsm.initial_state)
+
+
+@pytest.mark.parametrize("property_order", ["declared", "any"])
+def test_nesting_costs_what_was_visited(property_order: str) -> None:
+    """Twice the depth, twice the memory, and nothing before it is visited."""
+    options = GrammarOptions.model_validate({"property_order": property_order})
+    schema = {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}
+    fsm = compile_grammar(json_schema(schema), bytes_vocabulary(), options=options)
+    sizes = [fsm.nbytes]
+    state = fsm.initial_state
+    for _ in range(2):
+        for token in (bytes_vocabulary().encode(b'{"b": ') or []) * 500:
+            state = fsm.next_state(state, token)
+            assert state >= 0
+        sizes.append(fsm.nbytes)
+    assert sizes[0] < 200_000
+    assert sizes[2] - sizes[1] < 2 * (sizes[1] - sizes[0])
+    assert sizes[2] < 1000 * 10_000
 
 
 BOMBS: dict[str, dict[str, Any]] = {
