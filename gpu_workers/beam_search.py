@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_workers.output import GenerationOutput
-from gpu_workers.request import BeamSearch, GenerationRequest
+from gpu_workers.request import BeamSearch, GenerationRequest, SamplingParameters
 from gpu_workers.text import TextStream
 from grammar_workers import Vocabulary
 
@@ -92,9 +93,12 @@ async def beam_search(
     """
     assert request.sampling.beam_search is not None
     beams = Beams(request.sampling.beam_search, vocabulary.eos_token_ids, max_tokens)
+    deadline = None if request.timeout_s is None else time.monotonic() + request.timeout_s
     try:
         while not beams.over:
-            probes = [_probe(request, prompt, beam, generate, beams.continuations) for beam in beams.running]
+            left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
+            one_more = request.model_copy(update={"prompt": prompt, "messages": None, "timeout_s": left})
+            probes = [_probe(one_more, beam, generate, beams.continuations) for beam in beams.running]
             found = await _together(probes)
             beams.extend(one for continuations in found for one in continuations)
     except _Failed as failure:
@@ -124,22 +128,17 @@ async def _together(probes: list[Any]) -> list[list[tuple[Beam, int, float]]]:
 
 
 async def _probe(
-    request: GenerationRequest, prompt: list[int], beam: Beam, generate: Generate, many: int
+    request: GenerationRequest, beam: Beam, generate: Generate, many: int
 ) -> list[tuple[Beam, int, float]]:
     """The best `many` continuations of a beam with their log-probabilities before the mask."""
-    sampling = {"max_tokens": len(beam.token_ids) + 1, "temperature": 0, "logprobs": many, "raw_logprobs": True}
-    probe = GenerationRequest.model_validate(
-        {
-            "request_id": request.request_id,
-            "prompt": prompt,
-            "sampling": sampling,
-            "grammar": request.grammar,
-            "emitted_token_ids": list(beam.token_ids),
-            "probe": True,
-        }
-    )
+    limit = len(beam.token_ids) + 1
+    changes = {
+        "sampling": SamplingParameters(max_tokens=limit, temperature=0, logprobs=many, raw_logprobs=True),
+        "emitted_token_ids": list(beam.token_ids),
+        "probe": True,
+    }
     reports: list[dict[str, Any]] = []
-    async with aclosing(generate(probe)) as outputs:
+    async with aclosing(generate(request.model_copy(update=changes))) as outputs:
         async for output in outputs:
             if output.error is not None:
                 raise _Failed(output.error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,17 @@ def test_a_failing_grammar_fails_the_search() -> None:
     with running_engine(fetch=fetch) as engine:
         (result,) = run(engine, request("x", grammar="any", beam_search={"num_beams": 2}))
     assert result.error is not None and result.error["code"] == "unsupported_grammar"
+
+
+def test_a_search_has_one_deadline() -> None:
+    never = asyncio.Event
+
+    async def fetch(_: Any) -> Any:
+        await never().wait()
+
+    with running_engine(fetch=fetch) as engine:
+        (result,) = run(engine, request("x", grammar="any", timeout_s=0.2, beam_search={"num_beams": 2}))
+    assert result.error is not None and result.error["status"] in (408, 503, 504)
 
 
 def test_settings_that_a_search_ignores_are_refused() -> None:
