@@ -1,7 +1,8 @@
 """Compiled loops over the table of known configurations: the prefix-tree walk, and where the tokens of a row lead.
 
-`table` int32 [configurations, byte classes] holds the next configuration, DEAD, or UNKNOWN where nobody has stepped
-yet. The walk skips what is unknown, marks it WANTED and reports it; the caller fills it in and lets the walk go on.
+`table` int32 [configurations, byte classes] holds the next configuration or DEAD; in the rows of configurations that
+nobody has stepped from yet, UNKNOWN. The walk skips what is unknown, marks the row WANTED in its first column and
+reports it; the caller fills it in and lets the walk go on.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def walk(tree, same, classes, table, closed, begun, path, mask, gaps, wanted):  
     """Set in `mask` the tokens below each of `begun` (int32 [k, 2]: a node of `tree`, the configuration before it).
 
     `closed` uint8 [configurations]: no token may end there. `path` int32 [longest token + 1] is scratch. `gaps` int32
-    [nodes, 2] receives the nodes that cannot be entered yet and the configurations before them, `wanted` int32
-    [nodes, 2] each missing entry of the table once. Returns how many there are of both.
+    [nodes, 2] receives the nodes that cannot be entered yet and the configurations before them, `wanted` int32 [nodes]
+    the configurations whose rows are missing, once each. Returns how many there are of both.
     """
     many = 0
     missing = 0
@@ -34,18 +35,19 @@ def walk(tree, same, classes, table, closed, begun, path, mask, gaps, wanted):  
         path[tree[node, DEPTH]] = begun[k, 1]
         while node < last:
             depth = tree[node, DEPTH]
-            column = classes[tree[node, BYTE]]
-            target = table[path[depth], column]
-            if target < 0:
-                if target == UNKNOWN:
-                    table[path[depth], column] = WANTED
-                    wanted[missing, 0] = path[depth]
-                    wanted[missing, 1] = column
+            here = path[depth]
+            if table[here, 0] < DEAD:
+                if table[here, 0] == UNKNOWN:
+                    table[here, 0] = WANTED
+                    wanted[missing] = here
                     missing += 1
-                if target != DEAD:
-                    gaps[many, 0] = node
-                    gaps[many, 1] = path[depth]
-                    many += 1
+                gaps[many, 0] = node
+                gaps[many, 1] = here
+                many += 1
+                node = tree[node, END]
+                continue
+            target = table[here, classes[tree[node, BYTE]]]
+            if target == DEAD:
                 node = tree[node, END]
                 continue
             path[depth + 1] = target

@@ -64,15 +64,24 @@ class StackSets:
             self._item_count += len(items)
         return number
 
-    def step(self, stacks: StackSet, column: int, work: Work) -> StackSet:
-        """The set after a byte of this class, ready for the next one; NOTHING when no stack can read it."""
-        reached: dict[int, list[StackSet]] = {}
-        for state, below in self.items[stacks]:
-            target = self._rows[self._row_of[state]][column]
-            if target != DEAD:
-                reached.setdefault(target, []).append(below)
-        work.spend(1 + len(self.items[stacks]))
-        return self.arrive(self.make({state: self._union_all(each, work) for state, each in reached.items()}), work)
+    def steps(self, stacks: StackSet, work: Work) -> list[StackSet]:
+        """Per class of bytes, the set after such a byte, ready for the next; NOTHING when no stack can read it."""
+        items = self.items[stacks]
+        known: dict[tuple[int, ...], StackSet] = {}
+        result = []
+        # Most classes of bytes lead to the same targets as another one does.
+        for targets in zip(*(self._rows[self._row_of[state]] for state, _ in items), strict=True):
+            after = known.get(targets)
+            if after is None:
+                reached: dict[int, list[StackSet]] = {}
+                for target, (_, below) in zip(targets, items, strict=True):
+                    if target != DEAD:
+                        reached.setdefault(target, []).append(below)
+                work.spend(1 + len(items))
+                merged = self.make({state: self._union_all(each, work) for state, each in reached.items()})
+                after = known[targets] = self.arrive(merged, work)
+            result.append(after)
+        return result
 
     def arrive(self, stacks: StackSet, work: Work) -> StackSet:
         """Follow all calls and returns: the set of the stacks whose top reads a byte, and END if it can be reached."""

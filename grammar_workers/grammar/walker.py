@@ -73,15 +73,15 @@ class ConfigurationWalker:
     def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
         number = configuration[0]
         work = self._work()
-        for column in range(self._table.shape[1]):
-            self._step(number, column, work)
+        self._fill(number, work)
         loops = np.flatnonzero(self._table[number][self._graph.classes[:128]] == number).tolist()
         free = len(loops) >= LEAST_ASCII
         others = split(self._vocabulary, bytes(loops if free else []), free and self._loops_wide(number, work))
         row[:] = others.mask
         begun = np.stack([others.roots, np.full_like(others.roots, number)], axis=1)
         path = np.empty(self._vocabulary.longest_token + 1, np.int32)
-        gaps, wanted = (np.empty((len(others.tree), 2), np.int32) for _ in range(2))
+        gaps = np.empty((len(others.tree), 2), np.int32)
+        wanted = np.empty(len(others.tree), np.int32)
         while len(begun):
             many, missing = kernels.walk(
                 others.tree,
@@ -97,10 +97,10 @@ class ConfigurationWalker:
             )
             begun = gaps[:many].copy()
             try:
-                for here, column in wanted[:missing].tolist():
-                    self._step(here, column, work)
+                for here in wanted[:missing].tolist():
+                    self._fill(here, work)
             except LimitExceededError:
-                self._table[self._table == kernels.WANTED] = kernels.UNKNOWN
+                self._table[self._table[:, 0] == kernels.WANTED, 0] = kernels.UNKNOWN
                 raise
 
     def _loops_wide(self, number: int, work: Work) -> bool:
@@ -173,13 +173,16 @@ class ConfigurationWalker:
                 self._closed[number] = self._graph.inside[self._sets.items[stacks][-1][0]]
         return number
 
+    def _fill(self, number: int, work: Work) -> None:
+        """Make the row of a configuration known."""
+        if self._table[number, 0] < kernels.DEAD:
+            reached = self._sets.steps(self._stacks[number], work)
+            row = [kernels.DEAD if stacks == NOTHING else self._number(stacks) for stacks in reached]
+            self._table[number] = row
+
     def _step(self, number: int, column: int, work: Work) -> int:
-        known = int(self._table[number, column])
-        if known <= kernels.UNKNOWN:
-            reached = self._sets.step(self._stacks[number], column, work)
-            known = kernels.DEAD if reached == NOTHING else self._number(reached)
-            self._table[number, column] = known
-        return known
+        self._fill(number, work)
+        return int(self._table[number, column])
 
     # -- shortest ways -------------------------------------------------------------------------------------------
 
