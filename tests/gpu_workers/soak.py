@@ -51,6 +51,9 @@ JUDGES: dict[str, Callable[[str], Any]] = {
 }
 
 
+_BANNED = ["a", "bc", "00"]
+
+
 def _require(truth: Any) -> None:
     assert truth
 
@@ -73,7 +76,11 @@ async def _one(engine: Engine, rng: random.Random, report: Report) -> None:
         temperature=rng.choice([0, 0.7, 1.3]),
         top_p=rng.choice([1, 0.8]),
         top_k=rng.choice([0, 20]),
+        min_p=rng.choice([0, 0.05]),
         repetition_penalty=rng.choice([1, 1.2]),
+        frequency_penalty=rng.choice([0, 0.5]),
+        min_tokens=rng.choice([0, 0, 3]),
+        banned_words={"words": _BANNED} if name is None and rng.random() < 0.5 else None,
         seed=rng.randrange(2**60),
         stop=rng.choice([[], ["e"], ["zz", "}"]]),
         logprobs=rng.choice([None, None, 2]),
@@ -95,6 +102,8 @@ async def _one(engine: Engine, rng: random.Random, report: Report) -> None:
                 report.cancelled += 1
                 return
     assert terminal == 1
+    if one.sampling.banned_words is not None:
+        _require(not any(word in text.lower() for word in _BANNED))
     if name is not None and stopped:
         JUDGES[name](text)
         report.finished += 1
