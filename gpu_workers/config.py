@@ -79,6 +79,15 @@ class EngineConfig(BaseModel):
         ge=0,
         description="Every so many steps, measure how much probability one row's mask takes away; 0: never.",
     )
+    draft_model: str | None = Field(
+        default=None,
+        description="A smaller model with the same tokenizer, a folder or Hugging Face id: it drafts where nothing else"
+        " does. The output is the same token for token.",
+    )
+    draft_vocabulary: str | None = Field(
+        default=None,
+        description="A JSON file with a list of the token ids that the draft model may propose; absent: all of them.",
+    )
     mask_patience_ms: float = Field(
         default=5.0,
         ge=0,

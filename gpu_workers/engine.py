@@ -25,6 +25,7 @@ from torch import Tensor
 
 from gpu_workers.beam_search import beam_search
 from gpu_workers.config import EngineConfig
+from gpu_workers.draft_model import DraftModel
 from gpu_workers.drafts import Drafter
 from gpu_workers.forced_text import ForcedTextFinder
 from gpu_workers.loader import LoadedModel
@@ -72,6 +73,7 @@ class Engine:
         loaded: LoadedModel,
         config: EngineConfig,
         fetch_grammar: Callable[[GrammarReference], Awaitable[TokenFSM]],
+        draft_model: DraftModel | None = None,
     ) -> None:
         self.statistics = Statistics()
         self.pool = loaded.pool
@@ -92,6 +94,7 @@ class Engine:
         )
         self._config = config
         self._fetch_grammar = fetch_grammar
+        self._draft_model = draft_model
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._outbox = Outbox()
         self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
@@ -234,9 +237,7 @@ class Engine:
         self._progressed = False
         self.scheduler.admit()
         self._follow_grammars(self.scheduler.running)
-        for sequence in self.scheduler.running:
-            if sequence.runnable:
-                sequence.propose()
+        self._propose()
         plan = self.scheduler.plan()
         if plan.feeds:
             features = self._runner.forward(plan.decode, plan.chunks)
@@ -272,6 +273,14 @@ class Engine:
                     self._end(sequence, "cancelled")
                 case Close():
                     return False
+
+    def _propose(self) -> None:
+        """Drafts for every sequence of the next step; the draft model's where there are no cheaper ones."""
+        runnable = [sequence for sequence in self.scheduler.running if sequence.runnable]
+        for sequence in runnable:
+            sequence.propose()
+        if self._draft_model is not None:
+            self._draft_model.propose([one for one in runnable if not one.drafts and one.draft_room > 0])
 
     def _follow_grammars(self, sequences: Iterable[Sequence]) -> None:
         """Advances every state before any row is read, so that one FSM's sequences do not lock each other out."""

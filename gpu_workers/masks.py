@@ -159,9 +159,9 @@ class MaskTable:
         self._completing.append(future)
         return future
 
-    def knows(self, state: int) -> bool:
-        """Whether the row of `state` has been read."""
-        return state in self._rows
+    def known(self, state: int) -> AllowedTokens | None:
+        """The row of `state` if it has been read."""
+        return self._rows.get(state)
 
     def forced_text(self, state: int) -> ForcedText | None:
         """The text forced after `state`, as far as it has been found."""
@@ -228,7 +228,7 @@ class Constraint:
         if self.behind:
             return self._table.busy
         future = self._table.reading(self.state)
-        return future is not None and not future.done() and not self._table.knows(self.state)
+        return future is not None and not future.done() and self._table.known(self.state) is None
 
     @property
     def reads_fast(self) -> bool:
@@ -238,6 +238,11 @@ class Constraint:
     def allowed(self) -> AllowedTokens | None:
         """What may follow, or None while the row is being read. Raises what reading it raised."""
         return self._table.get(self._fsm, self.state)
+
+    def row(self, state: int) -> AllowedTokens | None:
+        """What may follow a state further on, if its row has been read; otherwise starts to read it."""
+        self._table.prefetch(self._fsm, state)
+        return self._table.known(state)
 
     def reading(self) -> Future[None] | None:
         return self._table.reading(self.state)

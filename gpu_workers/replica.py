@@ -18,6 +18,7 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.metrics import Counter, Gauge, Histogram
 
 from gpu_workers.config import EngineConfig
+from gpu_workers.draft_model import load_draft_model
 from gpu_workers.engine import Engine
 from gpu_workers.grammar_source import GrammarSource
 from gpu_workers.loader import load
@@ -64,7 +65,7 @@ class ModelReplica:
             AutomatonCache(config.automaton_cache_mb << 20),
             self._ask_compiler,
         )
-        self._engine = Engine(loaded, config, self._grammars.fetch)
+        self._engine = Engine(loaded, config, self._grammars.fetch, load_draft_model(config, loaded))
         # Serve constructs a replica inside its event loop, which cannot be waited for here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, self._warm_up(config, precompile)).result()

@@ -146,12 +146,34 @@ class Sequence:
         assert self.awaits_grammar
         self._constraint = constraint
 
+    @property
+    def constraint(self) -> Constraint | None:
+        """The place in the grammar; None without one and before it has arrived."""
+        return self._constraint
+
+    @property
+    def draft_room(self) -> int:
+        """How many drafts may go into the next step: one token more is drawn than drafts come true."""
+        if not self._settled or not self.pending or (self._constraint is not None and self._constraint.behind):
+            return 0
+        return self._left - 1
+
     def propose(self) -> None:
         """Renews `drafts`: what may follow the tokens that go into the next step."""
         self.drafts = []
-        if self._drafter is not None and self._settled and self.pending:
-            room = self._left - 1
-            self.drafts = self._drafter.propose(self.token_ids, self._constraint, room)
+        if self._drafter is not None and self.draft_room > 0:
+            self.drafts = self._drafter.propose(self.token_ids, self._constraint, self.draft_room)
+
+    def use_drafts(self, drafts: list[Draft], states: list[int]) -> None:
+        """Sets `drafts` made elsewhere; `states[i]`: the grammar state after the i-th, if there is a grammar."""
+        self.drafts = drafts
+        if self._constraint is not None:
+            self._constraint.follow((draft.token_id, state) for draft, state in zip(drafts, states, strict=True))
+            self._constraint.prefetch()
+
+    def ends_output(self, token_id: int) -> bool:
+        """Whether this token ends the output."""
+        return self._ends(token_id)
 
     def receive(self, features: Tensor) -> None:
         """The step's features [1 + k, F], behind the last token and behind the first k drafts."""

@@ -29,6 +29,7 @@ from transformers import (
 )
 
 from gpu_workers.config import EngineConfig
+from gpu_workers.draft_model import DraftModel
 from gpu_workers.engine import Engine
 from gpu_workers.loader import LoadedModel, prepare
 from gpu_workers.output import GenerationOutput
@@ -243,10 +244,11 @@ def running_engine(
     kind: str = "llama",
     config: EngineConfig | None = None,
     fetch: Callable[[GrammarReference], Awaitable[Any]] | None = None,
+    draft_model: DraftModel | None = None,
 ) -> Iterator[Engine]:
     """An engine; afterwards nothing is left in it: every slot free, no sequence known, no value that could spread."""
     config = config or engine_config()
-    engine = Engine(loaded(kind, config), config, fetch or no_grammars)
+    engine = Engine(loaded(kind, config), config, fetch or no_grammars, draft_model)
     try:
         yield engine
     finally:
