@@ -220,8 +220,12 @@ class Combination:
             # What the vocabulary spells is for strings to say: it may have an escape and not the character.
             restriction = intersect([self._any_text(pointer, part) for pointer, part in banned], self._limits)
             permitted = permitted_strings(restriction, self._limits)
-            if not matters_outside(restriction):
-                parts = dataclasses.replace(parts, regular=[part for part in parts.regular if part not in banned])
+            outside = [
+                (pointer, part.model_copy(update={"words": words}))
+                for pointer, part in banned
+                if (words := self._outside_of_strings(part, part.words))
+            ]
+            parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
         pool = FormulaPool()
         formulas = []
         for pointer, part in parts.json:
@@ -239,6 +243,16 @@ class Combination:
         self.notes += rules.notes
         with located(parts.json[0][0], "/schema"):
             return Emitter(rules, self._builder, self._options).emit(root), parts
+
+    def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
+        """Those of the words that can occur in JSON text although they occur in none of its strings."""
+        automaton = self._any_text("", part.model_copy(update={"words": words}))
+        if not matters_outside(automaton):
+            return []
+        if len(words) == 1:
+            return words
+        half = len(words) // 2
+        return self._outside_of_strings(part, words[:half]) + self._outside_of_strings(part, words[half:])
 
     # -- structural tags ---------------------------------------------------------------------------------------------
 

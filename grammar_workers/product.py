@@ -1,7 +1,7 @@
 """The product of a machine and a byte automaton: the texts that both accept, as a machine without dead ends.
 
-A node is a machine state, its register and a state of the byte automaton. Registers become part of the node, so guards
-and counters are gone from the result, and what is left is a recursive state machine without data. A rule of the product
+A node is a machine state, its register (where that matters) and a state of the byte automaton. So guards and counters
+are gone from the result, and what is left is a recursive state machine without data. A rule of the product
 returns with a pair: the rule's label, and where the byte automaton stands. Two fixpoints make the result exact (Alur et
 al., "Analysis of recursive state machines", 2005):
 
@@ -38,6 +38,7 @@ from grammar_workers.kernels import (
 )
 from grammar_workers.machine import NEVER, Machine, MachineBuilder
 from grammar_workers.options import Limits
+from grammar_workers.register_liveness import live_registers
 
 _START = 1
 """The state in which a machine begins."""
@@ -106,6 +107,7 @@ class _Product:
         self.pairs: list[tuple[int, int]] = []
         """(label, the byte automaton's state) of a return."""
         self._limits = limits
+        self._live = live_registers(machine)
         self._ids: dict[tuple[_Place, int], int] = {}
         self._pair_ids: dict[tuple[int, int], int] = {}
         self._places: dict[tuple[int, int], _Place | None] = {}
@@ -192,7 +194,7 @@ class _Product:
         for _ in range(SILENT_MOVES):
             op = int(self.machine.states[state, 3])
             if op == 0:
-                return _Reads(state, register)
+                return self._reads(state, register)
             first, last, action, value, move, target, _, _ = self.machine.ops[op].tolist()
             if last > first and not passes(self.machine.guards, first, last, register):
                 if move != OTHERWISE:
@@ -206,14 +208,17 @@ class _Product:
             elif action == SET_BIT:
                 register |= 1 << value
             if move in (STAY, OTHERWISE):
-                return _Reads(state, register)
+                return self._reads(state, register)
             if move == CALL:
-                return _Calls(op, register)
+                return _Calls(op, register if self._live.calls[op] else 0)
             if move == RETURN:
                 return _Returns(target)
             assert move == GOTO
             state = target
         return None
+
+    def _reads(self, state: int, register: int) -> _Reads:
+        return _Reads(state, register if self._live.reads[state] else 0)
 
     # -- exits -------------------------------------------------------------------------------------------------------
 
