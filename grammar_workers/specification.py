@@ -122,6 +122,7 @@ class StructuralTagSpecification(_Specification):
     a special token of the vocabulary is that token; its characters are then not generated as text.
 
     `at_least_one`: the text may not end before one region is complete. `stop_after_first`: nothing follows the first.
+    With a `separator` there is no free text: the text is regions alone, with the separator between one and the next.
     """
 
     type: Literal["structural_tag"] = "structural_tag"
@@ -129,6 +130,7 @@ class StructuralTagSpecification(_Specification):
     triggers: list[str] = Field(min_length=1)
     at_least_one: bool = False
     stop_after_first: bool = False
+    separator: str | None = None
 
 
 GrammarSpecification = Annotated[

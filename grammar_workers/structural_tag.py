@@ -1,6 +1,8 @@
 """Structural tags: free text, searched for triggers, and the constrained regions that triggers open.
 
     free text  --trigger-->  rest of a `begin`  -->  CALL content  -->  `end`  -->  free text again, or the end
+                                   ^                                            `-->  separator (no free text)
+                                   `--------------------------------------------------------'
 
 Free text is the search automaton of the triggers; where a trigger is complete, a tree tells the begins apart that start
 with it. `begin` and `end` are *spellings*: runs of bytes, and special tokens of the vocabulary that they name.
@@ -48,6 +50,9 @@ class StructuralTag:
             self._spelling(tag.begin, f"/tags/{index}/begin") for index, tag in enumerate(specification.tags)
         ]
         self._ends = [self._spelling(tag.end, f"/tags/{index}/end") for index, tag in enumerate(specification.tags)]
+        self._separator = (
+            None if specification.separator is None else self._spelling(specification.separator, "/separator")
+        )
         self._check_begins()
         self._members = self._match_triggers()
 
@@ -58,6 +63,8 @@ class StructuralTag:
         # Free text is written last, so what leads back to it goes over a state that is filled in then.
         after = builder.state()
         calls = [self._region(index, content, after) for index, content in enumerate(contents)]
+        if self._separator is not None:
+            return self._regions_alone(calls, after, _symbols(self._separator))
         openings = {
             trigger: self._tree(
                 [(_symbols(self._begins[tag])[len(_symbols(self._triggers[trigger])) :], calls[tag]) for tag in members]
@@ -70,6 +77,17 @@ class StructuralTag:
         again = self._free_text(openings, accepts=True)
         builder.set_op(after, builder.goto(again))
         return self._free_text(openings, accepts=False) if specification.at_least_one else again
+
+    def _regions_alone(self, calls: Sequence[int], after: int, separator: Sequence[int]) -> int:
+        """The first state of regions without free text; `calls[i]` is behind the i-th begin."""
+        specification = self._specification
+        entries = [(_symbols(begin), call) for begin, call in zip(self._begins, calls, strict=True)]
+        if specification.stop_after_first:
+            self._builder.set_op(after, self._builder.return_(0))
+        else:
+            following = self._branch([((*separator, *begin), call) for begin, call in entries], exit_label=0)
+            self._builder.set_op(after, self._builder.goto(following))
+        return self._branch(entries, exit_label=-1 if specification.at_least_one else 0)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -218,10 +236,15 @@ class StructuralTag:
             shared += 1
         first = self._builder.next_state
         self._append(entries[0][0][:shared])
+        self._branch([(symbols[shared:], target) for symbols, target in entries])
+        return first
+
+    def _branch(self, entries: Sequence[tuple[Sequence[int], int]], exit_label: int = -1) -> int:
+        """The state that reads the first of these symbols; with exit label 0 the text may end before it."""
         branch = self._builder.state()
         groups: dict[int, list[tuple[Sequence[int], int]]] = {}
         for symbols, target in entries:
-            groups.setdefault(symbols[shared], []).append((symbols[shared + 1 :], target))
+            groups.setdefault(symbols[0], []).append((symbols[1:], target))
         row = {}
         for symbol, group in groups.items():
             state = self._tree(group)
@@ -229,8 +252,8 @@ class StructuralTag:
                 row[symbol] = state
             else:
                 self._builder.token_edge(branch, symbol - _TOKENS, state)
-        self._builder.fill(branch, row=self._builder.row(row))
-        return first
+        self._builder.fill(branch, row=self._builder.row(row), exit_label=exit_label)
+        return branch
 
     def _free_text(self, openings: Mapping[int, int], *, accepts: bool) -> int:
         """States of text without triggers; returns the first. Trigger i leads to the state `openings[i]`."""

@@ -133,6 +133,36 @@ def test_what_is_a_text_with_calls(text: str, accepted: bool) -> None:
     assert accepts(compile_grammar(CALLS, bytes_vocabulary()), text) == accepted
 
 
+ONE, TWO = '<f=move>{"x": 1}</f>', "<fast>2"
+
+
+@pytest.mark.parametrize(
+    ("more", "good", "bad"),
+    [
+        (
+            {"separator": "\n"},
+            ["", ONE, TWO, f"{TWO}\n{ONE}\n<f=wait>a<"],
+            [f"x{ONE}", f"{ONE}{ONE}", f"{ONE}\n", f"\n{ONE}", "<f", f"{ONE} "],
+        ),
+        ({"separator": "", "at_least_one": True}, [ONE, f"{ONE}{TWO}{ONE}"], ["", f"{ONE}\n{TWO}", f"{ONE}<f"]),
+        ({"separator": "", "at_least_one": True, "stop_after_first": True}, [ONE, TWO], ["", f"{ONE}{TWO}", " "]),
+        ({"separator": "; ", "stop_after_first": True}, ["", ONE], [f"{ONE}; {TWO}", f"{ONE}; "]),
+    ],
+)
+def test_regions_alone(more: dict[str, Any], good: list[str], bad: list[str]) -> None:
+    fsm = compile_grammar({**CALLS, **more}, bytes_vocabulary())
+    assert [text for text in good if not accepts(fsm, text)] == []
+    assert [text for text in bad if accepts(fsm, text)] == []
+
+
+def test_one_region_alone_with_special_tokens() -> None:
+    fsm = compile_grammar({**SPECIAL, "separator": "", "at_least_one": True}, bytes_vocabulary())
+    assert fsm.allowed_tokens(fsm.initial_state) == {TOOL}
+    state = follow(fsm, TOOL, "go:12", TOOL)
+    assert fsm.allowed_tokens(state) == {TOOL, *fsm.vocabulary.eos_token_ids}
+    assert fsm.is_terminal(follow(fsm, TOOL, "go:12", TOOL, TOOL, "go:3", TOOL))
+
+
 # -- special tokens ----------------------------------------------------------------------------------------------
 
 
