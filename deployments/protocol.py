@@ -24,7 +24,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from deployments.constraints import ResponseFormat, StructuredOutputs
 from deployments.sampling import MAX_TOP_LOGPROBS, SamplingBody, contradiction
-from grammar_workers.specification import GrammarSpecification
+from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 
 
 class Only:
@@ -101,8 +101,6 @@ class GenerationBody(SamplingBody):
     def _check(self) -> GenerationBody:
         if self.response_format is not None and self.structured_outputs is not None:
             raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
-        if self.banned_words is not None and self.specification() is not None:
-            raise contradiction("banned_words", "is for free text, without a constraint")
         if self.finish_within_budget and self.specification() is None:
             raise contradiction("finish_within_budget", "needs a constraint")
         if self.stream_options is not None and not self.stream:
@@ -114,10 +112,16 @@ class GenerationBody(SamplingBody):
         return self.stream_options is not None and self.stream_options.include_usage
 
     def specification(self) -> tuple[GrammarSpecification, str] | None:
-        """The grammar specification asked for, with the name of the field it came from; None for free text."""
+        """The grammar specification asked for, with the name of the field it came from; None for free text.
+
+        Banned words are part of it: under a constraint they cannot come up, so nothing has to be taken back.
+        """
         for name in ("response_format", "structured_outputs"):
             constraint = getattr(self, name)
             if constraint is not None and (specification := constraint.specification()) is not None:
+                if self.banned_words is not None:
+                    banned = BannedWordsSpecification.model_validate(self.banned_words.model_dump())
+                    specification = AllOfSpecification(specifications=[specification, banned])
                 return specification, name
         return None
 
@@ -131,12 +135,15 @@ class GenerationBody(SamplingBody):
 
     def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
         """The first choice's request as a model replica takes it (`gpu_workers.request`), without its grammar."""
+        sampling = self.sampling(drawn_seed=drawn_seed)
+        if self.specification() is not None:
+            sampling.pop("banned_words", None)
         return {
             "request_id": request_id,
             "prompt": None,
             "messages": None,
             **self.prompt_fields(),
-            "sampling": self.sampling(drawn_seed=drawn_seed),
+            "sampling": sampling,
             "choice_index": 0,
             "grammar": None,
             "emitted_token_ids": [],

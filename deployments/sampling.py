@@ -98,7 +98,9 @@ class SamplingBody(BaseModel):
         None, description="Under a constraint: be complete within `max_tokens`, or refuse if that is impossible."
     )
     banned_words: BannedWords | None = Field(
-        None, description="Words that free text must not have: tokens are taken back when one comes up."
+        None,
+        description="Words that must not occur. In free text tokens are taken back when one comes up; beside a "
+        "constraint they become part of it, as `all_of` does.",
     )
     beam_search: BeamSearch | None = Field(
         None,

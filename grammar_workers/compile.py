@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grammar_workers import number_automaton
+from grammar_workers.banned_words import banned_words
 from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.rule_graph import RuleGraph
@@ -63,6 +64,8 @@ def warm_up(vocabulary: Vocabulary) -> None:
     """Do once what every first request would otherwise pay for: kernels, the vocabulary's tables, shared automata."""
     number_automaton.any_number()
     number_automaton.integer()
+    # Case folding and word characters are tables over all of Unicode.
+    banned_words(["a"], Limits(), whole_words=True)
     # Patterns with negated classes need Python's own tables of digits, letters and spaces.
     compile_regex(r"\D\W\S", search=False, limits=Limits())
     schema = {

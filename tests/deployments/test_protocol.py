@@ -263,3 +263,20 @@ def test_prompts_of_the_older_endpoint(given: Any, taken: Any) -> None:
 def test_several_prompts_are_refused(given: Any) -> None:
     with pytest.raises(ValidationError, match="prompt"):
         CompletionBody.model_validate({"prompt": given})
+
+
+def test_banned_words_beside_a_constraint_are_part_of_it() -> None:
+    body = chat(response_format={"type": "json_object"}, banned_words={"words": ["bad"]})
+    asked = body.specification()
+    assert asked is not None
+    assert asked[0].model_dump() == {
+        "type": "all_of",
+        "specifications": [
+            {"type": "json_object"},
+            {"type": "banned_words", "words": ["bad"], "case_sensitive": False, "whole_words": False},
+        ],
+    }
+    assert "banned_words" not in body.generation_request("r", drawn_seed=1)["sampling"]
+    free = chat(banned_words={"words": ["bad"]})
+    assert free.specification() is None
+    assert free.generation_request("r", drawn_seed=1)["sampling"]["banned_words"]["words"] == ("bad",)
