@@ -93,8 +93,19 @@ class CharacterAutomaton:
             if max(start, low) <= min(end - 1, high)
         ]
 
+    @functools.cached_property
+    def _known_ranges(self) -> dict[int, list[tuple[int, int, int]]]:
+        """`ranges` by state: many automata are shared by all schemas."""
+        return {}
+
     def ranges(self, state: int) -> list[tuple[int, int, int]]:
         """(first, last, target) of the live moves of `state`, without surrogates, equal neighbours merged."""
+        known = self._known_ranges.get(state)
+        if known is None:
+            known = self._known_ranges[state] = self._ranges(state)
+        return known
+
+    def _ranges(self, state: int) -> list[tuple[int, int, int]]:
         result: list[tuple[int, int, int]] = []
         row = self.moves[state]
         for number, first, last in self._spans:

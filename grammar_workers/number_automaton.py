@@ -42,7 +42,8 @@ def integer() -> CharacterAutomaton:
     return compile_regex(r"-?(0|[1-9][0-9]*)", search=False, limits=Limits())
 
 
-def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> list[int]:
+@functools.lru_cache(maxsize=256)
+def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> tuple[int, ...]:
     """Per state: the fewest digits on a way to acceptance (with `label`); above MAX_DIGITS when there is none."""
     wanted = [accepted != 0 if label is None else accepted == label for accepted in automaton.accepting]
     needed = [0 if flag else 10 * MAX_DIGITS for flag in wanted]
@@ -55,7 +56,7 @@ def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> li
                 if through < needed[state]:
                     needed[state] = through
                     changed = True
-    return needed
+    return tuple(needed)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -6,6 +6,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -184,15 +185,15 @@ class StringMachine:
         return leads
 
     def _after_byte(self, sequences: Iterable[tuple[_Sequence, int]]) -> dict[int, int]:
-        by_byte: dict[int, list[tuple[_Sequence, int]]] = {}
-        for (bounds, *rest), target in sequences:
-            for byte in range(bounds[0], bounds[1] + 1):
-                by_byte.setdefault(byte, []).append((tuple(rest), target))
-        self._builder.spend(len(by_byte))
-        return {
-            byte: options[0][1] if not options[0][0] else self._continuation(tuple(options))
-            for byte, options in by_byte.items()
-        }
+        names: dict[int, int] = {}
+        shape = tuple((sequence, names.setdefault(target, len(names))) for sequence, target in sequences)
+        targets = list(names)
+        after: dict[int, int] = {}
+        for options, read in _by_first_byte(shape):
+            named = tuple((rest, targets[number]) for rest, number in options)
+            after.update(dict.fromkeys(read, named[0][1] if not named[0][0] else self._continuation(named)))
+        self._builder.spend(len(after))
+        return after
 
     def _continuation(self, rests: tuple[tuple[_Sequence, int], ...]) -> int:
         """The state inside a character, from which one of `rests` must follow."""
@@ -377,6 +378,25 @@ def _runs(flags: NDArray[np.bool_]) -> list[Interval]:
     return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
 
 
+@functools.lru_cache(maxsize=1024)
+def _by_first_byte(
+    sequences: tuple[tuple[_Sequence, int], ...],
+) -> list[tuple[tuple[tuple[_Sequence, int], ...], list[int]]]:
+    """What may follow a first byte (the rests of the sequences with their numbers), and the bytes it follows.
+
+    The same few sets of characters occur in every schema.
+    """
+    by_byte: dict[int, list[tuple[_Sequence, int]]] = {}
+    for (bounds, *rest), number in sequences:
+        for byte in range(bounds[0], bounds[1] + 1):
+            by_byte.setdefault(byte, []).append((tuple(rest), number))
+    groups: dict[tuple[tuple[_Sequence, int], ...], list[int]] = {}
+    for byte, options in by_byte.items():
+        groups.setdefault(tuple(options), []).append(byte)
+    return list(groups.items())
+
+
+@functools.lru_cache(maxsize=4096)
 def utf8_sequences(first: int, last: int) -> list[tuple[tuple[int, int], ...]]:
     """The code points first..last (no surrogates between) as sequences of inclusive byte ranges.
 

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from grammar_workers import number_automaton
+from grammar_workers.budget import Budget
 from grammar_workers.character_automaton import (
     CharacterAutomaton,
     combine,
@@ -33,9 +34,10 @@ from grammar_workers.json_schema.formula import (
 )
 from grammar_workers.json_text import SHORT_ESCAPES, encode_string_body
 from grammar_workers.machine import UNBOUNDED, Interval
+from grammar_workers.minimization import DEAD
 from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import Limits
-from grammar_workers.regex import compile_regex, search_automaton
+from grammar_workers.regex import search_automaton
 from grammar_workers.string_machine import ANY_TEXT, has_length
 
 Label: TypeAlias = tuple[bool, ...]
@@ -63,8 +65,13 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
     """Texts of `minimum` to `maximum` characters, one state per length."""
     if maximum is not None and maximum < minimum:
         return literal_set({})
-    bounds = f"{{{minimum},{'' if maximum is None else maximum}}}"
-    return compile_regex(rf"[\s\S]{bounds}", search=False, limits=limits)
+    if maximum == 0:
+        return literal_set({"": 1})
+    longest = minimum if maximum is None else maximum
+    Budget(limits).check_states(longest)
+    following = [*range(1, longest + 1), longest if maximum is None else DEAD]
+    moves = tuple((target, DEAD, target) for target in following)
+    return CharacterAutomaton((0, 0xD800, 0xE000), moves, tuple(int(n >= minimum) for n in range(longest + 1)))
 
 
 class Scalars:

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
-from grammar_workers import TokenFSM, Vocabulary, compile_grammar
+from grammar_workers import Limits, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.json_schema.scalars import length_automaton
+from grammar_workers.regex import compile_regex
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.schemas import PATTERNS, is_valid, write
 from tests.grammar_workers.vocabularies import (
@@ -299,3 +301,10 @@ def test_json_text_is_what_json_writes() -> None:
     for _ in range(40):
         text = text_of(fsm.vocabulary, random_walk(fsm, rng)).decode()
         assert write(json.loads(text)) == text
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(0, None), (3, None), (0, 0), (0, 4), (2, 4)])
+def test_texts_by_length_are_what_a_pattern_says(minimum: int, maximum: int | None) -> None:
+    pattern = rf"[\s\S]{{{minimum},{'' if maximum is None else maximum}}}"
+    by_pattern = compile_regex(pattern, search=False, limits=Limits())
+    assert length_automaton(minimum, maximum, Limits()) == by_pattern
