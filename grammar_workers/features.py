@@ -40,7 +40,7 @@ _PATTERNS = [
     ("possessive quantifiers", "a*+"),
     ("atomic groups", "(?>a)"),
     ("conditional groups", "(a)?(?(1)b|c)"),
-    ("NUL", "\0"),
+    ("NUL as an escape", r"\0"),
 ]
 """Syntax -> an example; whether it is supported is found out by compiling it."""
 

@@ -83,7 +83,7 @@ NOTHING = Sequence(())
 def read_regex(pattern: str, limits: Limits) -> Node:
     """The tree of a pattern; InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError with position."""
     if "\0" in pattern:
-        raise InvalidSpecificationError("a NUL character in a pattern", position=pattern.index("\0"))
+        raise InvalidSpecificationError("a NUL character in a pattern; write it as an escape", position=pattern.index("\0"))
     return _Reader(pattern, limits).read()
 
 
@@ -285,7 +285,7 @@ class _Reader:
         if character in "AZz":
             raise self._unsupported(f"\\{character}", begin)
         if character == "0" and not self._peek().isdecimal():
-            raise self._invalid("a NUL character in a pattern", begin)
+            return single(0)
         if character.isdecimal() or character == "k":
             raise self._unsupported("back-reference", begin)
         if character.isascii() and character.isalpha():
@@ -308,8 +308,6 @@ class _Reader:
             low = self._hexadecimal("u", begin)
             if 0xDC00 <= low <= 0xDFFF:
                 return 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00)
-        if value == 0:
-            raise self._invalid("a NUL character in a pattern", begin)
         if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
             raise self._invalid("not a character", begin)
         return value

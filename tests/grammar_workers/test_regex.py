@@ -133,6 +133,9 @@ def test_tokens_spell_exactly_the_matches(pattern: str, texts: list[str]) -> Non
         ("}", "}", True),
         (r"\/", "/", True),
         (r"\cJ", "\n", True),
+        (r"a\0", "a\0", True),
+        (r"[^\x00-\x1f]", "\0", False),
+        (r"\u{0}|\u0000", "\0", True),
         (r"[\b]", "\b", True),
         (r"\ud83d\ude00", "😀", True),
         (r"[\ud83d\ude00-\ud83d\ude02]", "😁", True),
@@ -183,10 +186,6 @@ def test_corner_of_the_dialects(pattern: str, text: str, matches: bool | None) -
         (r"\pL", 0),
         ("(?P<1>a)", 0),
         ("a\0b", 1),
-        (r"a\0", 1),
-        (r"a\x00", 1),
-        (r"a\u0000", 1),
-        (r"a\u{0}", 1),
     ],
 )
 def test_malformed_patterns_are_refused_with_their_position(pattern: str, position: int | None) -> None:

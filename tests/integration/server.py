@@ -23,7 +23,7 @@ from deployments.arguments import REPOSITORY
 from tests.redis_server import free_port
 
 START_DEADLINE_S = 240
-METRICS_DEADLINE_S = 60
+METRICS_DEADLINE_S = 120
 
 
 class Server:
