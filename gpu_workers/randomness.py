@@ -46,7 +46,7 @@ def uniforms(
 ) -> NDArray[np.float64]:
     """One number in [0, 1) with 53 random bits for each (seed, choice index, output position). float64 [n].
 
-    `attempts` counts what was drawn at the position and taken back before.
+    `attempts` (below 2**32) tells apart draws at one position, where some are taken back.
     """
     seed = np.array([s & 0xFFFFFFFFFFFFFFFF for s in seeds], dtype=np.uint64)
     key = np.stack([seed & _LOW, seed >> _32], axis=1)

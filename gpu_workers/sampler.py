@@ -35,7 +35,7 @@ class Draw:
     """One token to draw. `allowed` is None for a row without a grammar; `position` counts output tokens from 0.
 
     `history` is what penalties look at, None where there are none; `excluded`: ids that a row without a grammar may
-    not have here; `attempt`: how often a token at this position has been taken back.
+    not have here; `attempt`: numbers apart what may be drawn at this position more than once.
     """
 
     sampling: SamplingParameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 from concurrent.futures import Future
 from typing import Any
@@ -333,7 +334,10 @@ class Sequence:
         attempt = 0
         if self._banned is not None:
             tried = self._banned.excluded(self.output_length)
-            excluded, attempt = excluded | tried, len(tried)
+            excluded |= tried
+            # What led to a word that was taken back must not decide what follows instead: another text, other numbers.
+            output = np.array(self.token_ids[self._prompt_length :], dtype=np.int64)
+            attempt = (zlib.crc32(output.tobytes()) + len(tried)) % 2**32
         if allowed is not None and excluded:
             rest = allowed.without(excluded)
             allowed = rest if rest.count else allowed  # the grammar wins
