@@ -2,9 +2,9 @@
 
     python -m tests.gpu_workers.scenarios --count 500
 
-Circumstances: forced text, n-gram drafts and their eagerness, chunk sizes, slots and order of arrival, prefix reuse,
-masks that come late and so preemption, and outputs cut off somewhere and resumed as after a retry. Models in float64:
-identity holds up to ties of the logits.
+Circumstances: forced text, n-gram drafts and their eagerness, a draft model, chunk sizes, slots and order of arrival,
+prefix reuse, masks that come late and so preemption, and outputs cut off somewhere and resumed as after a retry. Models
+in float64: identity holds up to ties of the logits.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from gpu_workers.config import EngineConfig
+from gpu_workers.draft_model import DraftModel
 from gpu_workers.engine import Engine
+from gpu_workers.loader import prepare
 from gpu_workers.request import GenerationRequest
 from tests.gpu_workers.support import (
     CONFIGS,
     TableFSM,
+    byte_tokenizer,
+    byte_vocabulary,
     collect,
     engine_config,
     grammars,
@@ -32,6 +37,7 @@ from tests.gpu_workers.support import (
     run,
     running_engine,
     text_fsm,
+    tiny_model,
 )
 
 Output = tuple[list[int], str, str | None]
@@ -115,6 +121,10 @@ async def interrupted(engine: Engine, one: GenerationRequest, after: int) -> Out
     return received + rest.token_ids, text + rest.text, rest.finish_reason
 
 
+def _draft_model(kind: str, seed: int, config: EngineConfig) -> DraftModel:
+    return DraftModel(prepare(tiny_model(CONFIGS[kind](), seed), byte_tokenizer(), byte_vocabulary(), config), config)
+
+
 def check(seed: int) -> int:
     """One scenario; returns how many sequences were preempted in it. Raises AssertionError when any token differs."""
     rng = np.random.default_rng(seed)
@@ -139,7 +149,10 @@ def check(seed: int) -> int:
         outputs = await asyncio.gather(*(interrupted(engine, requests[i], cuts[i]) for i in order))
         return [outputs[list(order).index(i)] for i in range(len(requests))]
 
-    with running_engine(kind, engine_config(**settings), grammars(**late)) as engine:
+    config = engine_config(**settings)
+    # Not always a model like the target: one that is nearly always wrong has to be exact, too.
+    drafter = _draft_model(kind, int(rng.integers(2)), config) if rng.random() < 0.3 else None
+    with running_engine(kind, config, grammars(**late), drafter) as engine:
         outputs = asyncio.run(asyncio.wait_for(together(engine), 120))
         preemptions = engine.scheduler.preemptions
     for i, (output, expected) in enumerate(zip(outputs, alone, strict=True)):
