@@ -19,6 +19,7 @@ TOOL_CALLS = {
     "triggers": ["<f"],
     "at_least_one": False,
     "stop_after_first": False,
+    "separator": None,
 }
 
 
