@@ -37,24 +37,83 @@ def key(schema: Schema, options: GrammarOptions = GrammarOptions(), fingerprint:
     return grammar_key({"type": "json_schema", "schema": schema}, fingerprint, options)
 
 
+_NESTED = {
+    "one": ["items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames"]
+    + ["unevaluatedItems", "unevaluatedProperties", "additionalItems"],
+    "list": ["allOf", "anyOf", "oneOf", "prefixItems"],
+    "map": ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"],
+}
+_NOTES = {"title": "T", "description": "D", "default": [1], "examples": [{}], "$comment": "C", "deprecated": True}
+
+
 def annotated(schema: Any, rng: random.Random) -> Any:
     """The schema with annotations strewn in wherever a schema stands, and its keywords in another order."""
     if not isinstance(schema, dict):
         return schema
     result: dict[str, Any] = {}
     for keyword, value in schema.items():
-        if keyword in ("properties", "$defs"):
+        if keyword in _NESTED["map"]:
             value = {name: annotated(part, rng) for name, part in value.items()}
-        elif keyword in ("anyOf", "prefixItems"):
+        elif keyword in _NESTED["list"]:
             value = [annotated(part, rng) for part in value]
-        elif keyword in ("items", "additionalProperties"):
+        elif keyword in _NESTED["one"]:
             value = annotated(value, rng)
         result[keyword] = value
-    notes = {"title": "T", "description": "D", "default": [1], "examples": [{}], "$comment": "C", "deprecated": True}
-    result.update((name, notes[name]) for name in rng.sample(sorted(notes), 3))
+    result.update((name, [_NOTES[name], rng.random()]) for name in rng.sample(sorted(_NOTES), 3))
     items = list(result.items())
     rng.shuffle(items)
     return dict(items)
+
+
+def _positions() -> list[Any]:
+    """A schema with one subschema in each place that can hold one, as a function of that subschema."""
+    return [
+        *(lambda part, keyword=keyword: {keyword: part} for keyword in _NESTED["one"]),
+        *(lambda part, keyword=keyword: {keyword: [True, part]} for keyword in _NESTED["list"]),
+        *(lambda part, keyword=keyword: {keyword: {"title": part}} for keyword in _NESTED["map"]),
+        lambda part: {"dependencies": {"title": part, "b": ["title", "default"]}},
+        lambda part: {"$schema": "http://json-schema.org/draft-07/schema#", "items": [True, part]},
+    ]
+
+
+@pytest.mark.parametrize("place", _positions())
+def test_annotations_do_not_matter_in_any_place(place: Any) -> None:
+    plain = place({"type": "integer"})
+    assert key(place({"title": "a", "type": "integer", "examples": [1], "readOnly": True})) == key(plain)
+    assert key(place({"type": "string"})) != key(plain)
+    assert key(place({"type": "integer", "const": {"title": "a"}})) != key(plain)
+    # What is called like an annotation and stands where a name does is a name.
+    assert key(place({"type": "integer", "properties": {"title": True}})) != key(plain)
+
+
+@settings(PROPERTY, max_examples=80)
+@given(schemas(wild=True), st.randoms(use_true_random=False))
+def test_annotations_do_not_matter_whatever_the_schema(schema: Schema, rng: random.Random) -> None:
+    assert key(annotated(schema, rng)) == key(schema)
+    assert key(annotated(annotated(schema, rng), rng)) == key(schema)
+
+
+@settings(PROPERTY, max_examples=60)
+@given(st.lists(st.text(max_size=3), min_size=2, max_size=5, unique=True), st.randoms(use_true_random=False))
+def test_the_order_of_properties_matters(names: list[str], rng: random.Random) -> None:
+    parts = {name: {"const": number} for number, name in enumerate(names)}
+    shuffled = rng.sample(names, len(names))
+    schema = {"items": {"properties": parts}}
+    other = {"items": {"properties": {name: parts[name] for name in shuffled}}}
+    assert (key(schema) == key(other)) == (names == shuffled)
+
+
+@settings(PROPERTY, max_examples=15)
+@given(schemas(), st.randoms(use_true_random=False))
+def test_equal_keys_mean_equal_automata(schema: Schema, rng: random.Random) -> None:
+    vocabulary = bytes_vocabulary()
+    try:
+        first = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    except GrammarError:
+        return
+    second = compile_grammar({"type": "json_schema", "schema": annotated(schema, rng)}, vocabulary)
+    assert first.key == second.key
+    assert first.to_bytes() == second.to_bytes()
 
 
 @settings(PROPERTY, max_examples=60)
