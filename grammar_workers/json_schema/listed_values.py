@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 from grammar_workers.json_schema.references import References, Scope
 
 _BY_TYPE: dict[str, list[Any]] = {"boolean": [False, True], "null": [None]}
-_MAX_REFERENCES = 8
-"""References that are followed one after the other: more, or a cycle, count as not listed."""
+_MAX_LISTED = 1000
+"""Values, with repetitions; more count as not listed."""
+_Known: TypeAlias = "dict[int, list[Any] | None]"
+"""Schemas, by identity, that have been looked at; those being looked at count as not listed, which ends cycles."""
 
 
 def listed_items(schema: Mapping[str, Any], scope: Scope, references: References) -> list[Any] | None:
@@ -22,28 +24,34 @@ def listed_items(schema: Mapping[str, Any], scope: Scope, references: References
     schemas = list(prefix) if isinstance(prefix, list) else []
     if not (isinstance(most, int) and most <= len(schemas)):
         schemas.append(rest)
-    return _union(schemas, scope, references, _MAX_REFERENCES)
+    return _union(schemas, scope, references, {})
 
 
-def _union(schemas: list[Any], scope: Scope, references: References, left: int) -> list[Any] | None:
+def _union(schemas: list[Any], scope: Scope, references: References, known: _Known) -> list[Any] | None:
     found: list[Any] = []
     for schema in schemas:
-        values = _listed(schema, scope, references, left)
-        if values is None:
+        values = _listed(schema, scope, references, known)
+        if values is None or len(found) + len(values) > _MAX_LISTED:
             return None
         found += values
     return found
 
 
-def _listed(schema: Any, scope: Scope, references: References, left: int) -> list[Any] | None:
+def _listed(schema: Any, scope: Scope, references: References, known: _Known) -> list[Any] | None:
     if schema is False:
         return []
-    if not isinstance(schema, Mapping) or not left:
+    if not isinstance(schema, Mapping):
         return None
-    scope = scope.entered(schema)
+    if id(schema) not in known:
+        known[id(schema)] = None
+        known[id(schema)] = _values(schema, scope.entered(schema), references, known)
+    return known[id(schema)]
+
+
+def _values(schema: Mapping[str, Any], scope: Scope, references: References, known: _Known) -> list[Any] | None:
     if "$ref" in schema:
         target, place = references.resolve(schema["$ref"], "$ref", scope)
-        values = _listed(target, place, references, left - 1)
+        values = _listed(target, place, references, known)
         if values is not None or scope.draft <= 7:
             return values
     if "const" in schema and scope.dialect.defines("const"):
@@ -52,7 +60,7 @@ def _listed(schema: Any, scope: Scope, references: References, left: int) -> lis
         return list(schema["enum"])
     for keyword in ("anyOf", "oneOf"):
         if isinstance(schema.get(keyword), list):
-            values = _union(schema[keyword], scope, references, left - 1)
+            values = _union(schema[keyword], scope, references, known)
             if values is not None:
                 return values
     kinds = schema.get("type")

@@ -50,6 +50,8 @@ _TYPES = {
 }
 _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
+_STEPS_OF_REFERENCE = 100
+"""What following a reference counts: dynamic references may lead to the same subschemas in very many ways."""
 _MAX_COUNT = 1_000_000_000
 """The largest count that registers hold."""
 
@@ -72,6 +74,7 @@ class SchemaReader:
         self._evaluation = Unevaluated(pool, self._references, self._refer, self._requires)
         self._pending: list[tuple[str, Any, Scope]] = []
         self._defined: set[str] = set()
+        self._followed = 0
         self.notes: list[str] = []
 
     def read(self) -> FormulaId:
@@ -133,6 +136,9 @@ class SchemaReader:
         parts = []
         for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
             if keyword in schema:
+                self._followed += 1
+                if self._followed * _STEPS_OF_REFERENCE > self._limits.max_steps:
+                    raise LimitExceededError("too many references (limit max_steps)", pointer=scope.pointer)
                 contents, target = self._references.resolve(schema[keyword], keyword, scope)
                 parts.append(self._refer(contents, target))
         return self._pool.all_of(parts)

@@ -17,7 +17,7 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
 from grammar_workers.json_schema.references import References, Scope
 
-_MAX_EVALUATIONS = 256
+_MAX_EVALUATIONS = 64
 """Different sets of evaluated parts that one schema may lead to."""
 
 
@@ -160,10 +160,10 @@ class Unevaluated:
             for also, given in second.items():
                 union = evaluated | also
                 found[union] = self._pool.any_of([found.get(union, FALSE), self._pool.all_of([condition, given])])
-        if len(found) > _MAX_EVALUATIONS:
-            raise LimitExceededError(
-                f"alternatives evaluate different parts in more than {_MAX_EVALUATIONS} ways", pointer=scope.pointer
-            )
+            if len(found) > _MAX_EVALUATIONS:
+                raise LimitExceededError(
+                    f"alternatives evaluate different parts in more than {_MAX_EVALUATIONS} ways", pointer=scope.pointer
+                )
         return found
 
     @staticmethod

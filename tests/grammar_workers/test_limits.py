@@ -239,6 +239,36 @@ BOMBS: dict[str, dict[str, Any]] = {
     "arrays that count apart": json_schema(
         {"type": "array", "anyOf": [{"minItems": n, "maxItems": 2000 * n} for n in range(1, 6)]}
     ),
+    "a reference to itself": json_schema({"$ref": "#"}),
+    "references in a circle": json_schema(definitions(500, lambda i, ref: {"$ref": ref}, last={"$ref": "#/$defs/d0"})),
+    "alternatives in a circle": json_schema(
+        definitions(50, lambda i, ref: {"anyOf": [{"$ref": ref}, {"$ref": "#/$defs/d0"}]}, last={"$ref": "#"})
+    ),
+    "nothing satisfies it": json_schema(
+        nested(80, lambda inner: members(["a"], required=["a", "b"], **{"not": inner}), False)
+    ),
+    "no end of a required property": json_schema(
+        {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+    ),
+    "many evaluations": json_schema(
+        {"anyOf": [{"properties": {name: True}} for name in NAMES[:40]], "unevaluatedProperties": False}
+    ),
+    "evaluations that double": json_schema(
+        {
+            **definitions(60, lambda i, ref: {"anyOf": [{"$ref": ref}, {"$ref": ref, "properties": {f"p{i}": True}}]}),
+            "unevaluatedProperties": False,
+        }
+    ),
+    "lists of lists of values": json_schema(
+        {
+            **definitions(8, lambda i, ref: {"anyOf": [{"$ref": ref}] * 60}, last={"enum": []}),
+            "items": {"$ref": "#/$defs/d0"},
+            "uniqueItems": True,
+        }
+    ),
+    "NUL in a pattern": json_schema({"pattern": "a\0b"}),
+    "NUL in a regex": regex("\0"),
+    "NUL in a name pattern": json_schema({"patternProperties": {"\0": True}}),
     "a megabyte": json_schema({"description": "x", "enum": ["x" * (1 << 20)]}),
 }
 """What may be compiled or refused, but within the bound, and never by another exception."""
