@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test soak lint clean
+.PHONY: help serve test soak lint clean bench
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -37,6 +37,12 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m benchmarks.soundness --data $(MASKBENCH) --processes 2
 	@$(BIN)/python -m tests.gpu_workers.scenarios --count 500
 	@$(BIN)/python -m tests.gpu_workers.soak --requests 2000
+
+bench: $(VENV)/.installed ## Turnstile beside its peers (MASKBENCH=folder); see benchmarks/README.md
+	@$(PIP_INSTALL) --editable '.[bench]'
+	@$(BIN)/python -m benchmarks.maskbench --data $(MASKBENCH)
+	@$(BIN)/python -m benchmarks.mask_batch
+	@$(BIN)/python -m benchmarks.size_and_load --data $(MASKBENCH)
 
 lint: $(VENV)/.installed ## Format check, linter, types
 	@$(BIN)/ruff format --check .

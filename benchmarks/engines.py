@@ -49,8 +49,9 @@ class Engine(Protocol):
 
 
 class TurnstileSession:
-    def __init__(self, fsm: TokenFSM) -> None:
+    def __init__(self, fsm: TokenFSM, schema: Any) -> None:
         self.fsm = fsm
+        self._schema = schema
         self._state = fsm.initial_state
 
     def begin(self) -> None:
@@ -67,7 +68,7 @@ class TurnstileSession:
         return self.fsm.is_terminal(self._state)
 
     def explain(self, value: Any) -> str:
-        return explanation(self.fsm, value)
+        return explanation(self.fsm, self._schema, value)
 
 
 class Turnstile:
@@ -79,9 +80,10 @@ class Turnstile:
     def compile(self, schema: Any) -> TurnstileSession:
         specification = {"type": "json_schema", "schema": schema}
         try:
-            return TurnstileSession(compile_grammar(specification, self._vocabulary, options=self._options))
+            fsm = compile_grammar(specification, self._vocabulary, options=self._options)
         except GrammarError as error:
             raise RefusedError(f"{type(error).__name__}: {error.message}") from None
+        return TurnstileSession(fsm, schema)
 
 
 # -- llguidance ----------------------------------------------------------------------------------------------------
@@ -89,21 +91,21 @@ class Turnstile:
 
 class LlguidanceSession:
     def __init__(self, matcher: Any, words: int) -> None:
-        self._matcher = matcher
+        self.matcher = matcher
         self._row = np.zeros(words, np.uint32)
 
     def begin(self) -> None:
-        self._matcher.reset()
+        self.matcher.reset()
 
     def mask(self) -> NDArray[np.uint32]:
-        self._matcher.unsafe_compute_mask_ptr(self._row.ctypes.data, self._row.nbytes)
+        self.matcher.unsafe_compute_mask_ptr(self._row.ctypes.data, self._row.nbytes)
         return self._row
 
     def advance(self, token_id: int) -> bool:
-        return bool(self._matcher.consume_token(token_id))
+        return bool(self.matcher.consume_token(token_id))
 
     def may_stop(self) -> bool:
-        return bool(self._matcher.is_accepting())
+        return bool(self.matcher.is_accepting())
 
     def explain(self, value: Any) -> str:
         return ""

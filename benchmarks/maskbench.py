@@ -108,13 +108,15 @@ def measure(engine: Any, case: dict[str, Any], outcome: Outcome, overhead: int) 
             if accepted:
                 outcome.accepted.append(number)
     if isinstance(session, TurnstileSession):
-        measure_warm(session, instances, outcome, overhead)
+        measure_warm(session, case["schema"], instances, outcome, overhead)
 
 
-def measure_warm(session: TurnstileSession, instances: list[list[int]], outcome: Outcome, overhead: int) -> None:
+def measure_warm(
+    session: TurnstileSession, schema: Any, instances: list[list[int]], outcome: Outcome, overhead: int
+) -> None:
     stored = session.fsm.to_bytes()
     begin = clock()
-    warm = TurnstileSession(TokenFSM.from_bytes(stored, session.fsm.vocabulary))
+    warm = TurnstileSession(TokenFSM.from_bytes(stored, session.fsm.vocabulary), schema)
     outcome.load = clock() - begin
     outcome.states = warm.fsm.materialize(WARM_STATES)
     outcome.materialize = clock() - begin - outcome.load
