@@ -5,9 +5,6 @@ all tokens, the chain of tokens with equal bytes, the nodes of all first bytes).
 scratch space for the configuration at each depth of a tree; path[0] is where a walk starts.
 
 numba keeps compiled code by the file that a function stands in: whoever changes `kernels` must touch this file, too.
-
-What is compiled from `kernels` becomes part of these functions, and numba's cache compares only this file with its time:
-after a change in `kernels`, touch this file.
 """
 
 from __future__ import annotations
