@@ -55,5 +55,6 @@ def build_app(args: AppArguments) -> Application:
             model=args.model_name,
             max_body_bytes=args.router.max_body_bytes,
             api_keys=args.router.api_keys,
+            tool_format=args.tool_format,
         )
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from deployments.tool_formats import ToolFormatName
 from gpu_workers.config import EngineConfig
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import GrammarSpecification
@@ -119,6 +120,10 @@ class AppArguments(_Arguments):
         "file://~/.cache/turnstile/grammars",
         description="Where compiled grammars are kept: `file:///folder`, `redis://host:port/0` (with files on each "
         "node in front), `rediss://...` or `memory://`.",
+    )
+    tool_format: ToolFormatName | Literal["auto"] = Field(
+        "auto",
+        description="How the model writes tool calls (`deployments/tool_formats.py`); `auto`: by its chat template.",
     )
     router: RouterArguments = Field(default_factory=RouterArguments, description="The HTTP front.")
     compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -81,12 +82,17 @@ class ApiError(Exception):
         return {"error": self.detail.model_dump(exclude=places)}
 
     @classmethod
-    def of_grammar(cls, error: dict[str, Any], *, param: str) -> ApiError:
+    def of_grammar(cls, error: dict[str, Any], *, param: str, places: Sequence[tuple[str, str]] = ()) -> ApiError:
         """The 400 of a specification that is malformed, unsupported, unsatisfiable or too large.
 
-        `error` is `GrammarError.to_dict()`: the message names the keyword.
+        `error` is `GrammarError.to_dict()`: the message names the keyword. `places`: beginnings of pointers into the
+        specification, and what the client wrote at these places.
         """
         pointer, position = error.get("pointer"), error.get("position")
+        for inside, place in places:
+            if pointer is not None and f"{pointer}/".startswith(f"{inside}/"):
+                pointer = place + pointer[len(inside) :]
+                break
         where = "" if pointer is None else f" (at {pointer or 'the root of the schema'})"
         where += "" if position is None else f" (at position {position})"
         return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)

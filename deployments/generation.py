@@ -52,13 +52,14 @@ T = TypeVar("T")
 class Grammar:
     """A constraint on its way through the tiers, `specification` None where the client named only its key.
 
-    `param` is the HTTP field it came from, `tenant` who pays for the compilation.
+    `param` is the HTTP field it came from, `tenant` who pays for the compilation; `places` as in `ApiError.of_grammar`.
     """
 
     key: str
     specification: dict[str, Any] | None
     param: str
     tenant: str
+    places: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Tiers:
             COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, grammar.tenant)
         )
         if answer["status"] == "refused":
-            raise ApiError.of_grammar(answer["error"], param=grammar.param)
+            raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
         if answer["status"] == "unknown":
             raise ApiError.grammar_not_found(grammar.key)
         return answer

@@ -15,8 +15,13 @@ class GrammarKeys:
         self._tiers = tiers
         self._settings: tuple[str, GrammarOptions] | None = None
 
-    async def grammar(self, specification: GrammarSpecification, param: str, tenant: str) -> Grammar:
-        """`param` is the HTTP field it came from. Raises `ApiError` 400 for a malformed specification."""
+    async def grammar(
+        self, specification: GrammarSpecification, param: str, tenant: str, places: tuple[tuple[str, str], ...] = ()
+    ) -> Grammar:
+        """`param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`.
+
+        Raises `ApiError` 400 for a malformed specification.
+        """
         if self._settings is None:
             info = await self._tiers.compiler_info()
             self._settings = info["vocabulary_fingerprint"], GrammarOptions.model_validate(info["options"])
@@ -24,5 +29,5 @@ class GrammarKeys:
         try:
             key = grammar_key(specification, fingerprint, options)
         except GrammarError as error:
-            raise ApiError.of_grammar(error.to_dict(), param=param) from error
-        return Grammar(key, specification.model_dump(by_alias=True), param, tenant)
+            raise ApiError.of_grammar(error.to_dict(), param=param, places=places) from error
+        return Grammar(key, specification.model_dump(by_alias=True), param, tenant, places)

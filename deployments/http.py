@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import time
 import uuid
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -22,6 +23,9 @@ from deployments.protocol import ChatCompletionBody, CompletionBody, GenerationB
 from deployments.responses import Answer, ChatCompletion, TextCompletion
 from deployments.strict_json import StrictJsonRoute
 from deployments.tenants import Caller, Tenant, Tenants
+from deployments.tool_calls import ToolCallParser
+from deployments.tool_formats import ToolFormatName
+from deployments.tools import ToolDialect
 
 HEALTH_TIMEOUT_S = 5.0
 
@@ -52,10 +56,12 @@ class Health(BaseModel):
 class Service:
     """What the paths do; one per router replica."""
 
-    def __init__(self, tiers: Tiers, *, model: str) -> None:
+    def __init__(self, tiers: Tiers, *, model: str, tool_format: ToolFormatName | Literal["auto"] = "auto") -> None:
         self._tiers = tiers
         self._model = model
         self._started = int(time.time())
+        self._tool_format = tool_format
+        self._dialect: ToolDialect | None = None
         self._keys = GrammarKeys(tiers)
         self.grammars = Grammars(tiers, self._keys)
 
@@ -65,7 +71,15 @@ class Service:
             raise ApiError(404, f"the model `{body.model}` does not exist", param="model", code="model_not_found")
         request_id = uuid.uuid4().hex
         grammar = await self._grammar(body, tenant)
-        generation_request = body.generation_request(request_id, drawn_seed=_drawn_seed(request))
+        drawn_seed = _drawn_seed(request)
+        generation_request = body.generation_request(request_id, drawn_seed=drawn_seed)
+        calls = None
+        if isinstance(body, ChatCompletionBody) and body.speaks_of_tools:
+            dialect, offer = await self._tool_dialect(), body.offer()
+            generation_request |= dialect.prompt_fields(body.template_messages(), offer)
+            if offer is not None:
+                generation_request["special_token_text"] = True
+                calls = functools.partial(ToolCallParser, dialect.format, drawn_seed)
         generation = await self._tiers.start_generation(generation_request, grammar, choices=body.choices)
         answer = Answer(
             generation,
@@ -73,6 +87,7 @@ class Service:
             model=self._model,
             chat=isinstance(body, ChatCompletionBody),
             logprobs=body.top_logprobs_wanted() is not None,
+            calls=calls,
         )
         if body.stream:
             return EventStream(answer.blocks(include_usage=body.include_usage), media_type="text/event-stream")
@@ -101,9 +116,18 @@ class Service:
             raise ApiError(503, "not ready", code="not_ready") from error
         return {"status": "ok"}
 
+    async def _tool_dialect(self) -> ToolDialect:
+        if self._dialect is None:
+            template = (await self._tiers.replica_info())["chat_template"]
+            self._dialect = ToolDialect.of_model(self._tool_format, template)
+        return self._dialect
+
     async def _grammar(self, body: GenerationBody, tenant: Tenant) -> Grammar | None:
         if (key := body.grammar_key()) is not None:
             return Grammar(key, None, "structured_outputs", tenant.name)
+        if isinstance(body, ChatCompletionBody) and (offer := body.offer()) is not None:
+            specification = (await self._tool_dialect()).specification(offer)
+            return await self._keys.grammar(specification, "tools", tenant.name, offer.places())
         if (asked := body.specification()) is None:
             return None
         return await self._keys.grammar(*asked, tenant.name)

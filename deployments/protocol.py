@@ -24,6 +24,8 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from deployments.constraints import ResponseFormat, StructuredOutputs
 from deployments.sampling import MAX_TOP_LOGPROBS, SamplingBody, contradiction
+from deployments.tool_bodies import MAX_TOOLS, NamedTool, Tool, ToolCall, ToolChoice
+from deployments.tools import Offer
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 
 
@@ -60,21 +62,38 @@ class TextPart(_Body):
 class Message(_Body):
     """One turn of a conversation."""
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[TextPart] | None = Field(None, description="Text; null only beside `tool_calls`.")
     name: str | None = Field(None, description="Passed to the chat template; most templates ignore it.")
     # Clients send a previous answer back exactly as they got it.
     refusal: Annotated[Any, Only()] = None
     annotations: Annotated[Any, Only([])] = None
     audio: Annotated[Any, Only()] = None
     function_call: Annotated[Any, Only()] = None
-    tool_calls: Annotated[Any, Only([])] = None
+    tool_calls: list[ToolCall] | None = Field(None, description="Calls that the assistant made.")
+    tool_call_id: str | None = Field(None, description="Of a `tool` message: the call that it answers.")
 
-    def template_input(self) -> dict[str, str]:
+    @model_validator(mode="after")
+    def _check_role(self) -> Message:
+        if self.tool_calls and self.role != "assistant":
+            raise contradiction("tool_calls", "belongs to the assistant")
+        if (self.tool_call_id is None) == (self.role == "tool"):
+            raise contradiction("tool_call_id", "belongs to messages of the role `tool`, which need it")
+        if self.content is None and not self.tool_calls:
+            raise contradiction("content", "must be text, or a list of texts")
+        return self
+
+    def template_input(self) -> dict[str, Any]:
         """The message as chat templates take it: plain text, and `developer` by its older name."""
-        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        message = {"role": "system" if self.role == "developer" else self.role, "content": text}
-        return message if self.name is None else {**message, "name": self.name}
+        content = self.content or ""
+        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        if self.tool_calls:
+            message["tool_calls"] = [call.template_input() for call in self.tool_calls]
+        for name in ("tool_call_id", "name"):
+            if (value := getattr(self, name)) is not None:
+                message[name] = value
+        return message
 
 
 class StreamOptions(_Body):
@@ -101,7 +120,7 @@ class GenerationBody(SamplingBody):
     def _check(self) -> GenerationBody:
         if self.response_format is not None and self.structured_outputs is not None:
             raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
-        if self.finish_within_budget and self.specification() is None:
+        if self.finish_within_budget and not self.constrained:
             raise contradiction("finish_within_budget", "needs a constraint")
         if self.stream_options is not None and not self.stream:
             raise PydanticCustomError("stream_options", "`stream_options` needs `stream: true`")
@@ -124,6 +143,11 @@ class GenerationBody(SamplingBody):
                     specification = AllOfSpecification(specifications=[specification, banned])
                 return specification, name
         return None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether a grammar applies to the output."""
+        return self.specification() is not None or self.grammar_key() is not None
 
     def grammar_key(self) -> str | None:
         """The key of a compiled grammar, where the client names one instead of sending its specification."""
@@ -159,9 +183,13 @@ class ChatCompletionBody(GenerationBody):
     top_logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="With `logprobs`: so many of the likeliest tokens, too."
     )
-    tools: Annotated[Any, Only([])] = None
-    tool_choice: Annotated[Any, Only("none")] = None
-    parallel_tool_calls: Annotated[Any, Only(True, False)] = None
+    tools: list[Tool] | None = Field(None, max_length=MAX_TOOLS, description="Functions that the model may call.")
+    tool_choice: ToolChoice | None = Field(
+        None,
+        description="`auto`, the default: calls or text. `required`: calls alone. `none`: text. Or the one function "
+        "that must be called.",
+    )
+    parallel_tool_calls: StrictBool | None = Field(None, description="Allow several calls in one answer; default true.")
     modalities: Annotated[Any, Only(["text"])] = None
     store: Annotated[Any, Only(False)] = None
     service_tier: Annotated[Any, Only("auto", "default")] = None
@@ -172,18 +200,59 @@ class ChatCompletionBody(GenerationBody):
             raise contradiction("top_logprobs", "needs `logprobs: true`")
         return self
 
+    @model_validator(mode="after")
+    def _check_tools(self) -> ChatCompletionBody:
+        names = [tool.function.name for tool in self.tools or []]
+        if len(set(names)) < len(names):
+            raise contradiction("tools", "has two functions of one name")
+        if self.tool_choice not in (None, "none") and not names:
+            raise contradiction("tool_choice", "needs `tools`")
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise contradiction("tool_choice", "names a function that is not in `tools`")
+        if self.offer() is not None:
+            if self.specification() is not None or self.grammar_key() is not None:
+                raise contradiction("tools", "does not go with another constraint, except with `tool_choice: none`")
+            for name in ("beam_search", "banned_words"):
+                if getattr(self, name) is not None:
+                    raise contradiction(name, "does not go with `tools`, except with `tool_choice: none`")
+        called: set[str] = set()
+        for message in self.messages:
+            if message.tool_call_id is not None and message.tool_call_id not in called:
+                raise contradiction("messages", "has a `tool_call_id` that no call before it has")
+            called.update(call.id for call in message.tool_calls or ())
+        return self
+
+    @property
+    def constrained(self) -> bool:
+        return super().constrained or self.offer() is not None
+
+    @property
+    def speaks_of_tools(self) -> bool:
+        """Whether tools are offered, or were called before."""
+        return self.offer() is not None or any(message.tool_calls for message in self.messages)
+
+    def offer(self) -> Offer | None:
+        """The tools that may be called; None where there are none."""
+        if not self.tools or self.tool_choice == "none":
+            return None
+        return Offer(self.tools, self.tool_choice or "auto", self.parallel_tool_calls is not False)
+
     def top_logprobs_wanted(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
-
-    def grammar_key(self) -> str | None:
-        """The key of a compiled grammar, where the client names one instead of sending its specification."""
-        return None if self.structured_outputs is None else self.structured_outputs.key
 
     def limit(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def prompt_fields(self) -> dict[str, Any]:
-        return {"messages": [message.template_input() for message in self.messages]}
+        return {"messages": self.template_messages()}
+
+    def template_messages(self) -> list[dict[str, Any]]:
+        """The messages as chat templates take them; results of calls have the name of their function."""
+        names = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
+        return [
+            message.template_input() | ({"name": names[message.tool_call_id]} if message.tool_call_id else {})
+            for message in self.messages
+        ]
 
 
 class CompletionBody(GenerationBody):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from deployments.errors import ApiError
 from deployments.generation import Event, Generation
 from deployments.logprobs import ChatLogprobs, TextLogprobs, TextOffsets, chat_logprobs, diagnostics
+from deployments.tool_calls import ToolCallParser
 
 logger = logging.getLogger("ray.serve")
 
@@ -38,11 +39,27 @@ class GrammarReport(BaseModel):
     notes: list[str]
 
 
+class AnswerFunction(BaseModel):
+    """The function of a call; `arguments` is JSON text that matches its schema unless the answer was cut."""
+
+    name: str
+    arguments: str
+
+
+class AnswerCall(BaseModel):
+    """One tool call."""
+
+    id: str
+    type: Literal["function"]
+    function: AnswerFunction
+
+
 class AnswerMessage(BaseModel):
-    """The assistant's turn."""
+    """The assistant's turn; `content` is null where it has calls alone."""
 
     role: Literal["assistant"]
-    content: str
+    content: str | None
+    tool_calls: list[AnswerCall] | None = None
 
 
 class ChatChoice(BaseModel):
@@ -50,7 +67,7 @@ class ChatChoice(BaseModel):
 
     index: int
     message: AnswerMessage
-    finish_reason: Literal["stop", "length"]
+    finish_reason: Literal["stop", "length", "tool_calls"]
     logprobs: ChatLogprobs | None = None
     diagnostics: list[dict[str, Any]] | None = None
 
@@ -90,13 +107,26 @@ class TextCompletion(BaseModel):
 
 
 class Answer:
-    """Formats one generation. `chat` chooses between the shapes of the two endpoints; `logprobs`: they were asked."""
+    """Formats one generation. `chat` chooses between the shapes of the two endpoints; `logprobs`: they were asked.
 
-    def __init__(self, generation: Generation, *, request_id: str, model: str, chat: bool, logprobs: bool) -> None:
+    `calls` makes the reader of a choice's tool calls where the model may make any.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        *,
+        request_id: str,
+        model: str,
+        chat: bool,
+        logprobs: bool,
+        calls: Callable[[int], ToolCallParser] | None = None,
+    ) -> None:
         self._generation = generation
         self._chat = chat
         self._logprobs = logprobs
         self._choices = len(generation.first)
+        self._calls = None if calls is None else [calls(index) for index in range(self._choices)]
         self._prompt_tokens = generation.first[0]["prompt_tokens"]
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
@@ -120,9 +150,9 @@ class Answer:
                 reasons[index] = event["finish_reason"]
         choices = []
         for index, (text, reason) in enumerate(zip(texts, reasons, strict=True)):
-            part = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
+            part = {"message": self._message(index, text)} if self._chat else {"text": text}
             told = self._told(index, reports[index])
-            choices.append({"index": index, **part, **told, "finish_reason": reason})
+            choices.append({"index": index, **part, **told, "finish_reason": self._reason(index, reason)})
         return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
 
     async def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
@@ -133,13 +163,14 @@ class Answer:
         grammar = self._grammar()
         try:
             for index in range(self._choices if self._chat else 0):
-                begin = {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
+                content = "" if self._calls is None else None
+                begin = {"index": index, "delta": {"role": "assistant", "content": content}, "logprobs": None}
                 yield _block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
                 grammar = {}
             async with aclosing(self._events()) as events:
                 async for event in events:
-                    if event["text"] or event["finish_reason"] is not None or event.get("reports"):
-                        yield _block({**head, "choices": [self._delta(event)], **grammar})
+                    for choice in self._deltas(event):
+                        yield _block({**head, "choices": [choice], **grammar})
                         grammar = {}
             if include_usage:
                 yield _block({**head, "choices": [], "usage": self._usage()})
@@ -160,11 +191,48 @@ class Answer:
         finally:
             await self._generation.aclose()
 
-    def _delta(self, event: Event) -> dict[str, Any]:
-        text, reports = event["text"], event.get("reports", [])
-        part = {"delta": {"content": text} if text else {}} if self._chat else {"text": text}
-        told = self._told(event["index"], reports) if reports else {"logprobs": None}
-        return {"index": event["index"], **part, **told, "finish_reason": event["finish_reason"]}
+    def _deltas(self, event: Event) -> list[dict[str, Any]]:
+        """What a stream says about an event; what is told about its tokens stands in the first of several."""
+        index, text, reports = event["index"], event["text"], event.get("reports", [])
+        if not self._chat:
+            parts: list[dict[str, Any]] = [{"text": text}] if text else []
+        elif self._calls is None:
+            parts = [{"delta": {"content": text}}] if text else []
+        else:
+            parser = self._calls[index]
+            rest = parser.finish() if event["finish_reason"] is not None else ()
+            parts = [{"delta": delta} for delta in (*parser.feed(text), *rest)]
+        if not parts and (reports or event["finish_reason"] is not None):
+            parts = [{"delta": {}} if self._chat else {"text": ""}]
+        choices = []
+        for part in parts:
+            told = self._told(index, reports) if reports else {"logprobs": None}
+            choices.append({"index": index, **part, **told, "finish_reason": None})
+            reports = []
+        if event["finish_reason"] is not None:
+            choices[-1]["finish_reason"] = self._reason(index, event["finish_reason"])
+        return choices
+
+    def _message(self, index: int, text: str) -> dict[str, Any]:
+        if self._calls is None:
+            return {"role": "assistant", "content": text}
+        parser = self._calls[index]
+        content, calls = "", []
+        for delta in (*parser.feed(text), *parser.finish()):
+            content += delta.get("content", "")
+            for call in delta.get("tool_calls", ()):
+                if "id" in call:
+                    calls.append({name: value for name, value in call.items() if name != "index"})
+                else:
+                    calls[-1]["function"]["arguments"] += call["function"]["arguments"]
+        if not calls:
+            return {"role": "assistant", "content": content}
+        return {"role": "assistant", "content": content or None, "tool_calls": calls}
+
+    def _reason(self, index: int, reason: str | None) -> str | None:
+        """A finished answer with calls says so; call this when its text has been read."""
+        called = self._calls is not None and self._calls[index].calls > 0
+        return "tool_calls" if called and reason == "stop" else reason
 
     def _told(self, index: int, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """`logprobs` and `diagnostics` of a choice, where they were asked for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
@@ -9,6 +11,7 @@ from ray.serve.handle import DeploymentHandle
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
 from deployments.tenants import Tenants
+from deployments.tool_formats import ToolFormatName
 
 
 @serve.deployment(name="Router")
@@ -24,8 +27,9 @@ class Router:
         model: str,
         max_body_bytes: int,
         api_keys: str | None,
+        tool_format: ToolFormatName | Literal["auto"],
     ) -> None:
-        self._service = Service(Tiers(compiler, replica), model=model)
+        self._service = Service(Tiers(compiler, replica), model=model, tool_format=tool_format)
         self._tenants = Tenants.from_file(api_keys)
         self._max_body_bytes = max_body_bytes
 

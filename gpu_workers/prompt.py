@@ -9,6 +9,12 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from gpu_workers.request import GenerationRequest, RequestError
 
 
+def chat_template(tokenizer: Tokenizer) -> str | None:
+    """The template of conversations with tools, as text; None where the model has none."""
+    templates = tokenizer.chat_template
+    return templates.get("tool_use", templates.get("default")) if isinstance(templates, dict) else templates
+
+
 class PromptEncoder:
     """The tokenizer with its chat template. Thread-safe as far as the tokenizer is."""
 
@@ -21,7 +27,7 @@ class PromptEncoder:
         """Token ids of the prompt, at least one and few enough to leave room for output. Raises RequestError."""
         param = "messages" if request.messages is not None else "prompt"
         if request.messages is not None:
-            token_ids = self._apply_template(request.messages)
+            token_ids = self._apply_template(request.messages, request.tools)
         elif isinstance(request.prompt, str):
             token_ids = self._tokenizer(request.prompt)["input_ids"]
         else:
@@ -36,12 +42,12 @@ class PromptEncoder:
             raise RequestError(message, code="context_length_exceeded", param=param)
         return token_ids
 
-    def _apply_template(self, messages: list[dict[str, Any]]) -> list[int]:
+    def _apply_template(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
         if self._tokenizer.chat_template is None:
             raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
         try:
             token_ids: Any = self._tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, return_dict=False
+                messages, tools=tools, add_generation_prompt=True, return_dict=False
             )
             return token_ids
         except Exception as error:  # a template is a program of the model's author and may raise anything

@@ -23,6 +23,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.grammar_source import GrammarSource
 from gpu_workers.loader import load
 from gpu_workers.output import GenerationOutput
+from gpu_workers.prompt import chat_template
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.automaton_cache import AutomatonCache
@@ -96,6 +97,7 @@ class ModelReplica:
             "max_length": self._loaded.max_length,
             "vocabulary_fingerprint": self._loaded.vocabulary.fingerprint,
             "vocabulary_size": self._loaded.vocabulary.size,
+            "chat_template": chat_template(self._loaded.tokenizer),
         }
 
     async def check_health(self) -> None:

@@ -153,6 +153,12 @@ class GenerationRequest(BaseModel):
     messages: list[dict[str, Any]] | None = Field(
         default=None, description="Chat messages for the model's chat template."
     )
+    tools: list[dict[str, Any]] | None = Field(
+        default=None, description="With messages: functions that the chat template describes to the model."
+    )
+    special_token_text: bool = Field(
+        default=False, description="Special tokens in the output, but for end tokens, are text: their names."
+    )
     sampling: SamplingParameters = Field(default_factory=SamplingParameters)
     choice_index: int = Field(default=0, ge=0, description="Which of several outputs of one client request this is.")
     grammar: GrammarReference | None = None

@@ -75,6 +75,9 @@ class Sequence:
         self._banned = None if sampling.banned_words is None else BannedText(sampling.banned_words, sampling.stop)
         self._budget = FinishBudget() if sampling.finish_within_budget else None
         self._names = TokenNames(vocabulary) if sampling.reports else None
+        self._shown: dict[int, bytes] = {}  # special tokens that are text
+        if request.special_token_text:
+            self._shown = {token_id: name.encode() for name, token_id in vocabulary.special_tokens.items()}
         self._text = TextStream(sampling.stop, constrained=request.grammar is not None)
         self._stopped = False
         self._settled = False
@@ -371,7 +374,7 @@ class Sequence:
             self._stopped = True
             return ""
         text = self._text.append(
-            self._vocabulary.token_bytes(token_id),
+            self._shown.get(token_id) or self._vocabulary.token_bytes(token_id),
             complete_before=complete_before,
             may_stop=position >= self.request.sampling.min_tokens,
         )

@@ -100,11 +100,14 @@ class FakeCompiler:
 class FakeReplica:
     """Generates the tokens 0, 1, ... `length - 1`, one event each, from where the request resumes.
 
+    Their texts are `0 `, `1 `, ... unless `say` gave others.
     `faults[i]` is raised by the i-th call after that many events; a dict fault is yielded as an error instead.
     """
 
     def __init__(self) -> None:
         self.length = 5
+        self.texts: list[str] = []
+        self.chat_template: str | None = None
         self.finish_reason = "stop"
         self.faults: list[tuple[int, Exception | dict[str, Any]] | None] = []
         self.requests: list[dict[str, Any]] = []
@@ -118,7 +121,11 @@ class FakeReplica:
         return FakeHandle(self)
 
     async def info(self, *, options: dict[str, Any]) -> dict[str, Any]:
-        return {"max_length": 2048}
+        return {"max_length": 2048, "chat_template": self.chat_template}
+
+    def say(self, *texts: str) -> None:
+        """Generate these texts, a token each."""
+        self.texts, self.length = list(texts), len(texts)
 
     async def generate(self, request: dict[str, Any], *, options: dict[str, Any]) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
@@ -135,7 +142,7 @@ class FakeReplica:
                 await self.release.wait()
                 last = token == self.length
                 yield {
-                    "text": "" if last else f"{token} ",
+                    "text": "" if last else self.texts[token] if self.texts else f"{token} ",
                     "token_ids": [] if last else [token],
                     "finish_reason": self.finish_reason if last else None,
                     "prompt_tokens": 3,

@@ -147,6 +147,18 @@ def test_info_names_what_callers_need(replica: Any) -> None:
     info = asyncio.run(replica.info())
     assert info["model"] == MODEL and info["max_length"] == 512
     assert info["vocabulary_fingerprint"] == load_vocabulary(MODEL).fingerprint
+    assert "add_generation_prompt" in info["chat_template"]
+
+
+@pytest.mark.parametrize(("wanted", "text"), [(False, "7"), (True, "<|user|>7<|user|>")])
+def test_special_tokens_are_text_where_that_is_wanted(replica: Any, wanted: bool, text: str) -> None:
+    tag = {"begin": "<|user|>", "content": {"type": "choice", "choices": ["7"]}, "end": "<|user|>"}
+    fields = {"triggers": ["<|user|>"], "tags": [tag], "separator": "", "at_least_one": True, "stop_after_first": True}
+    specification = {"type": "structural_tag", **fields}
+    key = grammar_key(specification, load_vocabulary(MODEL).fingerprint)
+    request = {**body(), "grammar": {"key": key, "specification": specification}, "special_token_text": wanted}
+    generated, last = asyncio.run(answer(replica, request))
+    assert (generated, last["finish_reason"]) == (text, "stop")
 
 
 def test_refusals_are_items_not_exceptions(replica: Any) -> None:

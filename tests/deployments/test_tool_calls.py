@@ -1,0 +1,130 @@
+"""Generated text becomes content and calls, however it is cut into pieces."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.tool_calls import JsonValue, ToolCallParser, call_id
+from deployments.tool_formats import FORMATS, ToolFormat, detected_format, renders_tools
+
+VALUES: list[dict[str, Any]] = [
+    {},
+    {"city": "Paris", "days": 3},
+    {"text": 'she said "}" and \\ </call> <tool_call> }]'},
+    {"nested": {"list": [{}, [], [[1.5e-3, None, True]]]}, "é": "日本"},
+]
+
+
+def read(parser: ToolCallParser, pieces: list[str]) -> tuple[str, list[dict[str, Any]]]:
+    """Content and calls; checks the order of deltas that clients rely on."""
+    content, calls = "", []
+    for delta in itertools.chain(*(parser.feed(piece) for piece in pieces), parser.finish()):
+        assert len(delta) == 1
+        content += delta.get("content", "")
+        for call in delta.get("tool_calls", ()):
+            if "id" in call:
+                assert call["index"] == len(calls) and call["function"]["arguments"] == ""
+                calls.append({"id": call["id"], **call["function"]})
+            else:
+                assert call["index"] == len(calls) - 1 and call["function"].keys() == {"arguments"}
+                calls[-1]["arguments"] += call["function"]["arguments"]
+    return content, calls
+
+
+def cut(text: str, rng: random.Random) -> list[str]:
+    borders = sorted({0, len(text), *(rng.randrange(len(text) + 1) for _ in range(rng.randrange(12)))})
+    return [text[start:end] for start, end in itertools.pairwise(borders)]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("before", ["", "Let me look.", "a < b, [x] {y"])
+@pytest.mark.parametrize("after", ["", "\n", "\nThat was all."])
+def test_calls_are_read_whole_and_in_pieces(name: Any, before: str, after: str) -> None:
+    tool_format = FORMATS[name]
+    arguments = [json.dumps(value, ensure_ascii=False) for value in VALUES]
+    calls = [tool_format.spell(f"f_{index}", text) for index, text in enumerate(arguments)]
+    text = f"{before}\n" * bool(before) + tool_format.separator.join(calls) + after
+    rng = random.Random(1)
+    for pieces in ([text], list(text), *(cut(text, rng) for _ in range(20))):
+        content, found = read(ToolCallParser(tool_format, 7), pieces)
+        assert content == before + after.strip()
+        assert [(call["name"], call["arguments"]) for call in found] == [
+            (f"f_{index}", text) for index, text in enumerate(arguments)
+        ]
+        assert len({call["id"] for call in found}) == len(found)
+
+
+@given(st.text(alphabet="<cal: l>\n xé", max_size=30), st.integers(0, 1 << 30))
+def test_text_without_calls_is_unchanged(text: str, seed: int) -> None:
+    if "<call:" not in text:
+        content, calls = read(ToolCallParser(FORMATS["turnstile"], 1), cut(text, random.Random(seed)))
+        assert (content, calls) == (text, [])
+
+
+def test_what_was_cut_off_is_not_lost() -> None:
+    tool_format = FORMATS["hermes"]
+    call = tool_format.spell("f", '{"a": [1, 2]}')
+    for length in range(len(call) + 1):
+        content, calls = read(ToolCallParser(tool_format, 1), [call[:length]])
+        begin = len(tool_format.begin("f"))
+        if length < begin:
+            assert (content, calls) == (call[:length], [])
+        else:
+            assert content == "" and calls[0]["arguments"] == '{"a": [1, 2]}'[: length - begin]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON_VALUES, st.booleans(), st.integers(1, 5))
+def test_the_end_of_a_json_value_is_found(value: Any, ascii_only: bool, size: int) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    scanner, read_characters = JsonValue(), 0
+    rest = text + "}</call>"
+    for start in range(0, len(rest), size):
+        if not scanner.over:
+            read_characters += scanner.feed(rest[start : start + size])
+    assert read_characters == len(text) and scanner.over
+
+
+def test_ids_fit_their_templates_and_repeat() -> None:
+    assert call_id(FORMATS["hermes"], 1, 0) == call_id(FORMATS["hermes"], 1, 0) != call_id(FORMATS["hermes"], 2, 0)
+    mistral = call_id(FORMATS["mistral"], 1, 0)
+    assert len(mistral) == 9 and mistral.isalnum()
+
+
+TEMPLATES = {
+    # What marks the templates of these families, as they write it.
+    "hermes": '{%- if tools %}... return within <tool_call></tool_call>:\\n<tool_call>\\n{\\"name\\": <function-name>, '
+    '\\"arguments\\": <args-json-object>}\\n</tool_call>',
+    "llama3": "{% if tools %}<|start_header_id|>... {{- '{\"name\": \"' + name + '\", ' }}{{- '\"parameters\": ' }}",
+    "mistral": "{{- '[AVAILABLE_TOOLS]' + tools }}{{- '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}",
+    "mistral_list": '{{- "[AVAILABLE_TOOLS] [" + tools }}{{- "[TOOL_CALLS] [" }}',
+    "turnstile": "{% for message in messages %}{{ message.content }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_format_follows_from_the_chat_template(name: Any) -> None:
+    assert detected_format(TEMPLATES[name]) == name
+    assert renders_tools(TEMPLATES[name]) == (name != "turnstile")
+
+
+def test_a_model_without_a_template_has_our_format() -> None:
+    assert detected_format(None) == "turnstile" and not renders_tools(None)
+
+
+def test_a_trigger_begins_every_call() -> None:
+    for tool_format in FORMATS.values():
+        assert isinstance(tool_format, ToolFormat) and tool_format.before_name.startswith(tool_format.trigger)

@@ -1,0 +1,347 @@
+"""Tools over fake tiers: what is sent to them, what the OpenAI client reads back; the constraint against jsonschema."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import jsonschema
+import openai
+import pytest
+
+from deployments.generation import Tiers
+from deployments.http import Service, create_http_app
+from deployments.protocol import ChatCompletionBody
+from deployments.tenants import Tenants
+from deployments.tool_calls import ToolCallParser
+from deployments.tool_formats import FORMATS
+from deployments.tools import ToolDialect
+from gpu_workers.request import GenerationRequest
+from grammar_workers import TokenFSM, Vocabulary, compile_grammar
+from tests.deployments.fakes import FakeCompiler, FakeReplica
+
+pytestmark = pytest.mark.anyio
+
+HELLO = [{"role": "user", "content": "hello"}]
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 9},
+        "days": {"type": "integer", "minimum": 1, "maximum": 14},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+}
+SEARCH = {
+    "properties": {"filter": {"$ref": "#/$defs/filter"}},
+    "required": ["filter"],
+    "additionalProperties": False,
+    "$defs": {"filter": {"enum": ["new", "old", "</call>"]}},
+}
+
+
+def function(name: str, parameters: Any = WEATHER, **fields: Any) -> dict[str, Any]:
+    described = {"name": name, "description": f"does {name}", **fields}
+    return {"type": "function", "function": described | ({} if parameters is None else {"parameters": parameters})}
+
+
+TOOLS = [function("get_weather", strict=True), function("search", SEARCH), function("now", None)]
+NAMED = {"type": "function", "function": {"name": "search"}}
+CALL = '<call:get_weather>{"city": "Paris", "days": 3}</call>'
+USER, RESULT = {"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "c1", "content": "sunny"}
+CALLED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "now", "arguments": '{"a": "é"}'}}],
+}
+
+
+@pytest.fixture
+async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
+    app = create_http_app(service, max_body_bytes=10_000, tenants=Tenants())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
+        yield client
+
+
+@pytest.fixture
+def client(http: httpx.AsyncClient) -> Any:
+    return openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=http).chat.completions
+
+
+async def ask(http: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await http.post("/v1/chat/completions", json={"messages": HELLO, "tools": TOOLS, **fields})
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_openai_client_reads_calls(client: Any, replica: FakeReplica) -> None:
+    replica.say("Let me", " look.\n<cal", CALL[4:30], CALL[30:] + "\n<call:now>{}</call>")
+    answer = await client.create(model="tiny", messages=HELLO, tools=TOOLS)
+    (choice,) = answer.choices
+    assert choice.finish_reason == "tool_calls" and choice.message.content == "Let me look."
+    first, second = choice.message.tool_calls
+    assert first.function.name == "get_weather" and json.loads(first.function.arguments) == {"city": "Paris", "days": 3}
+    assert (second.function.name, second.function.arguments) == ("now", "{}")
+    assert first.id.startswith("call_") and first.id != second.id
+
+
+async def test_the_openai_client_reads_streamed_calls(client: Any, replica: FakeReplica) -> None:
+    replica.say(*CALL, "\n", *"<call:now>{}</call>")
+    chunks = [chunk async for chunk in await client.create(model="tiny", messages=HELLO, tools=TOOLS, stream=True)]
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert not any(delta.content for delta in deltas) and deltas[0].role == "assistant"
+    calls = [call for delta in deltas for call in delta.tool_calls or ()]
+    names = [(call.index, call.function.name, call.type) for call in calls if call.id]
+    assert names == [(0, "get_weather", "function"), (1, "now", "function")]
+    assert calls[0].id and calls[0].function.arguments == ""  # the name comes first
+    arguments = ["".join(call.function.arguments for call in calls if call.index == index) for index in (0, 1)]
+    assert [json.loads(text) for text in arguments] == [{"city": "Paris", "days": 3}, {}]
+    assert sum(call.index == 0 for call in calls) > 10  # arguments come in pieces
+    assert [chunk.choices[0].finish_reason for chunk in chunks][-1] == "tool_calls"
+    assert not any(chunk.choices[0].finish_reason for chunk in chunks[:-1])
+
+
+async def test_the_openai_helper_parses_calls(client: Any, replica: FakeReplica) -> None:
+    tool = openai.pydantic_function_tool(Weather, name="get_weather")
+    replica.say(CALL)
+    answer = await client.parse(model="tiny", messages=HELLO, tools=[tool])
+    assert answer.choices[0].message.tool_calls[0].function.parsed_arguments == Weather(city="Paris", days=3)
+
+
+class Weather(openai.BaseModel):
+    city: str
+    days: int
+
+
+async def test_an_answer_without_a_call_is_text(client: Any, replica: FakeReplica) -> None:
+    replica.say(" No call", " needed \n")
+    answer = await client.create(model="tiny", messages=HELLO, tools=TOOLS)
+    (choice,) = answer.choices
+    assert (choice.message.content, choice.message.tool_calls, choice.finish_reason) == (
+        " No call needed \n",
+        None,
+        "stop",
+    )
+
+
+async def test_a_call_that_was_cut_off_says_length(client: Any, replica: FakeReplica) -> None:
+    replica.say(CALL[:30])
+    replica.finish_reason = "length"
+    (choice,) = (await client.create(model="tiny", messages=HELLO, tools=TOOLS)).choices
+    assert choice.finish_reason == "length"
+    assert choice.message.tool_calls[0].function.arguments == '{"city": "Par'[: len(CALL[18:30])]
+
+
+async def test_each_choice_has_its_own_calls(client: Any, replica: FakeReplica) -> None:
+    replica.say(CALL)
+    for stream in (False, True):
+        answer = await client.create(model="tiny", messages=HELLO, tools=TOOLS, n=3, stream=stream)
+        if not stream:
+            ids = [choice.message.tool_calls[0].id for choice in answer.choices]
+        else:
+            chunks = [chunk.choices[0] async for chunk in answer]
+            ids = [call.id for chunk in chunks for call in chunk.delta.tool_calls or () if call.id]
+        assert len(set(ids)) == 3
+
+
+async def test_a_repeated_request_has_the_same_ids(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.say(CALL)
+    answers = [await http.post("/v1/chat/completions", json=BODY, headers={"x-request-id": name}) for name in "aab"]
+    first, again, other = [answer.json()["choices"] for answer in answers]
+    assert first == again != other
+
+
+BODY = {"messages": HELLO, "tools": TOOLS}
+
+
+# -- what the tiers get ----------------------------------------------------------------------------------------------
+
+
+async def test_tools_of_a_model_whose_template_knows_them(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.chat_template = "{% if tools %}<|start_header_id|>'\"parameters\": '{% endif %}"
+    replica.say('{"name": "now", "parameters": {}}')
+    response = await ask(http, messages=[USER, CALLED, RESULT], tool_choice="required")
+    assert response.json()["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "now"
+    request = GenerationRequest.model_validate(replica.requests[0])
+    assert request.tools is not None and [tool["function"]["name"] for tool in request.tools] == [
+        "get_weather",
+        "search",
+        "now",
+    ]
+    assert request.special_token_text
+    assert request.messages == [
+        USER,
+        {**CALLED, "content": "", "tool_calls": [{**CALLED["tool_calls"][0], "function": ARGUMENTS_AS_DATA}]},  # type: ignore[index]
+        {**RESULT, "name": "now"},
+    ]
+    tags = replica.requests[0]["grammar"]["specification"]["tags"]
+    assert tags[0]["begin"] == '{"name": "get_weather", "parameters": ' and tags[0]["end"] == "}"
+
+
+ARGUMENTS_AS_DATA = {"name": "now", "arguments": {"a": "é"}}
+
+
+async def test_tools_of_a_model_that_knows_none_are_text(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    system = {"role": "system", "content": "Be brief."}
+    await ask(http, messages=[system, USER, CALLED, RESULT])
+    request = GenerationRequest.model_validate(replica.requests[0])
+    assert request.tools is None and request.messages is not None
+    first, *others = request.messages
+    lines = first["content"].splitlines()
+    assert first["role"] == "system" and lines[0] == "Be brief." and "<call:NAME>ARGUMENTS</call>" in lines[-1]
+    assert json.loads(lines[3]) == {"name": "get_weather", "description": "does get_weather", "parameters": WEATHER}
+    assert others == [
+        USER,
+        {"role": "assistant", "content": '<call:now>{"a": "é"}</call>'},
+        {"role": "user", "content": "now returned: sunny"},
+    ]
+
+
+async def test_tool_choice_none_offers_nothing(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    body = (await ask(http, tool_choice="none", response_format={"type": "json_object"})).json()
+    assert replica.requests[0]["messages"] == HELLO and body["choices"][0]["finish_reason"] == "stop"
+    assert replica.requests[0]["grammar"]["specification"] == {"type": "json_object"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [function("a b")]}, "tools.0.function.name"),
+        ({"tools": [function("f"), function("f")]}, "tools"),
+        ({"tools": [function("f", {"type": "array"})]}, "tools.0.function.parameters"),
+        ({"tools": [function("f", stric=True)]}, "tools.0.function.stric"),
+        ({"tools": [{"type": "custom", "custom": {}}]}, "tools.0.type"),
+        ({"tools": [function(f"f{index}", None) for index in range(129)]}, "tools"),
+        ({"tools": [], "tool_choice": "auto"}, "tool_choice"),
+        ({"tool_choice": "any"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+        ({"response_format": {"type": "json_object"}}, "tools"),
+        ({"structured_outputs": {"key": "0" * 64}}, "tools"),
+        ({"beam_search": {"num_beams": 2}}, "beam_search"),
+        ({"banned_words": {"words": ["x"]}}, "banned_words"),
+        ({"functions": []}, "functions"),
+        ({"messages": [USER, RESULT]}, "messages"),
+        ({"messages": [USER, {"role": "tool", "content": "x"}]}, "tool_call_id"),
+        ({"messages": [{**CALLED, "role": "user"}]}, "tool_calls"),
+        ({"messages": [{"role": "assistant", "content": None}]}, "content"),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_by_name(
+    http: httpx.AsyncClient, replica: FakeReplica, fields: dict[str, Any], param: str
+) -> None:
+    response = await ask(http, **fields)
+    assert response.status_code == 400, response.text
+    assert param in response.json()["error"]["param"] and not replica.requests
+
+
+async def test_arguments_of_earlier_calls_must_be_objects(http: httpx.AsyncClient) -> None:
+    for arguments in ("{", "[]", '{"a": NaN}'):
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        response = await ask(http, messages=[USER, {**CALLED, "tool_calls": [call]}])
+        assert response.json()["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+
+
+@pytest.mark.parametrize(("choice", "index"), [("auto", 1), ("required", 1), (NAMED, 0)])
+async def test_a_bad_schema_is_refused_at_its_place(
+    http: httpx.AsyncClient, compiler: FakeCompiler, choice: Any, index: int
+) -> None:
+    pointer = f"/tags/{index}/content/schema/properties/filter/pattern"
+    error = {"code": "unsupported_grammar", "message": "back-reference", "pointer": pointer}
+    compiler.answers = [{"status": "refused", "error": error}]
+    detail = (await ask(http, tool_choice=choice)).json()["error"]
+    assert detail["param"] == "tools" and detail["code"] == "unsupported_grammar"
+    assert detail["pointer"] == "/tools/1/function/parameters/properties/filter/pattern"
+    assert detail["pointer"] in detail["message"]
+
+
+# -- the constraint, without a model ---------------------------------------------------------------------------------
+
+SPECIAL = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<end>"]
+
+
+def vocabulary(*, special: bool) -> Vocabulary:
+    """All bytes; the words of the formats as special tokens, or to be spelled."""
+    words = SPECIAL if special else SPECIAL[-1:]
+    names = {word: 256 + index for index, word in enumerate(words)}
+    return Vocabulary([bytes([byte]) for byte in range(256)] + [None] * len(words), [names["<end>"]], names)
+
+
+def walk(fsm: TokenFSM, rng: random.Random, start: list[int], many: int) -> str:
+    """Random tokens after `start`, then the shortest way to an end; special tokens as their names."""
+    names = {token: name for name, token in fsm.vocabulary.special_tokens.items()}
+    tokens, state = [], fsm.initial_state
+    for token in start:
+        tokens.append(token)
+        state = fsm.next_state(state, token)
+        assert state >= 0
+    for _ in range(many):
+        allowed = sorted(fsm.allowed_tokens(state) - set(fsm.vocabulary.eos_token_ids))
+        if not allowed:
+            break
+        tokens.append(rng.choice(allowed))
+        state = fsm.next_state(state, tokens[-1])
+    tokens += fsm.shortest_completion(state)
+    data = b"".join(names[token].encode() if token in names else fsm.vocabulary.token_bytes(token) for token in tokens)
+    return data.decode()
+
+
+def spell(one: Vocabulary, text: str) -> list[int]:
+    """Tokens of a text in which names of special tokens are these tokens."""
+    tokens: list[int] = []
+    while text:
+        name = next((name for name in one.special_tokens if text.startswith(name)), None)
+        piece = name or text[0]
+        tokens += [one.special_tokens[name]] if name else list(piece.encode())
+        text = text[len(piece) :]
+    return tokens
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("choice", "parallel"), [("auto", True), ("required", True), ("required", False), (NAMED, True)]
+)
+def test_every_call_matches_its_schema(name: Any, choice: Any, parallel: bool, special: bool) -> None:
+    """Whatever the model prefers: random walks from the beginning, and from a trigger inside of free text."""
+    body = {**BODY, "tool_choice": choice, "parallel_tool_calls": parallel}
+    offer = ChatCompletionBody.model_validate(body).offer()
+    assert offer is not None
+    dialect = ToolDialect.of_model(name, None)
+    fsm = compile_grammar(dialect.specification(offer), vocabulary(special=special))
+    schemas = {tool.function.name: tool.function.arguments_schema() for tool in offer.tools}
+    rng = random.Random(str((name, choice, parallel)))
+    called = 0
+    for prefix in ("", "", "x" * rng.randrange(9) + dialect.format.trigger):
+        if prefix and choice != "auto":
+            continue
+        text = walk(fsm, rng, spell(fsm.vocabulary, prefix), rng.randrange(60, 160))
+        parser = ToolCallParser(dialect.format, 0)
+        deltas = [*parser.feed(text), *parser.finish()]
+        calls: list[list[str]] = []
+        for call in (call for delta in deltas for call in delta.get("tool_calls", ())):
+            if "id" in call:
+                calls.append([call["function"]["name"], ""])
+            else:
+                calls[-1][1] += call["function"]["arguments"]
+        for called_name, arguments in calls:
+            jsonschema.validate(json.loads(arguments), schemas[called_name], jsonschema.Draft202012Validator)
+        assert choice == "auto" or not any("content" in delta for delta in deltas), text
+        assert len(calls) >= (choice != "auto" or bool(prefix))
+        assert len(calls) == 1 or (parallel and choice != NAMED)
+        assert choice != NAMED or calls[0][0] == "search"
+        called += len(calls)
+    assert called > 0
+
+
+async def test_the_configured_format_wins(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", tool_format="hermes")
+    transport = httpx.ASGITransport(create_http_app(service, max_body_bytes=10_000, tenants=Tenants()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as http:
+        await ask(http)
+    assert replica.requests[0]["grammar"]["specification"]["triggers"] == ["<tool_call>"]
