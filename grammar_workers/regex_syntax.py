@@ -83,7 +83,8 @@ NOTHING = Sequence(())
 def read_regex(pattern: str, limits: Limits) -> Node:
     """The tree of a pattern; InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError with position."""
     if "\0" in pattern:
-        raise InvalidSpecificationError("a NUL character in a pattern; write it as an escape", position=pattern.index("\0"))
+        message = "a NUL character in a pattern; write it as an escape"
+        raise InvalidSpecificationError(message, position=pattern.index("\0"))
     return _Reader(pattern, limits).read()
 
 
