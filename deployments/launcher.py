@@ -38,14 +38,16 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def main() -> int:
-    """Returns the exit code: 0 after a clean stop, 1 for a failed start or an unclean stop, 2 for usage."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.launcher", description="Serve a config locally.")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `run` needs to know."""
     parser.add_argument("config", type=Path, help="a Serve config file, such as configs/local.yaml")
     parser.add_argument("--port", type=int, default=8000, help="HTTP port (default 8000)")
     parser.add_argument("--metrics-port", type=int, help="port of Ray's Prometheus metrics (default: any free one)")
     parser.add_argument("--deadline", type=float, default=300, help="seconds a start may take (default 300)")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns the exit code: 0 after a clean stop, 1 for a failed start or an unclean stop, 2 for usage."""
     with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
         for name, value in environment(Path(folder)).items():
             os.environ.setdefault(name, value)
@@ -55,6 +57,13 @@ def main() -> int:
         return serve_locally(
             options.config, port=options.port, metrics_port=options.metrics_port, deadline_s=options.deadline
         )
+
+
+def main() -> int:
+    """Returns the exit code of `run`."""
+    parser = argparse.ArgumentParser(prog="python -m deployments.launcher", description="Serve a config locally.")
+    add_arguments(parser)
+    return run(parser.parse_args())
 
 
 def _free_port() -> int:
