@@ -151,8 +151,21 @@ class _Metrics:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._published = self._counts()  # the warm-up is no traffic
-        self._output_tokens = Counter("turnstile_output_tokens_total", "Tokens generated.")
-        self._generations = Counter("turnstile_generations_total", "Generations by how they ended.", ("finish_reason",))
+        self._counters = {
+            "origin": Counter(
+                "turnstile_output_tokens_total",
+                "Tokens generated: `sampled` from features, or `forced`, the only ones that a grammar allowed.",
+                ("origin",),
+            ),
+            "verdict": Counter(
+                "turnstile_draft_tokens_total",
+                "Drafted tokens: `accepted`, which saves a pass, or `rejected`.",
+                ("verdict",),
+            ),
+            "finish_reason": Counter(
+                "turnstile_generations_total", "Generations by how they ended.", ("finish_reason",)
+            ),
+        }
         self._running = Gauge("turnstile_running_sequences", "Sequences that hold a slot.")
         self._waiting = Gauge("turnstile_waiting_sequences", "Sequences that wait for a slot.")
         self._rejection_mass = Histogram(
@@ -166,18 +179,20 @@ class _Metrics:
     def publish(self) -> None:
         """Adds what the engine has counted since the last time."""
         counts = self._counts()
-        for name, new in (counts - self._published).items():
-            if name == "tokens":
-                self._output_tokens.inc(new)
-            else:
-                self._generations.inc(new, {"finish_reason": name})
+        for (tag, value), new in (counts - self._published).items():
+            self._counters[tag].inc(new, {tag: value})
         self._published = counts
         while self._engine.rejection_masses:
             self._rejection_mass.observe(self._engine.rejection_masses.popleft())
         self._running.set(len(self._engine.scheduler.running))
         self._waiting.set(len(self._engine.scheduler.waiting))
 
-    def _counts(self) -> Counts[str]:
-        counts: Counts[str] = Counts(self._engine.statistics.ended)
-        counts["tokens"] = self._engine.statistics.sampled_tokens
+    def _counts(self) -> Counts[tuple[str, str]]:
+        """(tag of a counter, its value) -> count since the start."""
+        statistics = self._engine.statistics
+        counts = Counts({("finish_reason", str(reason)): many for reason, many in statistics.ended.items()})
+        counts["origin", "sampled"] = statistics.sampled_tokens
+        counts["origin", "forced"] = statistics.forced_tokens
+        counts["verdict", "accepted"] = statistics.accepted_tokens
+        counts["verdict", "rejected"] = statistics.drafted_tokens - statistics.accepted_tokens
         return counts
