@@ -8,20 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.manifests import K8S, OVERLAYS, REPOSITORY, build, ray_groups, ray_service
+from tests.k8s.manifests import K8S, OVERLAYS, REPOSITORY, build, of_kind, ray_groups, ray_service
 
 DOCUMENT = (REPOSITORY / "docs" / "kubernetes.md").read_text()
 
 
 @pytest.mark.usefixtures("kustomize")
 def test_the_readers_own_overlay_chooses_the_image_of_every_ray_node(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    example, addition = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
     assert "../turnstile/k8s/overlays/cpu-demo" in example
     overlay = os.path.relpath(K8S / "overlays" / "cpu-demo", tmp_path.resolve())
     (tmp_path / "kustomization.yaml").write_text(example.replace("../turnstile/k8s/overlays/cpu-demo", overlay))
     groups = ray_groups(ray_service(build(tmp_path)))
     images = {group["template"]["spec"]["containers"][0]["image"] for group in groups.values()}
     assert images == {"turnstile:0.1.0"}
+    monitored = tmp_path / "monitored"
+    monitored.mkdir()
+    addition = addition.replace("../../components", os.path.relpath(K8S / "components", monitored.resolve()))
+    (monitored / "kustomization.yaml").write_text(
+        f"resources: [{os.path.relpath(K8S / 'overlays' / 'cpu-demo', monitored.resolve())}]\n{addition}"
+    )
+    assert of_kind(build(monitored), "PodMonitor")
 
 
 def test_every_overlay_is_presented() -> None:
