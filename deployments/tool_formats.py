@@ -28,6 +28,8 @@ class ToolFormat:
     """What stands between two calls where nothing but calls is allowed."""
     marks: tuple[str, ...]
     """Texts all of which the chat template of such a model has; the first format that fits is taken."""
+    several: bool = True
+    """Whether an answer may hold more than one call."""
     id_length: int = 24
     """Characters of a call's id; some templates accept only ids of their own length."""
     id_prefix: str = "call_"
@@ -77,6 +79,7 @@ FORMATS: dict[ToolFormatName, ToolFormat] = {
         end="}",
         separator="; ",
         marks=("<|start_header_id|>", '"parameters": '),
+        several=False,  # the templates refuse answers with more
     ),
     "turnstile": ToolFormat(
         trigger="<call:",

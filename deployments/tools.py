@@ -47,9 +47,12 @@ class ToolDialect:
 
     @classmethod
     def of_model(cls, name: ToolFormatName | Literal["auto"], chat_template: str | None) -> ToolDialect:
-        """`name` as an operator configured it; `auto` looks at the chat template."""
+        """`name` as an operator configured it; `auto` looks at the chat template.
+
+        A template that teaches a format which is none of ours is not asked to describe tools.
+        """
         chosen = detected_format(chat_template) if name == "auto" else name
-        return cls(FORMATS[chosen], renders_tools(chat_template))
+        return cls(FORMATS[chosen], renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile"))
 
     def specification(self, offer: Offer) -> StructuralTagSpecification:
         """Free text in which the model may call, or calls alone where the client demands one."""
@@ -66,7 +69,7 @@ class ToolDialect:
             tags=tags,
             triggers=[self.format.trigger],
             at_least_one=demanded,
-            stop_after_first=isinstance(offer.choice, NamedTool) or not offer.parallel,
+            stop_after_first=isinstance(offer.choice, NamedTool) or not (offer.parallel and self.format.several),
             separator=self.format.separator if demanded else None,
         )
 

@@ -339,6 +339,12 @@ def test_every_call_matches_its_schema(name: Any, choice: Any, parallel: bool, s
     assert called > 0
 
 
+def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:
+    template = "{% for tool in tools %}write <tool_call><function=name><parameter=x>{% endfor %}"
+    assert not ToolDialect.of_model("auto", template).by_template
+    assert ToolDialect.of_model("hermes", template) == ToolDialect(FORMATS["hermes"], by_template=True)
+
+
 async def test_the_configured_format_wins(compiler: FakeCompiler, replica: FakeReplica) -> None:
     service = Service(Tiers(compiler.handle, replica.handle), model="tiny", tool_format="hermes")
     transport = httpx.ASGITransport(create_http_app(service, max_body_bytes=10_000, tenants=Tenants()))
