@@ -12,6 +12,9 @@ from gpu_workers.config import EngineConfig
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import GrammarSpecification
 
+MAX_PROMPT_BYTES = 1 << 20
+"""By default; more would keep the tokenizer of a replica busy for long."""
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 """Relative paths in a config mean this folder, whatever the working directory of the process that reads them."""
 
@@ -66,6 +69,13 @@ class Scale(_Arguments):
         }
 
 
+class RateLimit(_Arguments):
+    """What each tenant may send."""
+
+    requests_per_minute: float = Field(gt=0, description="How many requests in the long run.")
+    burst: int = Field(ge=1, description="How many at once, after a pause.")
+
+
 class RouterArguments(Scale):
     """The HTTP front. With one replica only, its death breaks the connections it holds."""
 
@@ -77,6 +87,16 @@ class RouterArguments(Scale):
         None,
         description="A YAML file with the hashes of API keys and their tenants (`deployments/tenants.py`); without one "
         "everybody may ask.",
+    )
+    rate_limit: RateLimit | None = Field(
+        None,
+        description="What each tenant may send; more is answered with 429. Each router replica counts for itself, and "
+        "only API keys tell tenants apart for certain.",
+    )
+    max_prompt_bytes: int = Field(
+        MAX_PROMPT_BYTES,
+        ge=1,
+        description="Largest prompt, messages and tools as JSON; a larger one is answered with 400.",
     )
     max_body_bytes: int = Field(4 << 20, ge=1, description="Largest request body; a larger one is answered with 413.")
 

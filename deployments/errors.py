@@ -45,7 +45,10 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     401: {"model": ErrorBody, "description": "The server wants an API key."},
     404: {"model": ErrorBody, "description": "No such model, grammar or path."},
     413: {"model": ErrorBody, "description": "The body is too large."},
-    429: {"model": ErrorBody, "description": "The server is at its capacity; see `Retry-After`."},
+    429: {
+        "model": ErrorBody,
+        "description": "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
+    },
     500: {"model": ErrorBody, "description": "A fault of the server."},
 }
 """What any path may answer, for its documentation."""

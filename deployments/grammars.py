@@ -15,6 +15,7 @@ from deployments.constraints import ResponseFormat, StructuredOutputs
 from deployments.errors import ERRORS, ApiError
 from deployments.generation import Grammar, Tiers
 from deployments.grammar_keys import GrammarKeys
+from deployments.limits import LimitedCaller
 from deployments.strict_json import StrictJsonRoute
 from deployments.tenants import Caller, Tenant
 from grammar_workers.specification import GrammarSpecification
@@ -114,7 +115,7 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
     api = APIRouter(route_class=StrictJsonRoute, prefix="/v1/grammars", tags=["grammars"], responses=ERRORS)
 
     @api.post("", response_model=GrammarStatus)
-    async def compile_grammar(body: GrammarBody, tenant: Caller) -> Response:
+    async def compile_grammar(body: GrammarBody, tenant: LimitedCaller) -> Response:
         """Compile a constraint before the first request needs it."""
         return await grammars.compile(body, tenant)
 

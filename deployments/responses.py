@@ -131,7 +131,7 @@ class Answer:
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {
-            "id": f"{'chatcmpl' if chat else 'cmpl'}-{request_id}",
+            "id": request_id,
             "object": "chat.completion" if chat else "text_completion",
             "created": int(time.time()),
             "model": model,

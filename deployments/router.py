@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
+from deployments.arguments import RateLimit
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
 from deployments.tenants import Tenants
@@ -28,11 +29,18 @@ class Router:
         max_body_bytes: int,
         api_keys: str | None,
         tool_format: ToolFormatName | Literal["auto"],
+        max_prompt_bytes: int,
+        rate_limit: RateLimit | None,
     ) -> None:
-        self._service = Service(Tiers(compiler, replica), model=model, tool_format=tool_format)
+        self._service = Service(
+            Tiers(compiler, replica), model=model, tool_format=tool_format, max_prompt_bytes=max_prompt_bytes
+        )
+        self._rate_limit = rate_limit
         self._tenants = Tenants.from_file(api_keys)
         self._max_body_bytes = max_body_bytes
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor (`serve.ingress` without an application)."""
-        return create_http_app(self._service, max_body_bytes=self._max_body_bytes, tenants=self._tenants)
+        return create_http_app(
+            self._service, max_body_bytes=self._max_body_bytes, tenants=self._tenants, rate_limit=self._rate_limit
+        )

@@ -57,11 +57,12 @@ async def test_both_endpoints_and_free_text(client: openai.AsyncOpenAI) -> None:
 
 async def test_equal_request_ids_give_equal_answers(http: httpx.AsyncClient) -> None:
     body = structured(PERSON, temperature=1)
-    first, again = [
-        (await http.post("/v1/chat/completions", json=body, headers={"x-request-id": "mine"})).json() for _ in "ab"
-    ]
-    assert first["choices"] == again["choices"]
-    assert first["id"] != again["id"]
+    answers = [await http.post("/v1/chat/completions", json=body, headers={"x-request-id": "mine"}) for _ in "ab"]
+    first, again = [answer.json() for answer in answers]
+    assert first["choices"] == again["choices"] and first["id"] == "mine"
+    assert answers[0].headers.get_list("x-request-id") == ["mine"]
+    unnamed = await http.post("/v1/chat/completions", json=body)
+    assert unnamed.headers.get_list("x-request-id") == [unnamed.json()["id"]]
 
 
 async def test_two_hundred_requests_over_forty_schemas(http: httpx.AsyncClient, schemas: list[Any]) -> None:

@@ -1,0 +1,111 @@
+"""Token buckets, and what the paths do with them."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments import limits
+from deployments.arguments import RateLimit
+from deployments.errors import ApiError
+from deployments.generation import Tiers
+from deployments.http import Service, create_http_app
+from deployments.limits import RateLimits
+from deployments.tenants import TENANT_HEADER, Tenants
+from tests.deployments.fakes import FakeCompiler, FakeReplica
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1e6
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def taken(rate_limits: RateLimits, tenant: str = "a") -> int:
+    """Seconds to wait; 0: served."""
+    try:
+        rate_limits.take(tenant)
+    except ApiError as error:
+        assert error.status == 429 and error.detail.type == "rate_limit_error" and tenant in error.detail.message
+        return int((error.headers or {})["Retry-After"])
+    return 0
+
+
+def test_a_burst_then_the_rate() -> None:
+    clock = Clock()
+    rate_limits = RateLimits(RateLimit(requests_per_minute=30, burst=3), clock)
+    assert [taken(rate_limits) for _ in range(5)] == [0, 0, 0, 2, 2]
+    assert taken(rate_limits, "b") == 0
+    clock.now += 2
+    assert [taken(rate_limits) for _ in range(2)] == [0, 2]
+    clock.now += 1000
+    assert [taken(rate_limits) for _ in range(4)] == [0, 0, 0, 2]
+
+
+@given(st.floats(0.1, 1000), st.integers(1, 5), st.lists(st.floats(0, 10), min_size=1, max_size=60))
+def test_the_rate_is_never_exceeded_and_waiting_helps(rate: float, burst: int, pauses: list[float]) -> None:
+    clock = Clock()
+    rate_limits = RateLimits(RateLimit(requests_per_minute=rate, burst=burst), clock)
+    served = 0
+    for pause in pauses:
+        clock.now += pause
+        wait = taken(rate_limits)
+        served += wait == 0
+        assert served <= burst + (clock.now - 1e6) * rate / 60 + 1e-3
+    clock.now += wait
+    assert taken(rate_limits) == 0 or wait == 0
+
+
+def test_no_limit_and_few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(taken(RateLimits(None)) for _ in range(100))
+    monkeypatch.setattr(limits, "MAX_BUCKETS", 2)
+    rate_limits = RateLimits(RateLimit(requests_per_minute=1, burst=1), Clock())
+    assert [taken(rate_limits, tenant) for tenant in "abab"] == [0, 0, 60, 60]
+    assert [taken(rate_limits, tenant) for tenant in "cab"] == [0, 0, 0]
+
+
+@pytest.mark.anyio
+async def test_each_tenant_has_its_own_limit(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", max_prompt_bytes=100)
+    limit = RateLimit(requests_per_minute=1, burst=2)
+    app = create_http_app(service, max_body_bytes=2000, tenants=Tenants(), rate_limit=limit)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://turnstile") as http:
+
+        async def complete(tenant: str) -> httpx.Response:
+            headers = {TENANT_HEADER: tenant}
+            return await http.post("/v1/completions", json={"prompt": "x"}, headers=headers)
+
+        assert [(await complete("a")).status_code for _ in range(3)] == [200, 200, 429]
+        refused = await complete("a")
+        assert 0 < int(refused.headers["retry-after"]) <= 60
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+        assert (await complete("b")).status_code == 200
+        assert (await http.get("/v1/models", headers={TENANT_HEADER: "a"})).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_a_long_prompt_is_refused(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", max_prompt_bytes=100)
+    app = create_http_app(service, max_body_bytes=2000, tenants=Tenants())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://turnstile") as http:
+        for path, fields, param in [
+            ("completions", {"prompt": "é" * 60}, "prompt"),
+            ("chat/completions", {"messages": [{"role": "user", "content": "x" * 101}]}, "messages"),
+            (
+                "chat/completions",
+                {
+                    "messages": [{"role": "user", "content": "x"}],
+                    "tools": [{"type": "function", "function": {"name": "f", "description": "x" * 101}}],
+                },
+                "messages",
+            ),
+        ]:
+            response = await http.post(f"/v1/{path}", json=fields)
+            detail = response.json()["error"]
+            assert (response.status_code, detail["param"], detail["code"]) == (400, param, "prompt_too_large")
+        assert not replica.requests
+        assert (await http.post("/v1/completions", json={"prompt": "é" * 40})).status_code == 200
