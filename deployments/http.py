@@ -19,6 +19,7 @@ from starlette.types import Send
 
 from deployments.arguments import MAX_PROMPT_BYTES, RateLimit
 from deployments.errors import ERRORS, ApiError, ErrorBody, install_error_handlers
+from deployments.explorer import explorer
 from deployments.generation import Grammar, Tiers
 from deployments.grammar_keys import GrammarKeys
 from deployments.grammars import Grammars, grammar_routes
@@ -201,6 +202,7 @@ def create_http_app(
     app.state.rate_limits = RateLimits(rate_limit)
     app.include_router(api)
     app.include_router(grammar_routes(service.grammars))
+    app.mount("/explorer", explorer())
     install_error_handlers(app)
     return app
 

@@ -1,0 +1,207 @@
+"use strict";
+
+/* The page: sends the request, keeps which step is shown, and draws it. */
+
+const byId = (id) => document.getElementById(id);
+const runs = { masked: null, free: null };
+const view = { run: "masked", index: 0, answered: new Set(), right: 0 };
+
+function element(name, text, className) {
+  const made = document.createElement(name);
+  made.textContent = text;
+  made.className = className || "";
+  return made;
+}
+
+async function complete(constraint) {
+  const key = byId("api-key").value;
+  const response = await fetch("../v1/chat/completions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) },
+    body: JSON.stringify({
+      messages: [{ role: "user", content: byId("prompt").value }],
+      max_tokens: byId("max-tokens").valueAsNumber,
+      temperature: byId("temperature").valueAsNumber,
+      seed: byId("seed").valueAsNumber,
+      diagnostics: true,
+      logprobs: true,
+      raw_logprobs: true,
+      ...(constraint ? { structured_outputs: constraint } : {}),
+    }),
+  });
+  const body = await response.json();
+  if (!response.ok) {
+    throw new Error(body.error.message);
+  }
+  const choice = body.choices[0];
+  return { steps: stepsOf(choice), finishReason: choice.finish_reason, constrained: Boolean(constraint) };
+}
+
+async function submit(event) {
+  event.preventDefault();
+  byId("run").disabled = true;
+  byId("status").className = "";
+  byId("status").textContent = "Generating…";
+  try {
+    const constraint = constraintOf(byId("kind").value, byId("constraint").value);
+    [runs.masked, runs.free] = await Promise.all([complete(constraint), complete(null)]);
+    byId("status").textContent = "";
+    byId("result").hidden = false;
+    view.answered.clear();
+    view.right = 0;
+    view.index = 0;
+    select("masked");
+    byId("position").focus();
+  } catch (error) {
+    byId("status").className = "error";
+    byId("status").textContent = error.message;
+  } finally {
+    byId("run").disabled = false;
+  }
+}
+
+function select(run) {
+  view.run = run;
+  document.querySelector(`input[name=run][value=${run}]`).checked = true;
+  const { steps, constrained, finishReason } = runs[run];
+  byId("summary").textContent = summaryOf(steps, constrained, finishReason);
+  byId("position").max = Math.max(1, steps.length);
+  byId("tokens").replaceChildren(...steps.map(tokenItem));
+  go(view.index);
+}
+
+function tokenItem(step, index) {
+  const item = document.createElement("li");
+  const kinds = ["forced", "drafted", "replaced"].filter((kind) => step[kind]);
+  const button = element("button", shown(step.token), `token ${kinds.join(" ")}`);
+  button.type = "button";
+  button.tabIndex = -1;
+  button.setAttribute("aria-label", `Token ${index + 1}: ${step.token}${kinds.length ? `, ${kinds.join(", ")}` : ""}`);
+  button.addEventListener("click", () => go(index));
+  item.append(button);
+  return item;
+}
+
+function go(index) {
+  const { steps } = runs[view.run];
+  view.index = Math.max(0, Math.min(index, steps.length - 1));
+  byId("position").value = view.index + 1;
+  [...byId("tokens").children].forEach((item, i) => {
+    const button = item.firstElementChild;
+    button.classList.toggle("ahead", i > view.index);
+    if (i === view.index) {
+      button.setAttribute("aria-current", "step");
+      item.scrollIntoView({ block: "nearest" });
+    } else {
+      button.removeAttribute("aria-current");
+    }
+  });
+  draw();
+}
+
+function draw() {
+  const { steps, constrained } = runs[view.run];
+  const step = steps[view.index];
+  const asks = Boolean(step) && constrained && byId("predict").checked && !view.answered.has(view.index);
+  // While a question is open, later tokens and their colours would give the answer away.
+  byId("tokens").classList.toggle("covered", asks);
+  byId("tokens").ariaHidden = String(asks);
+  byId("summary").hidden = constrained && byId("predict").checked;
+  byId("question").hidden = !asks;
+  byId("step").hidden = asks || !step;
+  byId("score").textContent = view.answered.size ? `${view.right} of ${view.answered.size} right` : "";
+  if (asks) {
+    const { text, raw } = step.favourite;
+    byId("asked").textContent =
+      `Token ${view.index + 1}: left alone, the model would most likely go on with ${shown(text)} (${percent(raw)}). ` +
+      "What becomes of it?";
+  } else if (step) {
+    drawStep(step);
+  }
+}
+
+function drawStep(step) {
+  const { steps, constrained } = runs[view.run];
+  const flags = ["forced", "drafted"].filter((flag) => step[flag]);
+  const remarks = step.takenBack ? [...flags, `${step.takenBack} tokens taken back`] : flags;
+  byId("headline").textContent =
+    `Token ${view.index + 1} of ${steps.length}: ${shown(step.token)}${remarks.length ? ` (${remarks.join(", ")})` : ""}`;
+  byId("allowed").textContent = constrained ? step.allowed.toLocaleString("en") : "all: there is no mask";
+  byId("mass").value = step.rejectionMass;
+  byId("mass-number").textContent = percent(step.rejectionMass);
+  byId("favourite").textContent =
+    `${shown(step.favourite.text)} (${percent(step.favourite.raw)})${step.replaced ? ", which breaks the constraint" : ""}`;
+  byId("state").textContent = constrained ? step.state : "none";
+  byId("choices").replaceChildren(...step.rows.map(choiceRow));
+}
+
+function choiceRow(row) {
+  const line = document.createElement("tr");
+  line.className = row.allowed ? "" : "forbidden";
+  const name = element("th", shown(row.text));
+  name.scope = "row";
+  const fate = [row.allowed ? "allowed" : "forbidden"];
+  if (row.favourite) {
+    fate.push("the model's favourite");
+  }
+  if (row.drawn) {
+    fate.push("chosen");
+  }
+  line.append(name, bar(row.raw, "raw"), bar(row.masked, "masked"), element("td", fate.join(", ")));
+  return line;
+}
+
+function bar(probability, className) {
+  const cell = element("td", "", className);
+  const filled = document.createElement("progress");
+  filled.max = 1;
+  filled.value = probability;
+  filled.setAttribute("aria-hidden", "true");
+  cell.append(filled, element("span", percent(probability)));
+  return cell;
+}
+
+function answer(survives) {
+  const step = runs[view.run].steps[view.index];
+  view.answered.add(view.index);
+  view.right += survives === !step.replaced ? 1 : 0;
+  draw();
+}
+
+function keyed(event) {
+  const typing = event.target.matches("textarea, select, input:not([type=range], [type=radio], [type=checkbox])");
+  if (byId("result").hidden || typing || event.ctrlKey || event.metaKey || event.altKey) {
+    return;
+  }
+  const last = runs[view.run].steps.length - 1;
+  const moves = { ArrowLeft: view.index - 1, ArrowRight: view.index + 1, Home: 0, End: last };
+  if (event.key in moves) {
+    event.preventDefault();
+    go(moves[event.key]);
+  } else if (event.key === "m") {
+    select(view.run === "masked" ? "free" : "masked");
+  } else if (!byId("question").hidden && (event.key === "s" || event.key === "r")) {
+    answer(event.key === "s");
+  }
+}
+
+function show(example) {
+  byId("prompt").value = example.prompt;
+  byId("kind").value = example.kind;
+  byId("constraint").value = example.constraint;
+}
+
+byId("example").append(...EXAMPLES.map((example) => element("option", example.name)));
+byId("example").addEventListener("change", (event) => show(EXAMPLES[event.target.selectedIndex]));
+byId("request").addEventListener("submit", submit);
+byId("previous").addEventListener("click", () => go(view.index - 1));
+byId("next").addEventListener("click", () => go(view.index + 1));
+byId("position").addEventListener("input", (event) => go(event.target.valueAsNumber - 1));
+byId("predict").addEventListener("change", draw);
+byId("survives").addEventListener("click", () => answer(true));
+byId("is-replaced").addEventListener("click", () => answer(false));
+document.querySelectorAll("input[name=run]").forEach((radio) => {
+  radio.addEventListener("change", () => select(radio.value));
+});
+document.addEventListener("keydown", keyed);
+show(EXAMPLES[0]);

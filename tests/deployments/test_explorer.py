@@ -1,0 +1,164 @@
+"""The explorer: its files are served and complete, and its arithmetic agrees with the whole distribution."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from py_mini_racer import MiniRacer
+
+from deployments.constraints import StructuredOutputs
+from deployments.explorer import PAGE
+from deployments.generation import Tiers
+from deployments.http import Service, create_http_app
+from deployments.logprobs import chat_logprobs, diagnostics
+from deployments.protocol import ChatCompletionBody
+from deployments.tenants import ApiKey, Tenants
+from gpu_workers.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogprob, TokenNames, TokenReport
+from grammar_workers import Vocabulary
+from tests.deployments.fakes import FakeCompiler, FakeReplica
+
+TOKENS = ['{"', "name", "é", "�", "�", " ", "\n", "<|end|>"]
+BYTES = [b'{"', b"name", "é".encode(), b"\xc3", b"\xa9", b" ", b"\n", b""]
+VOCABULARY = Vocabulary(BYTES, [7], {"<|end|>": 7})
+
+
+class Page(HTMLParser):
+    """The ids, labels and references of the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.labelled: list[str] = []
+        self.references: list[str] = []
+        self.feed((PAGE / "index.html").read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.ids += [given["id"]] if "id" in given else []
+        self.labelled += [given["for"]] if "for" in given else []
+        self.references += [given[name] for name in ("src", "href") if name in given and given[name] != "data:,"]
+
+
+@pytest.fixture(scope="module")
+def scripts() -> MiniRacer:
+    context = MiniRacer()
+    for name in ("steps.js", "examples.js"):
+        context.eval((PAGE / name).read_text())
+    return context
+
+
+@pytest.mark.anyio
+async def test_the_page_and_its_files_are_served_without_a_key(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    tenants = Tenants([ApiKey(tenant="tests", sha256="0" * 64)])
+    app = create_http_app(
+        Service(Tiers(compiler.handle, replica.handle), model="tiny"), max_body_bytes=2000, tenants=tenants
+    )
+    kinds = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://turnstile") as http:
+        redirected = await http.get("/explorer")
+        assert redirected.headers["location"] == "http://turnstile/explorer/"
+        for name in ["", *Page().references]:
+            response = await http.get(f"/explorer/{name}")
+            assert response.status_code == 200
+            assert response.headers["content-type"].startswith(kinds[f".{name.rpartition('.')[2] or 'html'}"])
+        assert (await http.get("/explorer/../http.py")).status_code == 404
+        assert "error" in (await http.get("/explorer/none.js")).json()
+
+
+def test_the_page_refers_to_its_own_files_and_elements_only() -> None:
+    page = Page()
+    assert sorted([*page.references, "index.html"]) == sorted(file.name for file in PAGE.iterdir())
+    assert all("://" not in file.read_text() for file in PAGE.iterdir())
+    assert len(page.ids) == len(set(page.ids))
+    assert set(page.labelled) <= set(page.ids)
+    assert set(re.findall(r'byId\("([^"]+)"\)', (PAGE / "explorer.js").read_text())) <= set(page.ids)
+
+
+def test_the_scripts_parse() -> None:
+    for file in PAGE.glob("*.js"):
+        MiniRacer().eval(f"new Function({json.dumps(file.read_text())})")
+
+
+def test_the_examples_are_requests(scripts: MiniRacer) -> None:
+    for example in json.loads(str(scripts.eval("JSON.stringify(EXAMPLES)"))):
+        arguments = f"{json.dumps(example['kind'])}, {json.dumps(example['constraint'])}"
+        constraint = json.loads(str(scripts.eval(f"JSON.stringify(constraintOf({arguments}))")))
+        assert StructuredOutputs.model_validate(constraint).specification() is not None
+    source = (PAGE / "explorer.js").read_text()
+    body = source[source.index("JSON.stringify({") : source.index("...(constraint ?")]
+    assert set(re.findall(r"^      (\w+):", body, re.MULTILINE)) <= set(ChatCompletionBody.model_fields)
+
+
+def told(logits: list[float], allowed: list[bool] | None, drawn: int) -> dict[str, Any]:
+    """A choice of one token as the API tells it, with numbers from the whole distribution."""
+    raw, masked = distributions(logits, allowed)
+
+    def listed(probabilities: list[float]) -> list[TokenLogprob]:
+        order = sorted((i for i, p in enumerate(probabilities) if p > 0), key=lambda i: (-probabilities[i], i))
+        return [TokenLogprob(i, math.log(probabilities[i])) for i in order[:DIAGNOSTIC_CHOICES]]
+
+    forbidden = 0.0 if allowed is None else sum(p for p, ok in zip(raw, allowed, strict=True) if not ok)
+    count = None if allowed is None else sum(allowed)
+    report = TokenReport(
+        TokenLogprob(drawn, math.log(masked[drawn]), math.log(raw[drawn])),
+        top=[],
+        diagnostics=StepDiagnostics(count, forbidden, listed(raw), listed(masked)),
+    )
+    described = [TokenNames(VOCABULARY).describe(report, state=1, drafted=False, rolled_back=0)]
+    return {"logprobs": chat_logprobs(described), "diagnostics": diagnostics(described)}
+
+
+def distributions(logits: list[float], allowed: list[bool] | None) -> tuple[list[float], list[float]]:
+    """Probabilities before and after the mask."""
+    weights = [math.exp(logit) for logit in logits]
+    kept = [w if allowed is None or allowed[i] else 0.0 for i, w in enumerate(weights)]
+    return [w / sum(weights) for w in weights], [w / sum(kept) for w in kept]
+
+
+@given(
+    logits=st.lists(st.integers(-40, 40), min_size=8, max_size=8, unique=True),
+    allowed=st.none() | st.lists(st.booleans(), min_size=8, max_size=8).filter(any),
+    data=st.data(),
+)
+def test_rows_agree_with_the_whole_distribution(
+    scripts: MiniRacer, logits: list[int], allowed: list[bool] | None, data: st.DataObject
+) -> None:
+    quarters = [logit / 4 for logit in logits]
+    drawn = data.draw(st.sampled_from([i for i in range(8) if allowed is None or allowed[i]]))
+    choice = json.dumps(told(quarters, allowed, drawn))
+    [step] = json.loads(str(scripts.eval(f"JSON.stringify(stepsOf({choice}))")))
+    raw, masked = distributions(quarters, allowed)
+    favourite = max(range(8), key=raw.__getitem__)
+    assert step["replaced"] == (allowed is not None and not allowed[favourite])
+    assert step["favourite"]["text"] == TOKENS[favourite]
+    assert [row["text"] for row in step["rows"] if row["drawn"]] == [TOKENS[drawn]]
+    # The two halves of é read the same, so rows are recognised by their probabilities.
+    for row in step["rows"]:
+        same = [i for i in range(8) if TOKENS[i] == row["text"] and math.isclose(raw[i], row["raw"], rel_tol=1e-6)]
+        assert len(same) == 1
+        assert math.isclose(masked[same[0]], row["masked"], rel_tol=1e-6)
+        assert row["allowed"] == (allowed is None or allowed[same[0]])
+    most = [max(row["raw"], row["masked"]) for row in step["rows"]]
+    assert most == sorted(most, reverse=True)
+
+
+def test_summaries(scripts: MiniRacer) -> None:
+    def summary(allowed: list[bool] | None, reason: str) -> str:
+        choice = json.dumps(told([3.0, 2.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0], allowed, 1))
+        constrained = json.dumps(allowed is not None)
+        return str(scripts.eval(f"summaryOf(stepsOf({choice}), {constrained}, {json.dumps(reason)})"))
+
+    rest = [True] * 7
+    assert summary(None, "stop") == "1 tokens, 0 forced, 0 drafted; no mask."
+    assert summary([True, *rest], "stop").endswith("; the model's favourite was always allowed.")
+    assert '; the favourite was forbidden at 1 of them, first at token 1: {".' in summary([False, *rest], "stop")
+    assert summary([False, True] + [False] * 6, "length").startswith("1 tokens, 1 forced, 0 drafted; ")
+    assert summary([True, *rest], "length").endswith(" The token limit cut it, so it is not complete.")
