@@ -41,8 +41,7 @@ def run(options: argparse.Namespace) -> int:
     prompt = read_text("-") if options.prompt == "-" else options.prompt
     body["messages"] = [*system, {"role": "user", "content": prompt}]
     if (asked := _specification(options)) is not None:
-        # By its key, so that every kind of specification takes the same way and a refusal says where.
-        body["structured_outputs"] = {"key": server.compile(asked)["key"]}
+        body["structured_outputs"] = _structured_outputs(asked)
     return _print_answer(server, body, constrained=asked is not None)
 
 
@@ -57,6 +56,20 @@ def _specification(options: argparse.Namespace) -> dict[str, Any] | None:
     if options.choice is not None:
         return {"type": "choice", "choices": options.choice}
     return {"type": "json_object"} if options.json_object else None
+
+
+def _structured_outputs(asked: dict[str, Any]) -> dict[str, Any]:
+    """A specification in the spelling of the completion endpoints."""
+    match asked:
+        case {"type": "json_schema", "schema": schema, **rest} if not rest:
+            return {"json": schema}
+        case {"type": "regex", "pattern": pattern, **rest} if not rest:
+            return {"regex": pattern}
+        case {"type": "choice", "choices": choices, **rest} if not rest:
+            return {"choice": choices}
+        case {"type": "json_object", **rest} if not rest:
+            return {"json_object": True}
+    return {"all_of": [asked]}
 
 
 def _print_answer(server: Server, body: dict[str, Any], *, constrained: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,7 @@ def test_the_answer_is_printed_and_the_settings_arrive(command: Command, url: st
         (("--json-object",), {"type": "json_object"}),
     ],
 )
-def test_a_constraint_is_compiled_and_named_by_its_key(
+def test_a_constraint_reaches_the_grammar_tier(
     command: Command,
     url: str,
     compiler: FakeCompiler,
@@ -48,10 +47,30 @@ def test_a_constraint_is_compiled_and_named_by_its_key(
     assert replica.requests[0]["grammar"]["key"] == key
 
 
-def test_a_schema_from_a_file(command: Command, url: str, compiler: FakeCompiler, tmp_path: Path) -> None:
-    (tmp_path / "s.json").write_text(json.dumps({"type": "integer"}))
-    assert command("generate", "hello", "--url", url, "--schema", str(tmp_path / "s.json"))[0] == 0
-    assert compiler.calls[0][1] == {"type": "json_schema", "schema": {"type": "integer"}}
+@pytest.mark.parametrize(
+    ("name", "text", "specification"),
+    [
+        ("s.json", '{"type": "integer"}', {"type": "json_schema", "schema": {"type": "integer"}}),
+        ("true.json", "true", {"type": "json_schema", "schema": True}),
+        (
+            "g.gbnf",
+            'root ::= "x"',
+            {"type": "all_of", "specifications": [{"type": "grammar", "syntax": "gbnf", "text": 'root ::= "x"'}]},
+        ),
+    ],
+)
+def test_a_constraint_from_a_file(
+    command: Command, url: str, compiler: FakeCompiler, tmp_path: Path, name: str, text: str, specification: object
+) -> None:
+    (tmp_path / name).write_text(text)
+    assert command("generate", "hello", "--url", url, "--schema", str(tmp_path / name))[0] == 0
+    assert compiler.calls[0][1] == specification
+
+
+def test_a_malformed_specification_is_the_servers_to_refuse(command: Command, url: str, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"type": "regex", "patern": "x"}')
+    code, _, err = command("generate", "hello", "--url", url, "--schema", str(tmp_path / "s.json"))
+    assert code == 1 and "patern" in err
 
 
 def test_a_cut_answer_under_a_constraint_is_a_failure(command: Command, url: str, replica: FakeReplica) -> None:
