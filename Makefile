@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test soak lint clean bench
+.PHONY: help serve test soak lint clean bench browser
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,11 @@ bench: $(VENV)/.installed ## Turnstile beside its peers (MASKBENCH=folder); see 
 	@$(BIN)/python -m benchmarks.maskbench --data $(MASKBENCH)
 	@$(BIN)/python -m benchmarks.mask_batch
 	@$(BIN)/python -m benchmarks.size_and_load --data $(MASKBENCH)
+
+browser: $(VENV)/.installed ## The explorer in a Chromium against the server on PORT (CHROMIUM=program: another browser)
+	@$(PIP_INSTALL) --editable '.[browser]'
+	@test -n "$(CHROMIUM)" || $(BIN)/playwright install --with-deps chromium
+	@$(BIN)/python -m tests.deployments.explorer_browser --url http://127.0.0.1:$(PORT) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
 lint: $(VENV)/.installed ## Format check, linter, types
 	@$(BIN)/ruff format --check .

@@ -1,0 +1,137 @@
+"""The explorer in a real browser against a running server: what the page shows is what the API answered.
+
+Steps through every example with the keyboard, under the mask and without it, in light, dark and narrow windows, and
+compares each number on the page with the answer that the browser received. Needs the extra `browser`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, Response, sync_playwright
+from tqdm import tqdm
+
+WINDOWS = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 390)}
+
+
+def percent(probability: float) -> str:
+    """A probability as the page writes it."""
+    return "< 0.1 %" if 0 < probability < 0.0005 else f"{100 * probability:.1f} %"
+
+
+def visible(text: str) -> str:
+    """A token's text as the page writes it."""
+    return text.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥") or "(no text)"
+
+
+def check_step(page: Page, step: dict[str, Any], number: int, of: int) -> None:
+    """Compares the step on the page with `step`, an entry of the answer's `diagnostics`."""
+
+    def text(id: str) -> str:
+        return page.locator(f"#{id}").inner_text()
+
+    favourite = step["raw_choices"][0]
+    allowed = {tuple(choice["bytes"]) or choice["text"] for choice in step["masked_choices"]}
+    replaced = (tuple(favourite["bytes"]) or favourite["text"]) not in allowed
+    chance = percent(math.exp(favourite["logprob"]))
+    flags = [flag for flag in ("forced", "drafted") if step[flag]]
+    remark = f" ({', '.join(flags)})" if flags else ""
+    assert text("headline") == f"Token {number} of {of}: {visible(step['token'])}{remark}"
+    assert text("allowed") == ("all: there is no mask" if step["allowed"] is None else f"{step['allowed']:,}")
+    assert text("mass-number") == percent(step["rejection_mass"])
+    assert text("favourite").startswith(f"{visible(favourite['text'])} ({chance})")
+    assert text("favourite").endswith("which breaks the constraint") == replaced
+    masked = [visible(choice["text"]) for choice in step["masked_choices"]]
+    shown = page.locator("#choices tr:not(.forbidden) th").all_inner_texts()
+    assert sorted(set(masked)) == sorted(set(shown) & set(masked))
+    assert page.locator("#tokens [aria-current=step]").inner_text() == visible(step["token"])
+
+
+def walk(page: Page, answer: dict[str, Any]) -> int:
+    """Steps from the first to the last token with the arrow key; how many there are."""
+    steps = answer["choices"][0]["diagnostics"]
+    page.keyboard.press("Home")
+    for number, step in enumerate(steps, 1):
+        check_step(page, step, number, len(steps))
+        page.keyboard.press("ArrowRight")
+    return len(steps)
+
+
+def check_example(page: Page, example: int) -> int:
+    """Runs one of the page's examples and walks through both of its generations; the number of steps."""
+    responses: list[Response] = []
+
+    def keep(response: Response) -> None:
+        responses.append(response)
+
+    page.on("response", keep)
+    page.select_option("#example", index=example)
+    page.click("#run")
+    page.locator("#run:enabled").wait_for()
+    page.remove_listener("response", keep)
+    assert page.locator("#status").inner_text() == ""
+    answers = {"structured_outputs" in (response.request.post_data or ""): response.json() for response in responses}
+    count = walk(page, answers[True])
+    page.keyboard.press("m")
+    count += walk(page, answers[False])
+    page.keyboard.press("m")
+    return count
+
+
+def check_prediction(page: Page, answer_key: str) -> None:
+    """A question hides what it asks for, and a key answers it."""
+    page.keyboard.press("Home")
+    page.check("#predict")
+    assert page.locator("#question").is_visible()
+    assert not page.locator("#step").is_visible() and not page.locator("#summary").is_visible()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press(answer_key)
+    assert page.locator("#step").is_visible()
+    assert page.locator("#score").inner_text() in ("0 of 1 right", "1 of 1 right")
+
+
+def check_window(browser: Browser, url: str, name: str, screenshots: Path | None) -> int:
+    """Everything in one window; the number of steps compared. Raises AssertionError at the first difference."""
+    scheme, width = WINDOWS[name]
+    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 1000})
+    page = context.new_page()
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+    page.goto(f"{url}/explorer")
+    count = 0
+    for example in range(page.locator("#example option").count()):
+        count += check_example(page, example)
+        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), "the page scrolls sideways"
+        if screenshots is not None:
+            page.screenshot(path=screenshots / f"explorer-{name}-{example + 1}.png", full_page=True)
+    check_prediction(page, "s")
+    assert problems == []
+    context.close()
+    return count
+
+
+def main() -> int:
+    """Returns 0 when the page shows what the server answered; a difference ends with its assertion."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="a running server (default %(default)s)")
+    parser.add_argument("--chromium", help="a Chromium to use (default: the one that Playwright has installed)")
+    parser.add_argument("--screenshots", type=Path, help="a folder to write screenshots into")
+    options = parser.parse_args()
+    if options.screenshots is not None:
+        options.screenshots.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=options.chromium)
+        for name in tqdm(WINDOWS, unit="window"):
+            count = check_window(browser, options.url, name, options.screenshots)
+            tqdm.write(f"{name}: {count} steps as the server answered them")
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
