@@ -62,7 +62,7 @@ class Limits:
     """States of the byte automaton."""
     max_regex_states: int = 20_000
     """States of one determinised regular expression or string language."""
-    max_steps: int = 2_000_000
+    max_steps: int = 4_000_000
     """Elementary construction steps, the deterministic stand-in for compile time."""
     max_fsm_bytes: int = 512 << 20
     """Memory of one TokenFSM with all rows and configurations visited so far."""

@@ -15,9 +15,11 @@ import pytest
 from tests.integration.server import Server
 from tests.redis_server import RedisServer
 
+PRECOMPILED = {"type": "choice", "choices": ["known beforehand"]}
+
 TWO_OF_EACH = {
     "router": {"replicas": 2, "num_cpus": 0.1},
-    "compiler": {"replicas": 2, "num_cpus": 0.1},
+    "compiler": {"replicas": 2, "num_cpus": 0.1, "precompile": [PRECOMPILED]},
     "replica": {"replicas": 2, "num_cpus": 0.1, "engine": {"threads": 1, "max_length": 1024}},
 }
 
