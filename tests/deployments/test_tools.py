@@ -8,19 +8,18 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-import jsonschema
 import openai
 import pytest
 
+from benchmarks.tool_calls import fault, generated, prefixes, vocabulary
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
 from deployments.protocol import ChatCompletionBody
 from deployments.tenants import Tenants
-from deployments.tool_calls import ToolCallParser
 from deployments.tool_formats import FORMATS
 from deployments.tools import ToolDialect
 from gpu_workers.request import GenerationRequest
-from grammar_workers import TokenFSM, Vocabulary, compile_grammar
+from grammar_workers import compile_grammar
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 pytestmark = pytest.mark.anyio
@@ -262,45 +261,6 @@ async def test_a_bad_schema_is_refused_at_its_place(
 
 # -- the constraint, without a model ---------------------------------------------------------------------------------
 
-SPECIAL = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<end>"]
-
-
-def vocabulary(*, special: bool) -> Vocabulary:
-    """All bytes; the words of the formats as special tokens, or to be spelled."""
-    words = SPECIAL if special else SPECIAL[-1:]
-    names = {word: 256 + index for index, word in enumerate(words)}
-    return Vocabulary([bytes([byte]) for byte in range(256)] + [None] * len(words), [names["<end>"]], names)
-
-
-def walk(fsm: TokenFSM, rng: random.Random, start: list[int], many: int) -> str:
-    """Random tokens after `start`, then the shortest way to an end; special tokens as their names."""
-    names = {token: name for name, token in fsm.vocabulary.special_tokens.items()}
-    tokens, state = [], fsm.initial_state
-    for token in start:
-        tokens.append(token)
-        state = fsm.next_state(state, token)
-        assert state >= 0
-    for _ in range(many):
-        allowed = sorted(fsm.allowed_tokens(state) - set(fsm.vocabulary.eos_token_ids))
-        if not allowed:
-            break
-        tokens.append(rng.choice(allowed))
-        state = fsm.next_state(state, tokens[-1])
-    tokens += fsm.shortest_completion(state)
-    data = b"".join(names[token].encode() if token in names else fsm.vocabulary.token_bytes(token) for token in tokens)
-    return data.decode()
-
-
-def spell(one: Vocabulary, text: str) -> list[int]:
-    """Tokens of a text in which names of special tokens are these tokens."""
-    tokens: list[int] = []
-    while text:
-        name = next((name for name in one.special_tokens if text.startswith(name)), None)
-        piece = name or text[0]
-        tokens += [one.special_tokens[name]] if name else list(piece.encode())
-        text = text[len(piece) :]
-    return tokens
-
 
 @pytest.mark.parametrize("special", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
@@ -312,31 +272,26 @@ def test_every_call_matches_its_schema(name: Any, choice: Any, parallel: bool, s
     body = {**BODY, "tool_choice": choice, "parallel_tool_calls": parallel}
     offer = ChatCompletionBody.model_validate(body).offer()
     assert offer is not None
-    dialect = ToolDialect.of_model(name, None)
-    fsm = compile_grammar(dialect.specification(offer), vocabulary(special=special))
-    schemas = {tool.function.name: tool.function.arguments_schema() for tool in offer.tools}
+    tool_format = FORMATS[name]
+    fsm = compile_grammar(ToolDialect(tool_format, by_template=False).specification(offer), vocabulary(special=special))
     rng = random.Random(str((name, choice, parallel)))
-    called = 0
-    for prefix in ("", "", "x" * rng.randrange(9) + dialect.format.trigger):
-        if prefix and choice != "auto":
-            continue
-        text = walk(fsm, rng, spell(fsm.vocabulary, prefix), rng.randrange(60, 160))
-        parser = ToolCallParser(dialect.format, 0)
-        deltas = [*parser.feed(text), *parser.finish()]
-        calls: list[list[str]] = []
-        for call in (call for delta in deltas for call in delta.get("tool_calls", ())):
-            if "id" in call:
-                calls.append([call["function"]["name"], ""])
-            else:
-                calls[-1][1] += call["function"]["arguments"]
-        for called_name, arguments in calls:
-            jsonschema.validate(json.loads(arguments), schemas[called_name], jsonschema.Draft202012Validator)
-        assert choice == "auto" or not any("content" in delta for delta in deltas), text
-        assert len(calls) >= (choice != "auto" or bool(prefix))
-        assert len(calls) == 1 or (parallel and choice != NAMED)
-        assert choice != NAMED or calls[0][0] == "search"
-        called += len(calls)
-    assert called > 0
+    for prefix in prefixes(tool_format, offer.choice, rng) * 2:
+        text = generated(fsm, rng, prefix, rng.randrange(20, 80))
+        assert fault(tool_format, offer, text, triggered=bool(prefix)) is None, text
+
+
+def test_the_judge_finds_faults() -> None:
+    offer = ChatCompletionBody.model_validate({**BODY, "tool_choice": "required", "parallel_tool_calls": False}).offer()
+    assert offer is not None
+    for text, wrong in [
+        ("", "no call"),
+        (f"Hm. {CALL}", "text"),
+        (CALL + CALL, "several"),
+        ("<call:other>{}</call>", "not offered"),
+        ('<call:get_weather>{"days": 3}</call>', "'city' is a required property"),
+        ('<call:now>{"x": 1</call>', "now: "),
+    ]:
+        assert wrong in (fault(FORMATS["turnstile"], offer, text, triggered=True) or ""), text
 
 
 def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from deployments.arguments import REPOSITORY
+from tests.integration.server import Server
 from tests.integration.traffic import PERSON, PROMPT
 
 pytestmark = pytest.mark.anyio
@@ -100,3 +102,11 @@ async def test_a_tool_that_cannot_be_enforced_is_refused_at_its_place(client: op
         await ask(client, tools=tools)
     assert caught.value.body["pointer"] == "/tools/2/function/parameters/properties/a/pattern"  # type: ignore[index]
     assert caught.value.param == "tools"
+
+
+def test_the_guide_is_right(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (REPOSITORY / "docs" / "tools.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    exec(example.replace("http://127.0.0.1:8000", server.url), {})
+    name, arguments = capsys.readouterr().out.split(" ", 1)
+    assert name == "save_person" and "'age': " in arguments
