@@ -173,11 +173,12 @@ class _Metrics:
             "Probability that the model gave to forbidden tokens, of a sample of rows under grammars.",
             boundaries=[0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999],
         )
-        # Nothing in this package can compile: grammars come from the store or the compilers.
-        Gauge(**COMPILATIONS).set(0, {"place": "model_replica"})
+        self._compilations = Gauge(**COMPILATIONS)
 
     def publish(self) -> None:
-        """Adds what the engine has counted since the last time."""
+        """Shows the gauges, which Ray forgets when they are not set again, and adds what was counted since."""
+        # Nothing in this package can compile: grammars come from the store or the compilers.
+        self._compilations.set(0, {"place": "model_replica"})
         counts = self._counts()
         for (tag, value), new in (counts - self._published).items():
             self._counters[tag].inc(new, {tag: value})

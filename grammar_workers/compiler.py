@@ -150,7 +150,6 @@ class _Metrics:
         self._published: Counts[tuple[str, str]] = Counts()
         self._compiled = 0
         self._compilations = Gauge(**COMPILATIONS)
-        self._compilations.set(0, {"place": "grammar_compiler"})
         self._queued = Gauge("turnstile_grammar_queue_length", "Compilations that wait for a process.")
         self._refusals = Counter("turnstile_grammar_refusals_total", "Specifications refused.", ("code",))
         self._waits = Counter(
@@ -186,10 +185,10 @@ class _Metrics:
                 self._waits.inc()
                 return
         self._compiled += 1
-        self._compilations.set(self._compiled, {"place": "grammar_compiler"})
 
     def publish(self) -> None:
-        """Show the queue, and add what the store has counted since the last time."""
+        """Show the gauges, which Ray forgets when they are not set again, and what the store has counted since."""
+        self._compilations.set(self._compiled, {"place": "grammar_compiler"})
         self._queued.set(self._pool.queued)
         for tier, stats in self._store.stats().items():
             if "breaker" in stats:
