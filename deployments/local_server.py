@@ -19,7 +19,7 @@ import psutil
 import ray
 from ray import serve
 from ray.serve._private.api import serve_start
-from ray.serve.schema import ApplicationStatus, ServeDeploySchema
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, ServeDeploySchema
 
 from deployments.arguments import AppArguments
 from deployments.config_file import ConfigError, load_config
@@ -143,7 +143,9 @@ def _start(
             progress("ready")
             return
         if time.monotonic() > deadline:
-            raise StartError(f"not ready after {deadline_s:.0f} s; see the logs in {_log_folder()}")
+            # Serve may still be trying, and know what went wrong so far.
+            reasons = "\n".join(map(_reasons, serve.status().applications.values()))
+            raise StartError(f"turnstile failed to start within {deadline_s:.0f} s\n{reasons}\nlogs: {_log_folder()}")
 
 
 def _check_applications(config: ServeDeploySchema, progress: Progress) -> None:
@@ -154,14 +156,18 @@ def _check_applications(config: ServeDeploySchema, progress: Progress) -> None:
         if overview is None:
             continue
         if overview.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
-            reasons = [overview.message, *(part.message for part in overview.deployments.values())]
-            details = "\n".join(dict.fromkeys(reason for reason in reasons if reason))
-            raise StartError(f"{application.name} failed to start\n{details}\nlogs: {_log_folder()}")
+            raise StartError(f"{application.name} failed to start\n{_reasons(overview)}\nlogs: {_log_folder()}")
         parts = [
             f"{name} {'ready' if part.status == 'HEALTHY' else 'starting'}"
             for name, part in sorted(overview.deployments.items())
         ]
         progress(", ".join(parts) or f"building {application.name}")
+
+
+def _reasons(application: ApplicationStatusOverview) -> str:
+    """What Serve says about an application and its deployments."""
+    messages = [application.message, *(part.message for part in application.deployments.values())]
+    return "\n".join(dict.fromkeys(message for message in messages if message))
 
 
 def _stop(progress: Progress) -> bool:

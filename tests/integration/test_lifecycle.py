@@ -61,7 +61,7 @@ def test_a_restarted_server_takes_the_automaton_from_the_store(tmp_path: Path) -
 
 def test_a_failed_start_ends_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")  # a model that nobody can load
-    server = Server({"model": str(tmp_path)})
+    server = Server({"model": str(tmp_path)}, deadline_s=150)
     server.start()
     try:
         assert server.process.wait(timeout=START_DEADLINE_S) == 1
