@@ -1,5 +1,6 @@
 """The grammar engine: specifications in, token masks out. A plain library: it imports neither Ray nor torch."""
 
+from grammar_workers import kernel_cache  # noqa: F401 - first: says where the kernels of all others are kept
 from grammar_workers.compile import compile_grammar, warm_up
 from grammar_workers.errors import GrammarError
 from grammar_workers.keys import grammar_key
