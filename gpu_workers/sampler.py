@@ -26,6 +26,7 @@ from gpu_workers.output_head import OutputHead
 from gpu_workers.penalties import History, adjust, adjustment
 from gpu_workers.randomness import uniforms
 from gpu_workers.request import SamplingParameters
+from grammar_workers.mask_batch import forbid_unmasked
 
 _TOP = 1024  # values looked at before a top-p row is sorted in full
 
@@ -106,17 +107,25 @@ class Sampler:
         logits = self.head.logits(features)
         masked = [(i, draw.allowed) for i, draw in enumerate(draws) if draw.allowed is not None]
         if masked:
-            allow = torch.from_numpy(unpack([allowed for _, allowed in masked], logits.shape[1])).to(logits.device)
-            if len(masked) == len(draws):
-                logits = logits.masked_fill(~allow, -torch.inf)
-            else:
-                rows = torch.tensor([i for i, _ in masked], device=logits.device)
-                logits = logits.index_copy(0, rows, logits[rows].masked_fill(~allow, -torch.inf))
+            logits = self._masked(logits, [i for i, _ in masked], [allowed for _, allowed in masked])
         excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
         if excluded:
             index = torch.tensor(excluded, device=logits.device).T
             logits = logits.index_put((index[0], index[1]), logits.new_tensor(-torch.inf))
         return choose_columns(_adjusted(logits, draws), draws).tolist()
+
+    def _masked(self, logits: Tensor, rows: list[int], allowed: list[AllowedTokens]) -> Tensor:
+        """Logits [n, V] of the head with what `allowed[i]` leaves out of row `rows[i]` at -inf; may be the same."""
+        if logits.device.type == "cpu" and logits.dtype == torch.float32:
+            if not self.head.separable:
+                logits = logits.clone()  # they are the features, which others read, too
+            forbid_unmasked(logits.numpy(), [row.mask for row in allowed], rows)
+            return logits
+        allow = torch.from_numpy(unpack(allowed, logits.shape[1])).to(logits.device)
+        if len(rows) == len(logits):
+            return logits.masked_fill(~allow, -torch.inf)
+        index = torch.tensor(rows, device=logits.device)
+        return logits.index_copy(0, index, logits[index].masked_fill(~allow, -torch.inf))
 
 
 def _adjusted(logits: Tensor, draws: Sequence[Draw], columns: Sequence[NDArray[np.int64]] | None = None) -> Tensor:

@@ -11,9 +11,11 @@ import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numba
 
+_settings: Any = numba.config
 _PACKAGE = Path(__file__).parent
 
 
@@ -32,12 +34,12 @@ def cache_folder(base: Path, sources: Iterable[Path]) -> Path:
 
 def _base() -> Path:
     """NUMBA_CACHE_DIR, or beside the package, or for the user where the package cannot be written to."""
-    if numba.config.CACHE_DIR:
-        return Path(numba.config.CACHE_DIR)
+    if _settings.CACHE_DIR:
+        return Path(_settings.CACHE_DIR)
     beside = _PACKAGE / "__pycache__"
     if os.access(beside if beside.exists() else _PACKAGE, os.W_OK):
         return beside
     return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "turnstile"
 
 
-numba.config.CACHE_DIR = str(cache_folder(_base(), kernel_sources(_PACKAGE)))
+_settings.CACHE_DIR = str(cache_folder(_base(), kernel_sources(_PACKAGE)))

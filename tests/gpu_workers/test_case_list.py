@@ -129,6 +129,7 @@ def test_zero_overhead_without_a_grammar(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("read_row", "unpack", "advance", "MaskReader.row", "MaskReader.table", "Constraint.__init__"):
         monkeypatch.setattr(f"gpu_workers.masks.{name}", never)
     monkeypatch.setattr("gpu_workers.sampler.unpack", never)
+    monkeypatch.setattr("gpu_workers.sampler.forbid_unmasked", never)
     monkeypatch.setattr("gpu_workers.logprobs.unpack", never)
     settings: list[dict[str, Any]] = [{}, {"temperature": 0}, {"logprobs": 2}, {"banned_words": {"words": ["a"]}}]
     settings += [{"repetition_penalty": 1.2, "min_tokens": 3}, {"diagnostics": True}]

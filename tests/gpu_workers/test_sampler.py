@@ -182,6 +182,17 @@ def test_every_way_gives_the_same_tokens(seed: int) -> None:
     assert counts.forced + counts.sparse + counts.dense == many
 
 
+def test_the_compiled_masks_of_float32_equal_the_others_and_leave_features_alone() -> None:
+    logits = make_head().logits(features(6)).detach()
+    allowed = [allow(np.arange(i * 3, 900, i + 2)) for i in range(4)]
+    draws = [draw(i, allowed[i] if i < 4 else None, temperature=0) for i in range(6)]
+    sampler = Sampler(OutputHead(torch.nn.Identity(), LIMIT, separable=False))
+    single = logits.float()
+    before = single.clone()
+    assert sampler.sample(single, draws) == sampler.sample(logits, draws)
+    assert torch.equal(single, before)
+
+
 def test_forced_rows_compute_no_logits() -> None:
     """A row with one allowed token never meets the output projection."""
 
@@ -208,6 +219,7 @@ def test_rows_without_a_grammar_read_no_mask(monkeypatch: pytest.MonkeyPatch) ->
         raise AssertionError("mask code entered")
 
     monkeypatch.setattr("gpu_workers.sampler.unpack", never)
+    monkeypatch.setattr("gpu_workers.sampler.forbid_unmasked", never)
     Sampler(make_head()).sample(features(4), [draw(i, None, temperature=i % 2) for i in range(4)])
 
 
