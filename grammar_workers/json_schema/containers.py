@@ -140,15 +140,14 @@ class Container:
         if wanted == FALSE:
             return None
 
-        def after(truths: dict[FormulaId, bool]) -> Node | None:
+        def after(formula: FormulaId, truths: dict[FormulaId, bool]) -> FormulaId:
             def outcome(literal: FormulaId) -> FormulaId:
                 asked = step[literal].asked
                 if asked not in truths:
                     return literal
                 return step[literal].if_true if truths[asked] else step[literal].if_false
 
-            formulas = tuple(pool.rewrite(formula, outcome) for formula in node.formulas)
-            return None if formulas[0] == FALSE else dataclasses.replace(following, formulas=formulas)
+            return pool.rewrite(formula, outcome)
 
         truths = {TRUE: True, FALSE: False}
         classifiers: list[FormulaId] = []
@@ -156,9 +155,9 @@ class Container:
             if asked in truths:
                 continue
             # What the demanded formula cannot do without, `wanted` implies: no need to ask.
-            if after({asked: False}) is None:
+            if after(node.formulas[0], {asked: False}) == FALSE:
                 truths[asked] = True
-            elif after({asked: True}) is None:
+            elif after(node.formulas[0], {asked: True}) == FALSE:
                 truths[asked] = False
             else:
                 classifiers.append(asked)
@@ -167,7 +166,12 @@ class Container:
                 truths.setdefault(one.asked, True)
 
         def follow(label: Label) -> Node | None:
-            return after(truths | dict(zip(classifiers, label, strict=True)))
+            known = truths | dict(zip(classifiers, label, strict=True))
+            demanded = after(node.formulas[0], known)
+            if demanded == FALSE:
+                return None
+            others = (after(formula, known) for formula in node.formulas[1:])
+            return dataclasses.replace(following, formulas=(demanded, *others))
 
         return Move(part, Rule(wanted, tuple(classifiers)), follow)
 

@@ -183,6 +183,11 @@ _OPEN: FormulaId = -1
 """Marks what is being resolved: meeting it again is a cycle."""
 
 
+# Tuples made once: a union of types written where it is asked for would be built on each of many thousand calls.
+_LITERALS = (Leaf, Not)
+_JOINS = (AllOf, AnyOf)
+
+
 class FormulaPool:
     """Makes formulas and takes them apart. All results are simplified."""
 
@@ -253,7 +258,10 @@ class FormulaPool:
         flat: dict[FormulaId, None] = {}
         for part in parts:
             formula = self._formulas[part]
-            flat.update(dict.fromkeys(formula.parts if isinstance(formula, kind) else (part,)))
+            if isinstance(formula, kind):
+                flat.update(dict.fromkeys(formula.parts))
+            else:
+                flat[part] = None
         flat.pop(neutral, None)
         if absorbing in flat:
             return absorbing
@@ -312,15 +320,16 @@ class FormulaPool:
     def rewrite(self, formula: FormulaId, replace: Callable[[FormulaId], FormulaId]) -> FormulaId:
         """A resolved formula with every literal (a leaf or a negated leaf) replaced."""
         node = self._formulas[formula]
-        if isinstance(node, Leaf | Not):
+        if isinstance(node, _LITERALS):
             return replace(formula)
         return self._rebuild(node, formula, lambda part: self.rewrite(part, replace))
 
     def _rebuild(self, node: Formula, formula: FormulaId, change: Callable[[FormulaId], FormulaId]) -> FormulaId:
-        if isinstance(node, AllOf):
-            return self.all_of(map(change, node.parts))
-        if isinstance(node, AnyOf):
-            return self.any_of(map(change, node.parts))
+        if isinstance(node, _JOINS):
+            parts = tuple(map(change, node.parts))
+            if parts == node.parts:
+                return formula
+            return self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
         if isinstance(node, Not):
             return self.not_(change(node.part))
         return formula
@@ -330,9 +339,9 @@ class FormulaPool:
         known = self._literals.get(formula)
         if known is None:
             node = self._formulas[formula]
-            if isinstance(node, Leaf | Not):
+            if isinstance(node, _LITERALS):
                 known = (formula,)
-            elif isinstance(node, AllOf | AnyOf):
+            elif isinstance(node, _JOINS):
                 known = tuple(dict.fromkeys(literal for part in node.parts for literal in self.literals(part)))
             else:
                 known = ()
