@@ -155,7 +155,7 @@ class TokenFSM:
     # -- serialisation -------------------------------------------------------------------------------------------
 
     def to_bytes(self, details: Mapping[str, Any] = MappingProxyType({})) -> bytes:
-        """The automaton in an `artifact` envelope, without visited states: walking a row is cheaper than loading it.
+        """The automaton in an `artifact` envelope, without visited states (docs/decisions/0011 says why).
 
         `details` are plain data that `artifact.read_details` gives back, with the number of "automaton_states".
         """
