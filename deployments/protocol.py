@@ -122,6 +122,8 @@ class GenerationBody(SamplingBody):
             raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
         if self.finish_within_budget and not self.constrained:
             raise contradiction("finish_within_budget", "needs a constraint")
+        if self.banned_words is not None and self.grammar_key() is not None:
+            raise contradiction("banned_words", "cannot join a compiled grammar: compile them together with `all_of`")
         if self.stream_options is not None and not self.stream:
             raise PydanticCustomError("stream_options", "`stream_options` needs `stream: true`")
         return self
@@ -210,7 +212,7 @@ class ChatCompletionBody(GenerationBody):
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise contradiction("tool_choice", "names a function that is not in `tools`")
         if self.offer() is not None:
-            if self.specification() is not None or self.grammar_key() is not None:
+            if self.constrained:
                 raise contradiction("tools", "does not go with another constraint, except with `tool_choice: none`")
             for name in ("beam_search", "banned_words"):
                 if getattr(self, name) is not None:

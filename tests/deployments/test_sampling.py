@@ -126,6 +126,7 @@ def test_a_budget_goes_with_a_constraint() -> None:
         ({"banned_words": {"words": []}}, "banned_words.words"),
         ({"banned_words": {"words": [""]}}, "banned_words.words.0"),
         ({"banned_words": {"words": ["a"], "whole_words": 1}}, "banned_words.whole_words"),
+        ({"banned_words": {"words": ["a"]}, "structured_outputs": {"key": "0" * 64}}, "banned_words"),
         ({"stop": ["a"] * 17}, "stop"),
         ({"finish_within_budget": True}, "finish_within_budget"),
         ({"beam_search": {"num_beams": 1}}, "beam_search.num_beams"),
