@@ -37,14 +37,8 @@ def build_app(args: AppArguments) -> Application:
     )
     replica = (
         cast(Deployment, ModelReplica)
-        .options(**args.replica.deployment_options())
-        .bind(
-            args.model_source,
-            args.store_url,
-            compiler,
-            engine=args.replica.engine.model_dump(),
-            precompile=args.compiler.plain_precompile(),
-        )
+        .options(**args.replica.deployment_options(), user_config={"precompile": args.compiler.plain_precompile()})
+        .bind(args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump())
     )
     return (
         cast(Deployment, Router)

@@ -7,7 +7,7 @@ import concurrent.futures
 import contextlib
 import time
 from collections import Counter as Counts
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from pydantic import ValidationError
@@ -40,8 +40,8 @@ class ModelReplica:
     """Generates under grammars that other processes compile.
 
     `model`: a folder or Hugging Face id; `store_url`: where compiled grammars are kept; `compiler`: handle of the
-    GrammarCompiler deployment; `engine`: an `EngineConfig` as plain data. Once constructed it answers at full speed,
-    under the specifications `precompile`, too.
+    GrammarCompiler deployment; `engine`: an `EngineConfig` as plain data. Once constructed it answers at full speed;
+    once configured, under the grammars known beforehand, too.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class ModelReplica:
         compiler: DeploymentHandle,
         *,
         engine: dict[str, Any],
-        precompile: Sequence[dict[str, Any]] = (),
     ) -> None:
         config = EngineConfig.model_validate(engine)
         loaded = load(model, config)
@@ -69,8 +68,20 @@ class ModelReplica:
         self._engine = Engine(loaded, config, self._grammars.fetch, load_draft_model(config, loaded))
         # Serve constructs a replica inside its event loop, which cannot be waited for here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, self._warm_up(config, precompile)).result()
+            thread.submit(asyncio.run, self._generate_once(config)).result()
         self._metrics = _Metrics(self._engine)
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Called by Serve before the replica counts as ready, in the event loop that the compiler's handle will know.
+
+        Fetches the automata of `{"precompile": [specification, ...]}` and fills their first mask rows.
+        """
+        if specifications := user_config["precompile"]:
+            options = GrammarOptions.model_validate((await self._compiler.info.remote())["options"])
+            for specification in specifications:
+                key = grammar_key(specification, self._loaded.vocabulary.fingerprint, options)
+                fsm = await self._grammars.fetch(GrammarReference(key=key, specification=specification))
+                await asyncio.to_thread(fsm.materialize, _WARM_STATES)
 
     async def generate(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Streams one `GenerationRequest` as `GenerationOutput.to_dict`; tokens coalesce while the consumer is busy.
@@ -124,18 +135,8 @@ class ModelReplica:
                 message = "the grammar compilers are at their capacity"
                 raise RequestError(message, code="server_full", status=429) from error
 
-    async def _warm_up(self, config: EngineConfig, precompile: Sequence[dict[str, Any]]) -> None:
-        """Everything that is slow the first time happens now: a real generation, and the grammars that are known."""
-        await self._generate_once(config)
-        if precompile:
-            options = GrammarOptions.model_validate((await self._compiler.info.remote())["options"])
-            for specification in precompile:
-                key = grammar_key(specification, self._loaded.vocabulary.fingerprint, options)
-                fsm = await self._grammars.fetch(GrammarReference(key=key, specification=specification))
-                fsm.materialize(_WARM_STATES)
-
     async def _generate_once(self, config: EngineConfig) -> None:
-        """One real generation, its prompt as long as a chunk."""
+        """One real generation, its prompt as long as a chunk: everything that is slow the first time happens now."""
         length = min(config.prefill_chunk, self._loaded.max_length // 2)
         request = GenerationRequest.model_validate(
             {"request_id": "warm-up", "prompt": [0] * length, "sampling": {"max_tokens": 4, "top_p": 0.9}}

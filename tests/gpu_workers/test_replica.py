@@ -19,6 +19,7 @@ from ray.serve import Deployment
 
 import gpu_workers
 from gpu_workers.replica import ModelReplica
+from gpu_workers.request import GrammarReference
 from grammar_workers import GrammarError, compile_grammar, grammar_key
 from grammar_workers.metrics import COMPILATIONS
 from grammar_workers.vocabulary import load_vocabulary
@@ -57,12 +58,15 @@ class CompilerHandle:
         self.failures = failures
         self.sessions: list[str] = []
         self.get = self
+        self.info = self
 
     def options(self, *, session_id: str) -> CompilerHandle:
         self.sessions.append(session_id)
         return self
 
-    async def remote(self, key: str, specification: dict[str, Any], tenant: str) -> bytes | dict[str, Any]:
+    async def remote(self, key: str = "", specification: Any = None, tenant: str = "") -> bytes | dict[str, Any]:
+        if not key:
+            return {"options": {}}
         self.failures -= 1
         if self.failures >= 0:
             raise RayActorError
@@ -187,6 +191,17 @@ def test_a_compiler_that_dies_is_asked_again() -> None:
         assert last["finish_reason"] in ("stop", "length") and text
         asyncio.run(one.check_health())
     assert handle.sessions == [request["grammar"]["key"]]
+
+
+def test_grammars_known_beforehand_are_in_memory_before_the_first_request() -> None:
+    handle = CompilerHandle()
+    specification = {"type": "json_schema", "schema": PERSON}
+    key = body(PERSON)["grammar"]["key"]
+    with running_replica(handle) as one:
+        asyncio.run(one.reconfigure({"precompile": [specification]}))
+        assert handle.sessions == [key]
+        fsm = asyncio.run(one._grammars.fetch(GrammarReference(key=key, specification=None)))
+        assert fsm.state_count > 10 and handle.sessions == [key]
 
 
 def test_leaving_early_frees_the_slot(replica: Any) -> None:
