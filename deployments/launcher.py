@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import random
 import socket
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 
 def environment(folder: Path) -> dict[str, str]:
     """What Ray reads when it is imported, here and in every process it starts; `folder` is for HAProxy's files."""
+    replica_ports = random.randrange(10_000, 30_000, 200)
     return {
         # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
@@ -28,6 +30,12 @@ def environment(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",
         "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": str(folder),
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
+        # Replicas take their ports from a fixed range, too, and HAProxy may know a port before its replica has found
+        # out that one of another server listens there: that one would be asked.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replica_ports),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replica_ports + 99),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(replica_ports + 100),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(replica_ports + 199),
         # The drain periods of one machine, where no load balancer has to notice first.
         # The default of 5 s kills the proxy again and again on a machine that is slow to start it.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
