@@ -212,7 +212,7 @@ class ChatCompletionBody(GenerationBody):
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise contradiction("tool_choice", "names a function that is not in `tools`")
         if self.offer() is not None:
-            if self.constrained:
+            if super().constrained:
                 raise contradiction("tools", "does not go with another constraint, except with `tool_choice: none`")
             for name in ("beam_search", "banned_words"):
                 if getattr(self, name) is not None:
