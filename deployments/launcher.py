@@ -25,6 +25,9 @@ def environment(folder: Path) -> dict[str, str]:
         # HAProxy's own ports and files are fixed by default, and a second server on the machine fails on them.
         "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
+        # Where HAProxy sends what it finds no router for: to another server's proxy, if that has the fixed port.
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(_free_port()),
+        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(_free_port()),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
         "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ray.serve._private import constants
+
 from deployments.arguments import REPOSITORY
+from deployments.launcher import environment
 
 
 def launch(config: Path, port: int) -> subprocess.CompletedProcess[str]:
@@ -48,3 +51,12 @@ sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=60))
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
     assert result.returncode == 1
     assert result.stderr.strip() == "error: Ray did not start: the raylet did not answer"
+
+
+def test_servers_on_one_machine_share_no_port(tmp_path: Path) -> None:
+    """Serve has a fixed number for each; what another server answers there would pass for our own answer."""
+    fixed = {name for name, value in vars(constants).items() if name.endswith("_PORT") and isinstance(value, int)}
+    ours = environment(tmp_path)
+    assert {name for name in fixed if name.startswith("RAY_SERVE_")} <= set(ours)
+    ports = [ours[name] for name in ours if name.endswith("_PORT")]
+    assert len(set(ports)) == len(ports)
