@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 SOCKET_TIMEOUT_S = 0.25
 CONNECT_TIMEOUT_S = 0.1
+SLOW_S = 0.1
+"""An answer that takes longer counts against the server: a compilation makes five calls and most take less than this."""
 PASSWORD_VARIABLE = "TURNSTILE_REDIS_PASSWORD"
 
 Result = TypeVar("Result")
@@ -29,7 +32,8 @@ class RedisUnavailableError(Exception):
 
 
 class RedisClient:
-    """One connection pool behind a circuit breaker. redis-py's own defaults would retry for seconds.
+    """One connection pool behind a circuit breaker, which a server opens that is slow, too. redis-py's own defaults
+    would retry for seconds.
 
     The password is the URL's, or else the environment variable TURNSTILE_REDIS_PASSWORD, which is how a Kubernetes
     Secret arrives.
@@ -51,21 +55,29 @@ class RedisClient:
         """The result of `command`, or `RedisUnavailableError` within the timeouts, whatever the server does."""
         if not self.breaker.allows():
             raise RedisUnavailableError("circuit breaker is open")
+        started = time.monotonic()
         try:
             result = command(self._redis)
         except redis.ResponseError as error:
             # The server is there but refuses: full, read-only, forbidden. Asking again costs little.
             self.breaker.succeeded()
             self._count("refused", error)
+            if isinstance(error, redis.ReadOnlyError):
+                # A primary that is one no longer keeps its connections; new ones lead to its successor.
+                self._redis.connection_pool.disconnect(inuse_connections=False)
             raise RedisUnavailableError("refused") from error
         except Exception as error:
             # Not only RedisError: what a server that speaks another protocol makes of the parser is anybody's guess.
             self.breaker.failed()
             self._count("errors", error)
             raise RedisUnavailableError("no answer") from error
-        self.breaker.succeeded()
+        if (seconds := time.monotonic() - started) > SLOW_S:
+            self.breaker.failed()
+            self._count("slow", f"{seconds:.3f} s")
+        else:
+            self.breaker.succeeded()
         return result
 
-    def _count(self, event: str, error: Exception) -> None:
+    def _count(self, event: str, reason: object) -> None:
         if self.counters.add(event) == 1:
-            logger.warning("Redis %s (grammar store goes on without it): %s", event, error)
+            logger.warning("Redis %s (grammar store goes on without it): %s", event, reason)

@@ -123,7 +123,7 @@ class GrammarStore:
         return {tier.name: {**tier.counters.snapshot(), **tier.stats()} for tier in self._tiers}
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """Events per tier since the start: hits, misses, puts, corrupt, errors, refused, no_space, evicted."""
+        """Events per tier since the start: hits, misses, puts, corrupt, errors, refused, slow, no_space, evicted."""
         return {tier.name: tier.counters.snapshot() for tier in self._tiers}
 
     def _verified(self, tier: Tier, key: str) -> bytes | None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import redis
+import trustme
 
 from grammar_workers.store import GrammarStore, open_store
 from grammar_workers.store.circuit_breaker import CircuitBreaker
 from grammar_workers.store.redis_tier import PREFIX
 from tests.grammar_workers.test_store import FINGERPRINT, new_artifact, new_key, rubbish
+from tests.redis_relay import RedisRelay
 from tests.redis_server import RedisServer, free_port
 
 
@@ -85,6 +90,71 @@ def test_a_server_that_speaks_something_else(reply: bytes, tmp_path: Path) -> No
         for _ in range(3):
             works_without_redis(store)
         assert store.stats()["redis"]["errors"]
+
+
+def test_slow(redis_server: RedisServer, tmp_path: Path) -> None:
+    with RedisRelay(redis_server.port) as relay:
+        store, key = store_at(relay.url, tmp_path / "a"), new_key()
+        store.put(key, data := new_artifact(key))
+        relay.delay_s = 0.15
+        other_node = store_at(relay.url, tmp_path / "b")
+        assert other_node.get(key) == data, "slow, but right"
+        for _ in range(3):
+            works_without_redis(other_node)
+        # Three answers in a row were enough; the others did not have to wait.
+        assert other_node.stats()["redis"]["slow"] == 3
+        assert other_node.stats()["redis"]["breaker"] == "open"
+
+
+def test_failover(tmp_path: Path) -> None:
+    """What a Kubernetes Service does: old connections stay with the old primary, new ones reach the new one."""
+    with RedisServer() as old, RedisServer() as new, RedisRelay(old.port) as relay:
+        store, before, after = store_at(relay.url, tmp_path / "a"), new_key(), new_key()
+        new.client().replicaof("127.0.0.1", str(old.port))
+        store.put(before, new_artifact(before))
+        while not new.client().exists(PREFIX + before):
+            time.sleep(0.05)
+        new.client().replicaof("NO", "ONE")
+        old.client().replicaof("127.0.0.1", str(new.port))
+        relay.target = new.port
+        works_without_redis(store)
+        store.put(after, data := new_artifact(after))
+        assert new.client().get(PREFIX + after) == data
+        assert store.stats()["redis"]["refused"] == 1
+        other_node = store_at(relay.url, tmp_path / "b")
+        assert other_node.get(before) is not None
+
+
+def test_tls(redis_server: RedisServer, tmp_path: Path) -> None:
+    authority, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.cert_pem.write_to_path(str(tmp_path / "authority.pem"))
+    with RedisRelay(redis_server.port, tls=tls) as relay:
+        url = f"{relay.url}?ssl_ca_certs={tmp_path}/authority.pem&file={tmp_path}"
+        key, store = new_key(), open_store(url, FINGERPRINT)
+        with store.single_flight(key) as leads:
+            assert leads
+            store.put(key, data := new_artifact(key))
+        assert redis_server.client().get(PREFIX + key) == data
+        distrusting = store_at(relay.url, tmp_path)
+        works_without_redis(distrusting)
+        assert distrusting.stats()["redis"]["errors"]
+
+
+def test_an_acl_user_with_the_documented_rights(redis_server: RedisServer, tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    (rule,) = re.findall(r"user turnstile (.*)", guide)
+    redis_server.client().execute_command("ACL", "SETUSER", "turnstile", *rule.replace("PASSWORD", "right").split())
+    redis_server.client().execute_command("ACL", "SETUSER", "default", "off")
+    key, store = new_key(), store_at(redis_server.url.replace("//", "//turnstile:right@"), tmp_path / "a")
+    with store.single_flight(key) as leads:
+        assert leads
+        store.put(key, data := new_artifact(key))
+    other_node = store_at(redis_server.url.replace("//", "//turnstile:right@"), tmp_path / "b")
+    assert other_node.get(key) == data
+    other_node.discard(key)
+    for used in (store, other_node):
+        assert not {"refused", "errors"} & set(used.stats()["redis"])
 
 
 def test_full(tmp_path: Path) -> None:
