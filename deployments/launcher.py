@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
+from typing import NoReturn
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -57,24 +58,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deadline", type=float, default=300, help="seconds a start may take (default 300)")
 
 
-def run(options: argparse.Namespace) -> int:
-    """Returns the exit code: 0 after a clean stop, 1 for a failed start or an unclean stop, 2 for usage."""
+def run(options: argparse.Namespace) -> NoReturn:
+    """Ends the process. Exit codes: 0 after a clean stop, 1 for a failed start or an unclean stop, 2 for usage."""
     with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
         for name, value in environment(Path(folder)).items():
             os.environ.setdefault(name, value)
 
         from deployments.local_server import serve_locally
 
-        return serve_locally(
+        code = serve_locally(
             options.config, port=options.port, metrics_port=options.metrics_port, deadline_s=options.deadline
         )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Ray's exit handlers would wait for processes that are gone.
+    os._exit(code)
 
 
-def main() -> int:
-    """Returns the exit code of `run`."""
+def main() -> NoReturn:
+    """Parses the command line; `run` does the rest."""
     parser = argparse.ArgumentParser(prog="python -m deployments.launcher", description="Serve a config locally.")
     add_arguments(parser)
-    return run(parser.parse_args())
+    run(parser.parse_args())
 
 
 def _free_port() -> int:
@@ -84,4 +89,4 @@ def _free_port() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

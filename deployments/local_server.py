@@ -106,62 +106,96 @@ def _start(
 ) -> None:
     """Return when the first request will be answered at full speed, or when asked to stop. Raises `StartError`."""
     deadline = time.monotonic() + deadline_s
-    progress("starting a local Ray")
     logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    progress("starting a local Ray")
     try:
-        ray.init(
-            address="local",
-            namespace="serve",
-            # Reservations order the placement on clusters; on one machine they must not keep a replica from starting.
-            num_cpus=max(4, os.cpu_count() or 1),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=512 << 20,
-            _metrics_export_port=metrics_port,
-        )
+        _start_ray(metrics_port)
     except Exception as error:
-        raise StartError(f"Ray did not start: {error}") from error
+        # Ray gives its own node 30 s, which is not always enough on a busy machine.
+        progress(f"starting a local Ray again: {error}")
+        ray.shutdown()
+        try:
+            _start_ray(metrics_port)
+        except Exception as again:
+            raise StartError(f"Ray did not start: {again}") from again
     _on_signals(stop)  # Ray has put its own in their place
     if stop.is_set():
         return
-    progress(f"starting Serve on port {config.http_options.port}")
-    try:
-        # The two calls that `serve run` makes.
-        client = serve_start(
-            http_options=config.http_options.model_dump(),
-            proxy_location=config.proxy_location,
-            controller_options=config.controller_options,
-        )
-        client.deploy_apps(config, _blocking=False)
-    except Exception as error:
-        raise StartError(f"Serve did not start: {error}") from error
-    health = f"{_url(config)}/health"
+    deployment = _Deployment(config, progress)
+    deployment.start()
     while not stop.wait(POLL_S):
-        _check_applications(config, progress)
-        if _answers(health):
+        if not deployment.is_alive():
+            if deployment.failure is not None:
+                raise deployment.failure
             progress("ready")
             return
         if time.monotonic() > deadline:
-            # Serve may still be trying, and know what went wrong so far.
-            reasons = "\n".join(map(_reasons, serve.status().applications.values()))
+            # Serve may still be trying, and has said what went wrong so far.
+            reasons = "\n".join(map(_reasons, deployment.applications.values()))
             raise StartError(f"turnstile failed to start within {deadline_s:.0f} s\n{reasons}\nlogs: {_log_folder()}")
 
 
-def _check_applications(config: ServeDeploySchema, progress: Progress) -> None:
-    """Report how far the replicas are; raise `StartError` when Serve has given up on them."""
-    applications = serve.status().applications
-    for application in config.applications:
-        overview = applications.get(application.name)
-        if overview is None:
-            continue
-        if overview.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
-            raise StartError(f"{application.name} failed to start\n{_reasons(overview)}\nlogs: {_log_folder()}")
-        parts = [
-            f"{name} {'ready' if part.status == 'HEALTHY' else 'starting'}"
-            for name, part in sorted(overview.deployments.items())
-        ]
-        progress(", ".join(parts) or f"building {application.name}")
+def _start_ray(metrics_port: int | None) -> None:
+    ray.init(
+        address="local",
+        namespace="serve",
+        # Reservations order the placement on clusters; on one machine they must not keep a replica from starting.
+        num_cpus=max(4, os.cpu_count() or 1),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=512 << 20,
+        _metrics_export_port=metrics_port,
+    )
+
+
+class _Deployment(threading.Thread):
+    """Deploys a config and ends when it answers, or with `failure`.
+
+    A thread of its own: every call to Serve's controller waits for the answer without a limit, and neither the
+    deadline nor Ctrl-C may wait for it.
+    """
+
+    def __init__(self, config: ServeDeploySchema, progress: Progress) -> None:
+        super().__init__(daemon=True)
+        self.failure: StartError | None = None
+        self.applications: dict[str, ApplicationStatusOverview] = {}
+        self._config = config
+        self._progress = progress
+
+    def run(self) -> None:
+        try:
+            self._progress(f"starting Serve on port {self._config.http_options.port}")
+            # The two calls that `serve run` makes.
+            client = serve_start(
+                http_options=self._config.http_options.model_dump(),
+                proxy_location=self._config.proxy_location,
+                controller_options=self._config.controller_options,
+            )
+            client.deploy_apps(self._config, _blocking=False)
+            health = f"{_url(self._config)}/health"
+            while not _answers(health):
+                self._check_applications()
+                time.sleep(POLL_S)
+        except StartError as failure:
+            self.failure = failure
+        except Exception as error:
+            self.failure = StartError(f"Serve did not start: {error}")
+
+    def _check_applications(self) -> None:
+        """Report how far the replicas are; raise `StartError` when Serve has given up on them."""
+        self.applications = serve.status().applications
+        for application in self._config.applications:
+            overview = self.applications.get(application.name)
+            if overview is None:
+                continue
+            if overview.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+                raise StartError(f"{application.name} failed to start\n{_reasons(overview)}\nlogs: {_log_folder()}")
+            parts = [
+                f"{name} {'ready' if part.status == 'HEALTHY' else 'starting'}"
+                for name, part in sorted(overview.deployments.items())
+            ]
+            self._progress(", ".join(parts) or f"building {application.name}")
 
 
 def _reasons(application: ApplicationStatusOverview) -> str:
