@@ -22,6 +22,7 @@ from grammar_workers.specification import (
     JsonObjectSpecification,
     JsonSchemaSpecification,
     PatternSpecification,
+    Positions,
     PositionsSpecification,
     RegexSpecification,
 )
@@ -141,8 +142,8 @@ class StructuredOutputs(_Constraint):
     pattern: list[tuple[str, str]] | None = Field(
         None, min_length=1, description='A token pattern, such as `[["UPPER", "+"], [":", "1"]]`.'
     )
-    positions: list[Annotated[list[str], Field(min_length=1)]] | None = Field(
-        None, min_length=1, description="For each position the characters that may stand there."
+    positions: Positions | None = Field(
+        None, description="For each position the characters (strings) or the token ids (integers) that may stand there."
     )
     banned_words: BannedWords | Annotated[list[str], Field(min_length=1)] | None = Field(
         None, description="Words that must not occur: a list, or an object that says how they are compared."

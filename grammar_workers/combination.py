@@ -7,6 +7,7 @@ JSON x banned words         every string and name of the document is restricted;
                             outside of strings, the raw text, too
 JSON x regular              product of the machine and a byte automaton
 structural tag x regular    the same
+positions of token ids      combine with nothing
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from grammar_workers.json_schema.rules import Rules
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import Machine, MachineBuilder
 from grammar_workers.options import GrammarOptions, Limits
+from grammar_workers.positions import names_tokens, token_positions
 from grammar_workers.regular import RegularSpecification, character_automaton, choices
 from grammar_workers.specification import (
     AllOfSpecification,
@@ -41,6 +43,7 @@ from grammar_workers.specification import (
     GrammarTextSpecification,
     JsonObjectSpecification,
     JsonSchemaSpecification,
+    PositionsSpecification,
     RegexSpecification,
     StructuralTagSpecification,
 )
@@ -61,12 +64,14 @@ class _Parts:
     recursive: list[tuple[str, Network]] = dataclasses.field(default_factory=list)
     json: list[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]] = dataclasses.field(default_factory=list)
     tags: list[tuple[str, StructuralTagSpecification]] = dataclasses.field(default_factory=list)
+    tokens: list[tuple[str, PositionsSpecification]] = dataclasses.field(default_factory=list)
 
     def beyond_regular(self) -> list[tuple[str, str]]:
         """(pointer, what it is) of the parts of which one may be combined with regular ones; JSON ones count once."""
         return [
             *((pointer, "a recursive grammar") for pointer, _ in self.recursive),
             *((pointer, "structural_tag") for pointer, _ in self.tags),
+            *((pointer, "positions of token ids") for pointer, _ in self.tokens),
             *((pointer, "a JSON specification") for pointer, _ in self.json[:1]),
         ]
 
@@ -95,6 +100,8 @@ class Combination:
             return rule_graph(parts.recursive[0][1], automaton, self._limits)
         if not beyond:
             return self._builder.build(self._regular_entry(parts))
+        if parts.tokens:
+            return self._token_positions(parts)
         if parts.tags:
             entry = self._structural_tag_entry(*parts.tags[0])
         else:
@@ -111,6 +118,8 @@ class Combination:
                 parts.json.append((place, part))
             elif isinstance(part, StructuralTagSpecification):
                 parts.tags.append((place, part))
+            elif isinstance(part, PositionsSpecification) and names_tokens(part.allowed):
+                parts.tokens.append((place, part))
             elif isinstance(part, GrammarTextSpecification):
                 with located(place):
                     found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
@@ -206,6 +215,13 @@ class Combination:
             self._builder.state(exit_label=0)
 
         return literal_tree(self._builder, sorted(entries), finish, exit_label=0)
+
+    def _token_positions(self, parts: _Parts) -> Machine:
+        pointer, part = parts.tokens[0]
+        if parts.regular or parts.automata:
+            raise UnsupportedFeatureError("positions of token ids together with another specification", pointer=pointer)
+        with located(pointer):
+            return self._builder.build(token_positions(part.allowed, self._vocabulary, self._builder, self._limits))
 
     # -- JSON --------------------------------------------------------------------------------------------------------
 

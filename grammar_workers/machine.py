@@ -63,8 +63,8 @@ class Machine:
     guards int32 [g, 2] (inclusive register intervals, sorted within one op, or masks: see `kernels.passes`), returns
     int32 [r] (a state per label, -1 where the label is not acceptable), loops int32 [l, 3] (minimum and maximum
     characters of a free string, -1: no maximum; the state that this one resembles, -1: it is a free string itself,
-    less: it tolerates all characters), token_edges int32 [t, 3] (state, token id, target): tokens without bytes that
-    may come where a token begins in this state.
+    less: it tolerates all characters), token_edges int32 [t, 3] (state, token id, target): tokens that may
+    come where a token begins in this state, whatever their bytes.
     State 0 accepts; matching begins at state 1.
     """
 
@@ -296,7 +296,7 @@ class MachineBuilder:
         return self._row[state]
 
     def token_edge(self, state: int, token: int, target: int) -> None:
-        """Let a token without bytes lead from `state` to `target`, wherever a token may begin in `state`."""
+        """Let a token, whatever its bytes, lead from `state` to `target`, wherever a token may begin in `state`."""
         self._token_edges.append((state, token, target))
 
     # -- tables --------------------------------------------------------------------------------------------------

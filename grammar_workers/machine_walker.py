@@ -53,8 +53,10 @@ class MachineWalker:
     def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
         data, offsets = self._vocabulary.packed
         start, end = offsets[token_id], offsets[token_id + 1]
+        if named := self._token_targets(configuration).get(token_id):
+            return named
         if start == end:
-            return self._token_targets(configuration).get(token_id)
+            return None
         while True:
             reached = kernels.advance(self._tables, self._stack, *configuration, data, start, end)
             if reached[0] >= 0:
@@ -107,7 +109,7 @@ class MachineWalker:
         return cls(Machine.from_bytes(data), vocabulary, limits)
 
     def _token_targets(self, configuration: Configuration) -> dict[TokenId, Configuration]:
-        """Where the tokens without bytes lead that may come next."""
+        """Where the tokens lead that may come next and are named by themselves, not by their bytes."""
         targets: dict[TokenId, Configuration] = {}
         if not self._token_edges:
             return targets
@@ -154,10 +156,10 @@ class MachineWalker:
 
 
 def _edges_by_state(machine: Machine, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:
-    """State -> (token id, target); ValueError unless every edge is that of a special token that is no end token."""
+    """State -> (token id, target); ValueError for an edge of a token that cannot be generated."""
     edges: dict[int, list[tuple[TokenId, int]]] = {}
     for state, token, target in machine.token_edges.tolist():
-        if not 0 <= token < vocabulary.size or not vocabulary.is_special(token) or token in vocabulary.eos_token_ids:
-            raise ValueError(f"malformed automaton: an edge of token {token}, which is no special token")
+        if not vocabulary.can_generate(token):
+            raise ValueError(f"malformed automaton: an edge of token {token}, which cannot be generated")
         edges.setdefault(state, []).append((token, target))
     return edges

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic_core import PydanticCustomError
 
 
 class _Specification(BaseModel):
@@ -51,11 +52,28 @@ class PatternSpecification(_Specification):
     elements: list[tuple[str, str]] = Field(min_length=1)
 
 
+def _character_or_token(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise PydanticCustomError("position", "a position lists characters (strings) or token ids (integers)")
+    return value
+
+
+Positions = Annotated[
+    list[Annotated[list[Annotated[str | int, BeforeValidator(_character_or_token)]], Field(min_length=1)]],
+    Field(min_length=1),
+]
+"""What may stand at each position: characters, or ids of tokens."""
+
+
 class PositionsSpecification(_Specification):
-    """Text of as many characters as `allowed` has lists: the i-th character is one of the i-th list."""
+    """As many steps as `allowed` has lists: the i-th is one of the characters, or of the token ids, of the i-th list.
+
+    A step of token ids is exactly one of these tokens, whatever its text; a special token may be named so. A list
+    holds either characters or token ids. With token ids it cannot be part of an `all_of` or of a tag.
+    """
 
     type: Literal["positions"] = "positions"
-    allowed: list[Annotated[list[str], Field(min_length=1)]] = Field(min_length=1)
+    allowed: Positions
 
 
 class GrammarTextSpecification(_Specification):
@@ -91,9 +109,9 @@ class BannedWordsSpecification(_Specification):
 class AllOfSpecification(_Specification):
     """Text that every one of `specifications` allows.
 
-    Regular kinds (`regex`, `choice`, `pattern`, `positions`, `banned_words`, a `grammar` without true recursion)
-    combine with each other and with one or more JSON kinds, one recursive `grammar`, or one `structural_tag`; other
-    combinations are refused with the place of the specification that does not fit.
+    Regular kinds (`regex`, `choice`, `pattern`, `positions` of characters, `banned_words`, a `grammar` without true
+    recursion) combine with each other and with one or more JSON kinds, one recursive `grammar`, or one
+    `structural_tag`; other combinations are refused with the place of the specification that does not fit.
     """
 
     type: Literal["all_of"] = "all_of"

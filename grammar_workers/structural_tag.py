@@ -97,7 +97,7 @@ class StructuralTag:
         names = {
             name: token
             for name, token in vocabulary.special_tokens.items()
-            if name and vocabulary.is_special(token) and token not in vocabulary.eos_token_ids
+            if name and vocabulary.is_special(token) and vocabulary.can_generate(token)
         }
         longest = max(map(len, names), default=0)
         pieces: list[bytes | TokenId] = []

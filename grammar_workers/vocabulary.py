@@ -52,6 +52,12 @@ class Vocabulary:
         """What the token appends to the text; b"" for special tokens and for padding ids."""
         return self._bytes[token_id]
 
+    def can_generate(self, token_id: TokenId) -> bool:
+        """Whether this is a token that an automaton may name: one with bytes or a special one, and no end token."""
+        if not 0 <= token_id < self.size or token_id in self.eos_token_ids:
+            return False
+        return bool(self.token_bytes(token_id)) or self.is_special(token_id)
+
     def is_special(self, token_id: TokenId) -> bool:
         return not self._bytes[token_id]
 

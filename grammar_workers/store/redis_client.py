@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 SOCKET_TIMEOUT_S = 0.25
 CONNECT_TIMEOUT_S = 0.1
 SLOW_S = 0.1
-"""An answer that takes longer counts against the server: a compilation makes five calls and most take less than this."""
+"""An answer that takes longer counts against the server: a compilation makes five calls; most take less."""
 PASSWORD_VARIABLE = "TURNSTILE_REDIS_PASSWORD"
 
 Result = TypeVar("Result")

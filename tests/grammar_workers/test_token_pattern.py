@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import re
 import string
 
@@ -9,10 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grammar_workers import compile_grammar
-from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
+from grammar_workers import TokenFSM, compile_grammar
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from tests.grammar_workers.properties import PROPERTY
-from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, shakespeare_vocabulary
+from tests.grammar_workers.vocabularies import (
+    accepts,
+    bytes_vocabulary,
+    random_walk,
+    shakespeare_vocabulary,
+    states_along,
+)
 
 CLASSES = {
     "UPPER": "[A-Z]",
@@ -99,6 +107,12 @@ def test_positions_allow_their_characters_one_after_the_other(allowed: list[list
         ([["a", ""]], "/allowed/0/1"),
         ([["a"], []], "/allowed/1"),
         ([], "/allowed"),
+        ([["a"], [97, 1.5]], "/allowed/1/1"),
+        ([["a"], [97, True]], "/allowed/1/1"),
+        ([["a"], [97, "b"]], "/allowed/1/1"),
+        ([["a"], ["b", 97]], "/allowed/1/1"),
+        ([["a"], [97, 10**6]], "/allowed/1/1"),
+        ([["a"], [-1]], "/allowed/1/0"),
     ],
 )
 def test_malformed_positions_are_refused_with_their_place(allowed: list[object], pointer: str) -> None:
@@ -119,3 +133,59 @@ def test_patterns_and_positions_take_part_in_intersections() -> None:
     fsm = compile_grammar(specification, bytes_vocabulary())
     assert accepts(fsm, "abc")
     assert not any(accepts(fsm, text) for text in ("abC", "a2c", "ab"))
+
+
+# -- positions of token ids --------------------------------------------------------------------------------------
+
+_TOKENS = sorted(
+    token for token in range(256 + 60) if re.fullmatch(rb"[ab]{1,3}", bytes_vocabulary().token_bytes(token))
+)
+_SPECIAL = 256
+
+
+def follows(allowed: list[list[str | int]], tokens: list[int]) -> bool:
+    """Whether the tokens are the steps of `allowed`, by its definition."""
+    step = 0
+    for token in tokens:
+        if step < len(allowed) and token in allowed[step]:
+            step += 1
+            continue
+        text = bytes_vocabulary().token_bytes(token).decode()
+        if not text or any(
+            c not in choices for c, choices in itertools.zip_longest(text, allowed[step:][: len(text)], fillvalue=())
+        ):
+            return False
+        step += len(text)
+    return step == len(allowed)
+
+
+steps = st.one_of(
+    st.lists(st.sampled_from("ab"), min_size=1, max_size=2),
+    st.lists(st.sampled_from([*_TOKENS, _SPECIAL]), min_size=1, max_size=3),
+)
+
+
+@settings(PROPERTY, max_examples=60)
+@given(st.lists(steps, min_size=1, max_size=4), st.randoms(use_true_random=False))
+def test_positions_of_token_ids_are_exactly_these_tokens(allowed: list[list[str | int]], rng: random.Random) -> None:
+    allowed.append([_TOKENS[0]])
+    vocabulary = bytes_vocabulary()
+    compiled = compile_grammar({"type": "positions", "allowed": allowed}, vocabulary)
+    for fsm in (compiled, TokenFSM.from_bytes(compiled.to_bytes(), vocabulary)):
+        for length in range(6):
+            drawn = [rng.choice([*_TOKENS, _SPECIAL]) for _ in range(length)]
+            assert fsm.is_terminal(states_along(fsm, drawn)[-1]) == follows(allowed, drawn)
+        for longest in (2, 30):
+            assert follows(allowed, random_walk(fsm, rng, longest))
+
+
+def test_positions_of_token_ids_stand_alone() -> None:
+    tokens = {"type": "positions", "allowed": [["a"], [97]]}
+    tag = {"type": "structural_tag", "tags": [{"begin": "<a>", "content": tokens, "end": "</a>"}], "triggers": ["<a>"]}
+    for specification, pointer in (
+        ({"type": "all_of", "specifications": [{"type": "regex", "pattern": "a*"}, tokens]}, "/specifications/1"),
+        (tag, "/tags/0/content"),
+    ):
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            compile_grammar(specification, bytes_vocabulary())
+        assert caught.value.pointer == pointer
