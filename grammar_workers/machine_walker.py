@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from grammar_workers import kernels, row_kernels
+from grammar_workers import kernels, row_kernels, target_kernels
 from grammar_workers.completion import shortest_bytes, split_tokens
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.machine import Machine
@@ -88,6 +89,29 @@ class MachineWalker:
                 self._grow_frames()
             else:
                 capacity *= 8
+
+    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        tree, same, _ = self._vocabulary.trees
+        capacity = 1024
+        while True:
+            found = np.empty((capacity, 3), np.int64)
+            seen = np.full(capacity * 4, -1, np.int32)
+            places = np.full(self._vocabulary.size, -1, np.int32)
+            self._path[0, :3] = configuration
+            many = target_kernels.machine_targets(
+                self._tables, self._stack, tree, same, self._path, found, seen, places
+            )
+            if many >= 0:
+                break
+            if many == kernels.FRAMES_FULL:
+                self._grow_frames()
+            else:
+                capacity *= 8
+        configurations = list(map(tuple, found[:many].tolist()))
+        for token, reached in self._token_targets(configuration).items():
+            places[token] = len(configurations)
+            configurations.append(reached)
+        return configurations, places
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         state, register, frame = configuration

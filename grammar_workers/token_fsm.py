@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from grammar_workers import artifact
+from grammar_workers.device_tables import DeviceTables, TableBuilder, line_of, no_tokens
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.walker import ConfigurationWalker
 from grammar_workers.machine_walker import MachineWalker
@@ -141,6 +142,31 @@ class TokenFSM:
                     self._visit(configuration)
                 self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)
+
+    def device_tables(self, max_states: int = 512, max_bytes: int = 64 << 20) -> DeviceTables | None:
+        """The whole automaton as arrays; None when it has more states or bytes than that, or no end of states.
+
+        Visits what nobody has visited yet, up to `max_states` states: a walk of the vocabulary for each. May raise
+        LimitExceededError.
+        """
+        builder = TableBuilder(self.vocabulary.size, max_bytes)
+        builder.add(no_tokens(self.vocabulary.size))  # of the end state
+        state = _INITIAL
+        while state < len(self._configurations):
+            row = self.allowed_mask(state)
+            with self._lock:
+                configurations, places = self._walker.targets(self._configurations[state], row)
+                fresh = sum(configuration not in self._ids for configuration in configurations)
+                if len(self._configurations) + fresh > max_states:
+                    return None
+                line = line_of(places, [self._visit(configuration) for configuration in configurations])
+            if self._terminal[state]:
+                line[list(self.vocabulary.eos_token_ids)] = _END
+            if not builder.add(line):
+                return None
+            state += 1
+        numbers = self._row_of[:state]
+        return builder.finish(numbers, [self._rows[number] for number in range(max(numbers) + 1)])
 
     @property
     def state_count(self) -> int:

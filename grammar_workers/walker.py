@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from grammar_workers.types import MaskRow, TokenId
 
 Configuration = tuple[int, ...]
@@ -39,6 +42,12 @@ class Walker(Protocol):
 
     def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
         """The distinct configurations that the tokens of `row`, the row of `configuration`, lead to."""
+
+    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        """The distinct configurations that the tokens of `row`, the row of `configuration`, lead to.
+
+        And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
+        """
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop."""

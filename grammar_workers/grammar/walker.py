@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar import kernels
@@ -19,6 +20,7 @@ from grammar_workers.grammar.stack_sets import FINISHED, NOTHING, StackSet, Stac
 from grammar_workers.grammar.work import Work
 from grammar_workers.options import Limits
 from grammar_workers.string_machine import utf8_sequences
+from grammar_workers.target_kernels import table_targets
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration
@@ -134,6 +136,15 @@ class ConfigurationWalker:
         data, offsets = self._vocabulary.packed
         kernels.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, seen)
         return [(number,) for number in np.flatnonzero(seen).tolist()]
+
+    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        # The row has been filled, as for `successors`.
+        data, offsets = self._vocabulary.packed
+        reached = np.full(self._vocabulary.size, -1, np.int32)
+        table_targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
+        numbers, places = np.unique(reached, return_inverse=True)
+        none = int(len(numbers) > 0 and numbers[0] < 0)
+        return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]
