@@ -32,6 +32,7 @@ def build_app(args: AppArguments) -> Application:
         processes=args.compiler.processes,
         compile_timeout_s=args.compiler.compile_timeout_s,
         memory_limit_mb=args.compiler.memory_limit_mb,
+        max_wait_s=args.compiler.max_wait_s,
         options=args.compiler.options.model_dump(),
         precompile=args.compiler.plain_precompile(),
     )

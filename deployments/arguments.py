@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from deployments.tool_formats import ToolFormatName
 from gpu_workers.config import EngineConfig
+from grammar_workers.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import GrammarSpecification
 
@@ -28,7 +29,11 @@ class Autoscaling(_Arguments):
 
     min_replicas: int = Field(1, ge=0, description="Fewest replicas; 0 lets the deployment scale to zero.")
     max_replicas: int = Field(ge=1, description="Most replicas.")
-    target_ongoing_requests: float = Field(2.0, gt=0, description="Requests in flight per replica to aim for.")
+    target_ongoing_requests: float = Field(
+        2.0,
+        gt=0,
+        description="Requests in flight per replica to aim for; of compilers: compilations, waiting or running.",
+    )
     upscale_delay_s: float = Field(5.0, ge=0, description="How long demand must last before replicas are added.")
     downscale_delay_s: float = Field(600.0, ge=0, description="How long idleness must last before they are removed.")
 
@@ -109,6 +114,9 @@ class CompilerArguments(Scale):
     )
     compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation; the worker is killed after it.")
     memory_limit_mb: int = Field(4096, ge=64, description="Memory of one worker process, in MiB.")
+    max_wait_s: float = Field(
+        120.0, gt=0, description="Longest wait for a compilation, queue included; after it the answer is 429."
+    )
     options: GrammarOptions = Field(default_factory=GrammarOptions, description="Spelling policies of all grammars.")
     max_ongoing_requests: int = Field(
         8192, ge=1, description="Requests that one replica works on at a time; most of them wait for a compilation."
@@ -117,6 +125,13 @@ class CompilerArguments(Scale):
         default_factory=list,
         description="Grammars that must be compiled, and in every replica's memory, before the start counts as ready.",
     )
+
+    def deployment_options(self) -> dict[str, Any]:
+        """As those of `Scale`, scaled by the queue of compilations."""
+        options = super().deployment_options()
+        if self.autoscaling is not None:
+            options["autoscaling_config"]["policy"] = {"policy_function": BY_BACKLOG}
+        return options
 
     def plain_precompile(self) -> list[dict[str, Any]]:
         """`precompile` as the tiers take it."""

@@ -178,6 +178,8 @@ class Tiers:
         if grammar is None:
             return None
         answer = await self.compile(grammar)
+        fields = {"grammar_key": grammar.key, "tenant": grammar.tenant, "grammar_source": answer["source"]}
+        logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
         return CompiledGrammar(answer["key"], answer["source"], answer["notes"])
 
     async def _events(self, request: dict[str, Any], grammar: Grammar | None) -> AsyncGenerator[Event, None]:

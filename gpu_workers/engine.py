@@ -49,13 +49,14 @@ _FAILED_STEPS_UNHEALTHY = 3
 class Statistics:
     """Counters since the start. Written by the engine thread.
 
-    Output tokens are `sampled_tokens`, drawn from features, and `forced_tokens`, appended without; of
-    `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
+    Output tokens are `sampled_tokens`, drawn from features, `masks` of them under a mask, and `forced_tokens`, appended
+    without; of `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
     """
 
     steps: int = 0
     fed_tokens: int = 0
     sampled_tokens: int = 0
+    masks: int = 0
     forced_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
@@ -109,6 +110,7 @@ class Engine:
         self._late: set[concurrent.futures.Future[Any]] = set()
         # Samples that nobody has fetched yet; the engine thread appends, one reader pops.
         self.rejection_masses: deque[float] = deque(maxlen=1024)
+        self.grammar_waits: deque[float] = deque(maxlen=1024)
         self._measure_at = 0
         self._failed_steps = 0
         self._progressed = False
@@ -266,7 +268,8 @@ class Engine:
                     self.scheduler.add(sequence)
                 case Constrain(sequence, fsm, state):
                     with self._row(sequence):
-                        sequence.constrain(Constraint(fsm, state, self._masks.table(fsm)))
+                        late_s = sequence.constrain(Constraint(fsm, state, self._masks.table(fsm)))
+                        self.grammar_waits.append(late_s)
                 case Fail(sequence, error):
                     self._end(sequence, "error", error)
                 case Cancel(sequence):
@@ -334,6 +337,7 @@ class Engine:
             with self._row(sequence):
                 sequence.append(token_id, report)
         self.statistics.sampled_tokens += len(draws)
+        self.statistics.masks += sum(draw.allowed is not None for draw in draws)
         going_on = [sequence for sequence in sequences if sequence.features is not None]
         self.statistics.accepted_tokens += sum(not sequence.undecided for sequence in going_on)
         return going_on

@@ -6,6 +6,9 @@ Nothing compiles here. The artifact a compiler sends is loaded like one from the
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,14 +16,26 @@ from gpu_workers.request import GrammarReference, RequestError
 from grammar_workers import TokenFSM, Vocabulary
 from grammar_workers.artifact import ArtifactError
 from grammar_workers.automaton_cache import AutomatonCache
+from grammar_workers.metrics import Stats
 from grammar_workers.store import GrammarStore
+from grammar_workers.store.counters import Counters
+
+logger = logging.getLogger("ray.serve")
 
 AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
 """The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`."""
 
 
+@dataclasses.dataclass(slots=True)
+class _Fetch:
+    task: asyncio.Task[TokenFSM]
+    waiters: int = 0
+
+
 class GrammarSource:
-    """Resolves keys for one event loop. Requests for one key at the same time share one fetch."""
+    """Resolves keys for one event loop. Requests for one key at the same time share one fetch, which ends early when
+    the last of them has gone: a compilation that nobody waits for need not begin.
+    """
 
     def __init__(
         self, vocabulary: Vocabulary, store: GrammarStore, cache: AutomatonCache, ask_compiler: AskCompiler
@@ -29,22 +44,42 @@ class GrammarSource:
         self._store = store
         self._cache = cache
         self._ask_compiler = ask_compiler
-        self._fetching: dict[str, asyncio.Task[TokenFSM]] = {}
+        self._counters = Counters()
+        self._fetching: dict[str, _Fetch] = {}
 
     async def fetch(self, grammar: GrammarReference) -> TokenFSM:
         """Raises RequestError when the compiler refuses the specification, or does not know a bare key."""
-        if (fsm := self._cache.get(grammar.key)) is not None:
+        fsm = self._cache.get(grammar.key)
+        self._counters.add("misses" if fsm is None else "hits")
+        if fsm is not None:
             return fsm
-        if (task := self._fetching.get(grammar.key)) is None:
-            task = self._fetching[grammar.key] = asyncio.create_task(self._fetch(grammar))
-            task.add_done_callback(lambda done: self._forget(grammar.key, done))
-        # Shielded: a request that is cancelled must not take the fetch from the others.
-        return await asyncio.shield(task)
+        if (fetch := self._fetching.get(grammar.key)) is None:
+            fetch = self._fetching[grammar.key] = _Fetch(asyncio.create_task(self._fetch(grammar)))
+            fetch.task.add_done_callback(_retrieve_exception)
+        fetch.waiters += 1
+        try:
+            # Shielded: a request that is cancelled must not take the fetch from the others.
+            return await asyncio.shield(fetch.task)
+        finally:
+            fetch.waiters -= 1
+            if not fetch.waiters:
+                fetch.task.cancel()
+                if self._fetching.get(grammar.key) is fetch:
+                    del self._fetching[grammar.key]
+
+    def stats(self) -> Stats:
+        """As `GrammarStore.stats`, and of the automata in memory as a tier of their own."""
+        cache = self._cache
+        sizes = {"entries": len(cache), "bytes": cache.size, "evicted": cache.evictions}
+        return {"automata": {**self._counters.snapshot(), **sizes}, **self._store.stats()}
 
     async def _fetch(self, grammar: GrammarReference) -> TokenFSM:
+        began = time.monotonic()
         fsm = await asyncio.to_thread(self._from_store, grammar.key)
         if fsm is None:
+            started = time.monotonic()
             answer = await self._ask_compiler(grammar)
+            self._store.found_elsewhere(time.monotonic() - started)
             if isinstance(answer, dict) and answer["status"] == "unknown":
                 message = f"no grammar has the key {grammar.key}"
                 raise RequestError(message, code="grammar_not_found", status=404, param="key")
@@ -53,6 +88,9 @@ class GrammarSource:
                 raise RequestError(error["message"], code=error["code"], param=error.get("pointer"))
             fsm = await asyncio.to_thread(TokenFSM.from_bytes, answer, self._vocabulary, key=grammar.key)
         self._cache.put(grammar.key, fsm)
+        seconds = time.monotonic() - began
+        fields = {"grammar_key": grammar.key, "tenant": grammar.tenant, "seconds": round(seconds, 6)}
+        logger.info("loaded grammar %s after %.3f s", grammar.key, seconds, extra=fields)
         return fsm
 
     def _from_store(self, key: str) -> TokenFSM | None:
@@ -64,7 +102,8 @@ class GrammarSource:
         except ArtifactError:
             return None
 
-    def _forget(self, key: str, task: asyncio.Task[TokenFSM]) -> None:
-        del self._fetching[key]
-        if not task.cancelled():
-            task.exception()  # retrieved, even if every request that waited has gone
+
+def _retrieve_exception(task: asyncio.Task[TokenFSM]) -> None:
+    """Keep asyncio from reporting the failure of a fetch whose last request has gone."""
+    if not task.cancelled():
+        task.exception()

@@ -27,7 +27,7 @@ from gpu_workers.prompt import chat_template
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.automaton_cache import AutomatonCache
-from grammar_workers.metrics import COMPILATIONS
+from grammar_workers.metrics import COMPILATIONS, StoreMetrics
 from grammar_workers.store import open_store
 
 _RETRY_PAUSE_S = 0.1
@@ -69,7 +69,7 @@ class ModelReplica:
         # Serve constructs a replica inside its event loop, which cannot be waited for here.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, self._generate_once(config)).result()
-        self._metrics = _Metrics(self._engine)
+        self._metrics = _Metrics(self._engine, self._grammars)
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Called by Serve before the replica counts as ready, in the event loop that the compiler's handle will know.
@@ -149,8 +149,9 @@ class ModelReplica:
 class _Metrics:
     """What this replica tells Prometheus."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, grammars: GrammarSource) -> None:
         self._engine = engine
+        self._stored = StoreMetrics(grammars.stats, Counter, Gauge)
         self._published = self._counts()  # the warm-up is no traffic
         self._counters = {
             "origin": Counter(
@@ -174,6 +175,13 @@ class _Metrics:
             "Probability that the model gave to forbidden tokens, of a sample of rows under grammars.",
             boundaries=[0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999],
         )
+        self._grammar_waits = Histogram(
+            "turnstile_grammar_late_seconds",
+            "How long a generation could do nothing but wait for its grammar, its prompt being computed.",
+            boundaries=[0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100],
+        )
+        self._masks = Counter("turnstile_masks_total", "Tokens drawn under the mask of a grammar.")
+        self._masks_published = 0
         self._compilations = Gauge(**COMPILATIONS)
 
     def publish(self) -> None:
@@ -186,6 +194,12 @@ class _Metrics:
         self._published = counts
         while self._engine.rejection_masses:
             self._rejection_mass.observe(self._engine.rejection_masses.popleft())
+        while self._engine.grammar_waits:
+            self._grammar_waits.observe(self._engine.grammar_waits.popleft())
+        if new_masks := self._engine.statistics.masks - self._masks_published:
+            self._masks.inc(new_masks)
+            self._masks_published += new_masks
+        self._stored.publish()
         self._running.set(len(self._engine.scheduler.running))
         self._waiting.set(len(self._engine.scheduler.waiting))
 

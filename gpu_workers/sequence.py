@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections import deque
 from concurrent.futures import Future
@@ -60,6 +61,7 @@ class Sequence:
         self.drafts: list[Draft] = []
         self.features: Tensor | None = None
         self.finish_reason: FinishReason | None = None
+        self._stands_since: float | None = None  # the prompt was computed, the grammar not there
         self._vocabulary = vocabulary
         sampling = request.sampling
         self._end_token_ids = frozenset(vocabulary.eos_token_ids)
@@ -145,10 +147,13 @@ class Sequence:
             self._budget.replay(fsm, self.request.emitted_token_ids, self._left)
         return state
 
-    def constrain(self, constraint: Constraint) -> None:
-        """The grammar has arrived; `constraint` stands where `replay` ended."""
+    def constrain(self, constraint: Constraint) -> float:
+        """The grammar has arrived; `constraint` stands where `replay` ended. Returns how many seconds it came late: how
+        long there was nothing left to do without it.
+        """
         assert self.awaits_grammar
         self._constraint = constraint
+        return 0.0 if self._stands_since is None else time.monotonic() - self._stands_since
 
     @property
     def constraint(self) -> Constraint | None:
@@ -181,6 +186,8 @@ class Sequence:
 
     def receive(self, features: Tensor) -> None:
         """The step's features [1 + k, F], behind the last token and behind the first k drafts."""
+        if self.awaits_grammar and self._stands_since is None:
+            self._stands_since = time.monotonic()
         self.features = features[0]
         self._ahead = deque(zip(self.drafts, features[1:], strict=False))
 

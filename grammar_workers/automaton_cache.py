@@ -7,7 +7,8 @@ from grammar_workers.token_fsm import TokenFSM
 
 
 class AutomatonCache(LeastRecentlyUsed[TokenFSM]):
-    """TokenFSM objects by grammar key, bounded by the sum of their `nbytes`, which grow as generations visit states.
+    """TokenFSM objects by grammar key, bounded by the sum of their `nbytes`, which grow as generations visit states, by
+    their number and by the time since the last use.
 
     Evicting one frees nothing while a sequence still steps it; the next request for its key loads it again.
     """

@@ -42,6 +42,10 @@ class _Job:
         return self.result.running() or self.result.set_running_or_notify_cancel()
 
 
+def _is_wanted(job: _Job) -> bool:
+    return not job.result.cancelled()
+
+
 class CompilePool:
     """A few worker processes, each minded by a thread that starts it, hands it jobs and kills it at a job's deadline.
 
@@ -71,6 +75,7 @@ class CompilePool:
         self._ready: set[int] = set()
         self._fingerprint = ""
         self._start_error: WorkerStartError | None = None
+        self._running = 0
         self._closed = False
         self._changed = threading.Condition()
         self._minders = [
@@ -108,7 +113,7 @@ class CompilePool:
                 self._queue.put(tenant, job)
             except QueueFullError:
                 # Jobs that were cancelled take up room until somebody looks.
-                self._queue.keep(lambda waiting: not waiting.result.cancelled())
+                self._queue.keep(_is_wanted)
                 self._queue.put(tenant, job)
             self._changed.notify_all()
         return job.result
@@ -122,6 +127,13 @@ class CompilePool:
     def queued(self) -> int:
         """Jobs that wait for a process."""
         return len(self._queue)
+
+    @property
+    def backlog(self) -> int:
+        """Jobs that wait or run, and that somebody still wants; looks at each."""
+        with self._changed:
+            self._queue.keep(_is_wanted)
+            return len(self._queue) + self._running
 
     @property
     def pids(self) -> list[int]:
@@ -150,8 +162,12 @@ class CompilePool:
             try:
                 worker = self._start(number)
                 while (job := self._next_job(worker)) is not None:
-                    if not self._run(job, worker):
-                        break
+                    try:
+                        if not self._run(job, worker):
+                            break
+                    finally:
+                        with self._changed:
+                            self._running -= 1
             except (WorkerStartError, OSError) as error:
                 self._cannot_start(error)
             finally:
@@ -197,6 +213,7 @@ class CompilePool:
                 if not self._queue:
                     self._changed.wait(_IDLE_CHECK_S)
                 elif (job := self._queue.get()[1]).begin():
+                    self._running += 1
                     return job
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +21,8 @@ from grammar_workers.errors import GrammarError
 from grammar_workers.refusals import RefusalCache
 from grammar_workers.store import GrammarStore, StoredArtifact
 from grammar_workers.store.single_flight import POLL_S
+
+logger = logging.getLogger("ray.serve")
 
 REMEMBER_REFUSAL_S = 300.0
 REMEMBER_RESOURCE_REFUSAL_S = 30.0
@@ -146,6 +149,8 @@ class CompileService:
     async def _compile(self, key: str, specification: dict[str, Any], tenant: str, production: _Production) -> bytes:
         if not production.waiters:
             raise asyncio.CancelledError
+        # The request's id is added by Serve: that of the first of those who wait for it.
+        fields = {"grammar_key": key, "tenant": tenant}
         started = time.monotonic()
         production.job = self._pool.submit(key, specification, tenant)
         try:
@@ -154,11 +159,16 @@ class CompileService:
             by_chance = isinstance(error, ResourceLimitError)
             self._refusals.put(key, error, REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)
             self._report(Refused(error.code))
+            logger.info("refused grammar %s: %s", key, error, extra={**fields, "error_code": error.code})
             raise
+        took = time.monotonic() - started
+        self._store.found_elsewhere(took)
         details = artifact.read_details(data, key=key)
         seconds = details["compile_seconds"]
-        waited = max(0.0, time.monotonic() - started - seconds)
+        waited = max(0.0, took - seconds)
         self._report(Compiled(waited, seconds, len(data), details["automaton_states"]))
+        extra = {**fields, "compile_seconds": seconds, "queue_seconds": round(waited, 6), "artifact_bytes": len(data)}
+        logger.info("compiled grammar %s in %.3f s after %.3f s in the queue", key, seconds, waited, extra=extra)
         return data
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:

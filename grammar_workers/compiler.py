@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import Counter as Counts
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +11,13 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.metrics import Counter, Gauge, Histogram
 
 from grammar_workers import artifact
+from grammar_workers.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.compile_pool import CompilePool
 from grammar_workers.compile_service import Compiled, CompileService, Event, Refused, Waited
 from grammar_workers.errors import GrammarError
 from grammar_workers.fair_queue import QueueFullError
 from grammar_workers.keys import grammar_key
-from grammar_workers.metrics import COMPILATIONS
+from grammar_workers.metrics import COMPILATIONS, StoreMetrics
 from grammar_workers.options import GrammarOptions
 from grammar_workers.store import GrammarStore, StoredArtifact, open_store
 
@@ -32,8 +33,8 @@ class GrammarCompiler:
 
     Ready (the constructor returns) when its processes have loaded and warmed the vocabulary of `model` and the
     artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
-    compilations run at a time, each within `compile_timeout_s` seconds and `memory_limit_mb` MiB; `options` are those
-    of `GrammarOptions`.
+    compilations run at a time, each within `compile_timeout_s` seconds and `memory_limit_mb` MiB; nobody waits for one
+    longer than `max_wait_s`. `options` are those of `GrammarOptions`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class GrammarCompiler:
         processes: int = 1,
         compile_timeout_s: float = 30.0,
         memory_limit_mb: int = 4096,
+        max_wait_s: float = 120.0,
         options: dict[str, Any] | None = None,
         precompile: Sequence[dict[str, Any]] = (),
     ) -> None:
@@ -59,6 +61,7 @@ class GrammarCompiler:
         self._fingerprint = self._pool.wait_ready()
         self._store = open_store(store_url, self._fingerprint)
         self._metrics = _Metrics(self._store, self._pool)
+        self._max_wait_s = max_wait_s
         self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics.report)
         for specification in precompile:
             self._precompile(specification, grammar_options)
@@ -72,7 +75,7 @@ class GrammarCompiler:
 
         Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
         found: `{"source": "compiled" | <tier>, "seconds"}`. Raises `BackPressureError` (429) when too many compilations
-        wait, of this tenant or altogether.
+        wait, of this tenant or altogether, or the wait was too long.
         """
         started = time.monotonic()
         try:
@@ -118,6 +121,10 @@ class GrammarCompiler:
             await self._service.discard(key)
         return before
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Serve for `grammar_workers.autoscaling`."""
+        return {COMPILATION_BACKLOG: float(self._pool.backlog)}
+
     def check_health(self) -> None:
         """Called by Serve every few seconds: unhealthy while no compile process can be started."""
         self._metrics.publish()
@@ -129,8 +136,9 @@ class GrammarCompiler:
 
     async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         try:
-            return await self._service.artifact(key, specification, tenant)
-        except QueueFullError as error:
+            async with asyncio.timeout(self._max_wait_s):
+                return await self._service.artifact(key, specification, tenant)
+        except (QueueFullError, TimeoutError) as error:
             raise BackPressureError(self._pool.queued, self._pool.queue_size, 429, 1.0) from error
         finally:
             self._metrics.publish()
@@ -145,9 +153,7 @@ class _Metrics:
     """What this replica tells Prometheus."""
 
     def __init__(self, store: GrammarStore, pool: CompilePool) -> None:
-        self._store = store
         self._pool = pool
-        self._published: Counts[tuple[str, str]] = Counts()
         self._compiled = 0
         self._compilations = Gauge(**COMPILATIONS)
         self._queued = Gauge("turnstile_grammar_queue_length", "Compilations that wait for a process.")
@@ -163,14 +169,7 @@ class _Metrics:
         )
         self._bytes = Histogram("turnstile_grammar_artifact_bytes", "Size of compiled grammars.", boundaries=_BYTES)
         self._states = Histogram("turnstile_grammar_states", "States of compiled automata.", boundaries=_STATES)
-        self._breaker = Gauge(
-            "turnstile_grammar_store_breaker_open", "1 while the store does not ask its Redis because it was down."
-        )
-        self._store_events = Counter(
-            "turnstile_grammar_store_events_total",
-            description="Hits, misses, puts and troubles of each tier of the grammar store.",
-            tag_keys=("tier", "event"),  # type: ignore[arg-type]  # annotated as one key, takes any number
-        )
+        self._stored = StoreMetrics(store.stats, Counter, Gauge)
 
     def report(self, event: Event) -> None:
         match event:
@@ -190,13 +189,7 @@ class _Metrics:
         """Show the gauges, which Ray forgets when they are not set again, and what the store has counted since."""
         self._compilations.set(self._compiled, {"place": "grammar_compiler"})
         self._queued.set(self._pool.queued)
-        for tier, stats in self._store.stats().items():
-            if "breaker" in stats:
-                self._breaker.set(int(stats["breaker"] != "closed"))
-            for event, count in self._store.counters()[tier].items():
-                if new := count - self._published[tier, event]:
-                    self._store_events.inc(new, {"tier": tier, "event": event})
-                    self._published[tier, event] = count
+        self._stored.publish()
 
 
 def _refused(key: str, error: GrammarError) -> dict[str, Any]:

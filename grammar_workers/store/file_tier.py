@@ -17,6 +17,8 @@ from grammar_workers.store.counters import Counters
 logger = logging.getLogger(__name__)
 
 MAX_FILES = 100_000
+TIME_TO_LIVE_S = 7 * 24 * 3600
+"""A file that nobody has read for so long goes, though there be room."""
 MIN_FREE_BYTES = 256 << 20
 """Free disk space that the tier leaves to others, whatever its own capacity."""
 
@@ -29,7 +31,7 @@ _WRITES_BETWEEN_SCANS = 1024
 
 
 class FileTier:
-    """`folder/ab/ab12...ef.v1.tfsm`, one file per grammar key, bounded in bytes and files by least recent use.
+    """`folder/ab/ab12...ef.v1.tfsm`, one file per grammar key, bounded in bytes, number and age by least recent use.
 
     Files appear whole (written aside, then renamed) and are removed by unlinking, so readers in other processes never
     see a partial one and keep what they have mapped. The time of last use is the modification time, set on each hit:
@@ -47,6 +49,8 @@ class FileTier:
         self._scan_lock = threading.Lock()
         self._writes_until_scan = 0
         self._bytes_until_scan = 0
+        self._seen_files = 0
+        self._seen_bytes = 0
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -85,7 +89,8 @@ class FileTier:
             self._degraded("remove", error)
 
     def stats(self) -> dict[str, int | str]:
-        return {}
+        """As the last scan of the folder left them, which all processes of the node share."""
+        return {"entries": self._seen_files, "bytes": self._seen_bytes}
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}{_VERSIONED_SUFFIX}"
@@ -115,15 +120,16 @@ class FileTier:
 
     def _evict(self) -> None:
         files = sorted(self._scan())
-        excess_bytes = sum(size for _, size, _ in files) - self.capacity_bytes
-        excess_files = len(files) - MAX_FILES
-        for _, size, path in files:
-            if excess_bytes <= 0 and excess_files <= 0:
-                return
+        left_files, left_bytes = len(files), sum(size for _, size, _ in files)
+        expired = time.time() - TIME_TO_LIVE_S
+        for used_at, size, path in files:
+            if left_bytes <= self.capacity_bytes and left_files <= MAX_FILES and used_at >= expired:
+                break
             Path(path).unlink(missing_ok=True)
             self.counters.add("evicted")
-            excess_bytes -= size
-            excess_files -= 1
+            left_bytes -= size
+            left_files -= 1
+        self._seen_files, self._seen_bytes = left_files, left_bytes
 
     def _scan(self) -> list[tuple[float, int, str]]:
         """(time of last use, bytes on disk, path) of every artifact; removes what crashed writers left behind."""

@@ -7,7 +7,7 @@ from grammar_workers.store.counters import Counters
 
 
 class MemoryTier:
-    """The artifacts used last, bounded in bytes."""
+    """The artifacts used last, bounded in bytes, number and idleness (`lru.py`)."""
 
     name = "process"
     trusted = True

@@ -17,12 +17,14 @@ from grammar_workers.store.counters import Counters
 from grammar_workers.store.file_tier import FileTier
 from grammar_workers.store.locks import FileLock, Lock, ProcessLock, RedisLock
 from grammar_workers.store.memory_tier import MemoryTier
-from grammar_workers.store.redis_client import RedisClient
+from grammar_workers.store.redis_client import SOCKET_TIMEOUT_S, RedisClient
 from grammar_workers.store.redis_tier import RedisTier
 from grammar_workers.store.single_flight import POLL_S, Flight
 
 MEMORY_CAPACITY_BYTES = 64 << 20
 FILE_CAPACITY_BYTES = 4 << 30
+MIN_PATIENCE_S = 0.02
+"""However cheap the alternative is: a busy process alone may take so long to look at an answer."""
 
 _KEY = re.compile("[0-9a-f]{64}")
 
@@ -59,10 +61,18 @@ class GrammarStore:
     disk and network, a fraction of a second at worst.
     """
 
-    def __init__(self, tiers: Sequence[Tier], locks: Sequence[Lock], fingerprint: str | None = None) -> None:
+    def __init__(
+        self,
+        tiers: Sequence[Tier],
+        locks: Sequence[Lock],
+        fingerprint: str | None = None,
+        redis_client: RedisClient | None = None,
+    ) -> None:
         self._tiers = tuple(tiers)
         self._locks = tuple(locks)
         self._fingerprint = fingerprint
+        self._redis_client = redis_client
+        self._price_s: float | None = None
 
     def get(self, key: str) -> bytes | None:
         """The artifact, verified, or None."""
@@ -118,13 +128,22 @@ class GrammarStore:
         finally:
             flight.release()
 
-    def stats(self) -> dict[str, dict[str, int | str]]:
-        """`counters` and the present sizes of each tier, and the state of Redis' circuit breaker."""
-        return {tier.name: {**tier.counters.snapshot(), **tier.stats()} for tier in self._tiers}
+    def found_elsewhere(self, seconds: float) -> None:
+        """What the store did not have cost this much: compiling it, or asking those who compile.
 
-    def counters(self) -> dict[str, dict[str, int]]:
-        """Events per tier since the start: hits, misses, puts, corrupt, errors, refused, slow, no_space, evicted."""
-        return {tier.name: tier.counters.snapshot() for tier in self._tiers}
+        An answer of Redis that takes longer than that, on average, counts as slow: loading is then no gain.
+        """
+        # Losing one of two concurrent updates does no harm.
+        before = seconds if self._price_s is None else self._price_s
+        self._price_s = before + (seconds - before) / 8
+        if self._redis_client is not None:
+            self._redis_client.patience_s = max(MIN_PATIENCE_S, min(self._price_s, SOCKET_TIMEOUT_S))
+
+    def stats(self) -> dict[str, dict[str, int | str]]:
+        """Of each tier: what it holds (`entries`, `bytes`), the state of Redis' `breaker`, and events since the start:
+        hits, misses, puts, corrupt, errors, refused, slow, no_space, evicted.
+        """
+        return {tier.name: {**tier.counters.snapshot(), **tier.stats()} for tier in self._tiers}
 
     def _verified(self, tier: Tier, key: str) -> bytes | None:
         data = tier.get(key)
@@ -169,13 +188,14 @@ def open_store(url: str, fingerprint: str | None = None) -> GrammarStore:
     if folder is not None:
         tiers.append(FileTier(folder, capacity))
         locks.insert(0, FileLock(folder / "locks"))
+    client = None
     if parts.scheme in ("redis", "rediss"):
         client = RedisClient(_without_our_options(parts, options))
         tiers.append(RedisTier(client))
         locks.insert(0, RedisLock(client))
     elif options:
         raise ValueError(f"unknown store URL parameters: {', '.join(sorted(options))}")
-    return GrammarStore(tiers, locks, fingerprint)
+    return GrammarStore(tiers, locks, fingerprint, client)
 
 
 def _folder(text: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 from deployments.app import build_app
 from deployments.arguments import REPOSITORY, AppArguments
 from deployments.config_file import DEPLOYMENTS, load_config
+from grammar_workers.autoscaling import COMPILATION_BACKLOG
 
 TINY = "models/turnstile-tiny"
 
@@ -54,6 +56,18 @@ def test_options_come_from_the_arguments() -> None:
     scaling = replica._deployment_config.autoscaling_config
     assert scaling is not None and (scaling.min_replicas, scaling.max_replicas) == (2, 5)
     assert replica._deployment_config.graceful_shutdown_timeout_s == 60
+
+
+def test_compilers_scale_by_their_backlog() -> None:
+    autoscaling = {"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 4}
+    arguments = AppArguments.model_validate({"model": TINY, "compiler": {"autoscaling": autoscaling}})
+    config = bound(build_app(arguments))["GrammarCompiler"]._deployment_config.autoscaling_config
+    assert config is not None
+    by_backlog = config.policy.get_policy()
+    for backlogs, wanted in (({}, 0), ({"a": 0.0}, 0), ({"a": 3.0, "b": 1.0}, 1), ({"a": 30.0, "b": 1.0}, 8)):
+        context = SimpleNamespace(aggregated_metrics={COMPILATION_BACKLOG: backlogs}, config=config)
+        assert by_backlog(context) == (wanted, {})
+    assert by_backlog(SimpleNamespace(aggregated_metrics={}, config=config)) == (0, {})
 
 
 def test_a_full_tier_answers_429_and_the_key_chooses_the_compiler() -> None:

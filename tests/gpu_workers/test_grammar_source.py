@@ -29,11 +29,13 @@ class Compiler:
 
     def __init__(self, answer: bytes | dict[str, Any] | None = None) -> None:
         self.asked = 0
+        self.answered = 0
         self.answer = answer
 
     async def __call__(self, grammar: GrammarReference) -> bytes | dict[str, Any]:
         self.asked += 1
         await asyncio.sleep(0.01)
+        self.answered += 1
         if self.answer is not None:
             return self.answer
         if grammar.specification is None:
@@ -55,6 +57,43 @@ def test_many_requests_ask_the_compiler_once_and_share_the_automaton() -> None:
         assert await grammars.fetch(reference()) is fsms[0]
         assert compiler.asked == 1
         assert fsms[0].allowed_tokens(fsms[0].initial_state) == {ord("y"), ord("n")}
+
+    asyncio.run(scenario())
+
+
+def test_a_fetch_ends_with_the_last_request_that_wants_it() -> None:
+    async def scenario() -> None:
+        compiler = Compiler()
+        grammars = source(compiler)
+        leaving, staying = (asyncio.create_task(grammars.fetch(reference())) for _ in range(2))
+        while not compiler.asked:
+            await asyncio.sleep(0)
+        leaving.cancel()
+        assert (await staying).initial_state >= 0
+        compiler = Compiler()
+        grammars = source(compiler)
+        last = asyncio.create_task(grammars.fetch(reference()))
+        while not compiler.asked:
+            await asyncio.sleep(0)
+        last.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await last
+        await asyncio.sleep(0.03)
+        assert compiler.answered == 0
+        assert await grammars.fetch(reference())
+        assert (compiler.asked, compiler.answered) == (2, 1)
+
+    asyncio.run(scenario())
+
+
+def test_the_tiers_count() -> None:
+    async def scenario() -> None:
+        grammars = source(Compiler())
+        for _ in range(3):
+            await grammars.fetch(reference())
+        stats = grammars.stats()
+        assert (stats["automata"]["misses"], stats["automata"]["hits"], stats["automata"]["entries"]) == (1, 2, 1)
+        assert stats["process"]["misses"] == 1
 
     asyncio.run(scenario())
 

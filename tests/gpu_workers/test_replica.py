@@ -21,7 +21,7 @@ import gpu_workers
 from gpu_workers.replica import ModelReplica
 from gpu_workers.request import GrammarReference
 from grammar_workers import GrammarError, compile_grammar, grammar_key
-from grammar_workers.metrics import COMPILATIONS
+from grammar_workers.metrics import COMPILATIONS, STORE_BYTES, STORE_ENTRIES
 from grammar_workers.vocabulary import load_vocabulary
 
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "turnstile-tiny")
@@ -221,21 +221,22 @@ def test_metrics_know_idleness_and_every_end(replica: Any, monkeypatch: pytest.M
     gauges: dict[str, float] = {}
 
     def count(metric: Any, value: float, tags: dict[str, str] | None = None) -> None:
-        (tag,) = (tags or {}).values()
-        counted[tag] += int(value)
+        counted["/".join((tags or {"": metric.info["name"]}).values())] += int(value)
 
     def show(metric: Any, value: float, tags: dict[str, str] | None = None) -> None:
         gauges[metric.info["name"]] = value
 
     monkeypatch.setattr(ray.serve.metrics.Counter, "inc", count)
     monkeypatch.setattr(ray.serve.metrics.Gauge, "set", show)
-    masses: list[float] = []
-    monkeypatch.setattr(ray.serve.metrics.Histogram, "observe", lambda histogram, value: masses.append(value))
+    observed: list[tuple[str, float]] = []
+    monkeypatch.setattr(
+        ray.serve.metrics.Histogram, "observe", lambda metric, value: observed.append((metric.info["name"], value))
+    )
 
     async def scenario() -> None:
         replica._engine.rejection_masses.append(0.25)
         await replica.check_health()
-        assert masses[-1] == 0.25 and not replica._engine.rejection_masses
+        assert ("turnstile_rejection_mass", 0.25) in observed and not replica._engine.rejection_masses
         counted.clear()
         await answer(replica, body(max_tokens=3))
         async with contextlib.aclosing(cast(AsyncGenerator[Any, None], replica.generate(body()))) as items:
@@ -248,8 +249,13 @@ def test_metrics_know_idleness_and_every_end(replica: Any, monkeypatch: pytest.M
         await replica.check_health()
 
     asyncio.run(scenario())
-    assert set(gauges) == {"turnstile_running_sequences", "turnstile_waiting_sequences", COMPILATIONS["name"]}
-    assert not any(gauges.values())
+    stored = {STORE_ENTRIES["name"], STORE_BYTES["name"]}
+    assert set(gauges) - stored == {
+        "turnstile_running_sequences",
+        "turnstile_waiting_sequences",
+        COMPILATIONS["name"],
+    }
+    assert not any(value for name, value in gauges.items() if name not in stored)
     assert counted["length"] == counted["cancelled"] == 1
     assert counted["sampled"] + counted["forced"] >= 4
 

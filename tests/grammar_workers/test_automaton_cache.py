@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.automaton_cache import AutomatonCache
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.refusals import RefusalCache
 
 KEYS = st.sampled_from("abcdefgh")
@@ -79,6 +80,22 @@ def test_the_one_used_last_stays_however_large() -> None:
     assert "small" not in cache
     assert cache.get("large") is not None
     assert cache.evictions == 1
+
+
+def test_number_and_idleness_are_bounded_too() -> None:
+    now = 0.0
+    cache: LeastRecentlyUsed[str] = LeastRecentlyUsed(100, len, max_entries=3, time_to_live_s=10, clock=lambda: now)
+    for key in "abcd":
+        cache.put(key, key)
+    assert [key in cache for key in "abcd"] == [False, True, True, True]
+    now = 8.0
+    assert cache.get("c") == "c"
+    now = 11.0
+    assert cache.get("b") is None and cache.get("d") is None
+    assert (len(cache), cache.size, cache.evictions) == (1, 1, 3)
+    now = 18.5
+    assert cache.get("c") is None
+    assert (len(cache), cache.size, cache.evictions) == (0, 0, 4)
 
 
 def test_threads() -> None:

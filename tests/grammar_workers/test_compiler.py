@@ -16,10 +16,11 @@ import redis
 from ray.serve.exceptions import BackPressureError
 
 from grammar_workers import TokenFSM, artifact, compile_service, compiler, grammar_key
+from grammar_workers.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.compile_pool import CompileFailedError, CompilePool
 from grammar_workers.compiler import GrammarCompiler
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.metrics import COMPILATIONS
+from grammar_workers.metrics import COMPILATIONS, STORE_ENTRIES
 from grammar_workers.store.redis_tier import PREFIX
 from grammar_workers.vocabulary import load_vocabulary
 from tests.grammar_workers import compile_jobs
@@ -168,6 +169,24 @@ def test_a_full_queue_pushes_back(shared: GrammarCompiler, monkeypatch: pytest.M
     with pytest.raises(BackPressureError) as caught:
         asyncio.run(shared.compile(new_key(), {"do": "nothing"}))
     assert (caught.value.status_code, caught.value.retry_after_s) == (429, 1.0)
+
+
+def test_nobody_waits_for_ever(shared: GrammarCompiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "busy"
+    log.touch()
+
+    async def call() -> None:
+        holding = asyncio.create_task(shared.compile(new_key(), {"do": "wait", "until": str(gate), "log": str(log)}))
+        await eventually(lambda: compilations(log) == 1)
+        monkeypatch.setattr(shared, "_max_wait_s", 0.05)
+        with pytest.raises(BackPressureError) as caught:
+            await shared.compile(new_key(), {"do": "nothing"})
+        assert caught.value.status_code == 429
+        assert await shared.record_autoscaling_stats() == {COMPILATION_BACKLOG: 1}
+        gate.touch()
+        assert (await holding)["status"] == "ready"
+
+    asyncio.run(call())
 
 
 def test_a_tenants_flood_is_pushed_back_and_delays_nobody_else(shared: GrammarCompiler, tmp_path: Path) -> None:
@@ -326,8 +345,20 @@ def test_metrics(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> No
     assert compilations[-1] == compilations[0] + 1
     assert counted["turnstile_grammar_store_events_total", "process", "misses"] == 2
     assert counted["turnstile_grammar_store_events_total", "process", "hits"] == 4
+    assert dict(shown)[STORE_ENTRIES["name"]] == dict(shared._store.stats()["process"])["entries"]
     asyncio.run(shared.compile(new_key(), {"do": "refuse"}))
     assert counted["turnstile_grammar_refusals_total", "unsatisfiable_grammar"] == 1
+
+
+def test_logs_name_the_key_and_the_tenant(shared: GrammarCompiler, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "ray.serve")
+    keys = [new_key(), new_key()]
+    asyncio.run(shared.compile(keys[0], {"do": "nothing"}, "someone"))
+    asyncio.run(shared.compile(keys[1], {"do": "refuse"}, "someone"))
+    compiled, refused = (vars(record) for record in caplog.records)
+    assert [compiled["grammar_key"], refused["grammar_key"]] == keys
+    assert compiled["tenant"] == refused["tenant"] == "someone"
+    assert compiled["queue_seconds"] >= 0 and refused["error_code"] == "unsatisfiable_grammar"
 
 
 def test_with_the_real_compiler(tmp_path: Path) -> None:

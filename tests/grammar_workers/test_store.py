@@ -132,6 +132,21 @@ def test_files_are_bounded_and_the_last_used_ones_stay(tmp_path: Path) -> None:
     assert tier.counters.snapshot()["evicted"] > 50
 
 
+def test_a_file_that_nobody_reads_goes_and_the_rest_is_counted(tmp_path: Path) -> None:
+    store, idle, fresh = open_store(f"file://{tmp_path}"), new_key(), new_key()
+    for key in (idle, fresh):
+        store.put(key, new_artifact(key))
+    idle_file = file_of(tmp_path, idle)
+    os.utime(idle_file, (0, 0))
+    later = open_store(f"file://{tmp_path}")
+    later.put(key := new_key(), new_artifact(key))
+    assert not idle_file.exists()
+    assert file_of(tmp_path, fresh).exists()
+    stats = later.stats()["file"]
+    assert (stats["entries"], stats["evicted"]) == (2, 1)
+    assert stats["bytes"] == 2 * file_of(tmp_path, fresh).stat().st_blocks * 512
+
+
 def test_eviction_removes_what_a_crashed_writer_left(tmp_path: Path) -> None:
     (tmp_path / "ab").mkdir()
     left, fresh = tmp_path / "ab" / ".writing-old", tmp_path / "ab" / ".writing-new"

@@ -18,7 +18,9 @@ import trustme
 
 from grammar_workers.store import GrammarStore, open_store
 from grammar_workers.store.circuit_breaker import CircuitBreaker
+from grammar_workers.store.redis_client import SOCKET_TIMEOUT_S
 from grammar_workers.store.redis_tier import PREFIX
+from grammar_workers.store.store import MIN_PATIENCE_S
 from tests.grammar_workers.test_store import FINGERPRINT, new_artifact, new_key, rubbish
 from tests.redis_relay import RedisRelay
 from tests.redis_server import RedisServer, free_port
@@ -155,6 +157,44 @@ def test_an_acl_user_with_the_documented_rights(redis_server: RedisServer, tmp_p
     other_node.discard(key)
     for used in (store, other_node):
         assert not {"refused", "errors"} & set(used.stats()["redis"])
+
+
+def test_what_is_slow_depends_on_what_an_answer_saves(tmp_path: Path) -> None:
+    with RedisServer() as server:
+        store = store_at(server.url, tmp_path)
+        client = store._redis_client
+        assert client is not None
+        for seconds, patience in ((10.0, SOCKET_TIMEOUT_S), (0.0, MIN_PATIENCE_S)):
+            for _ in range(50):
+                store.found_elsewhere(seconds)
+            assert client.patience_s == pytest.approx(patience)
+        client.patience_s = 60
+        works_without_redis(store)
+        assert "slow" not in store.stats()["redis"]
+        client.patience_s = 0
+        works_without_redis(store)
+        assert store.stats()["redis"]["slow"] == 3
+        assert store.stats()["redis"]["breaker"] == "open"
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ((), "maxmemory"),
+        (("--maxmemory", "64mb", "--maxmemory-policy", "noeviction"), "allkeys-lru"),
+        (("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru"), None),
+    ],
+)
+def test_a_server_without_bounds_is_reported_once(
+    options: tuple[str, ...], advice: str | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RedisServer(*options) as server:
+        store = store_at(server.url, tmp_path)
+        for _ in range(3):
+            store.put(key := new_key(), new_artifact(key))
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == (0 if advice is None else 1)
+    assert advice is None or advice in warnings[0]
 
 
 def test_full(tmp_path: Path) -> None:

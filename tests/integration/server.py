@@ -24,13 +24,22 @@ from tests.redis_server import free_port
 
 START_DEADLINE_S = 240
 METRICS_DEADLINE_S = 120
+LAUNCHER = "deployments.launcher"
 
 
 class Server:
-    """`python -m deployments.launcher` on free ports. Entering it waits until it is ready."""
+    """`python -m deployments.launcher` on free ports. Entering it waits until it is ready.
 
-    def __init__(self, arguments: dict[str, Any], *, deadline_s: float = START_DEADLINE_S) -> None:
+    `module`: another program with the launcher's arguments, which serves its own `build_app`.
+    """
+
+    def __init__(
+        self, arguments: dict[str, Any], *, module: str = LAUNCHER, deadline_s: float = START_DEADLINE_S
+    ) -> None:
         config = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
+        if module != LAUNCHER:
+            config["applications"][0]["import_path"] = f"{module}:build_app"
+        self._module = module
         config["applications"][0]["args"] |= arguments
         self.port = free_port()
         self.metrics_port = free_port()
@@ -45,7 +54,7 @@ class Server:
 
     def start(self) -> None:
         """Begin to start; returns at once."""
-        command = [sys.executable, "-m", "deployments.launcher", str(self._config), "--port", str(self.port)]
+        command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.port)]
         command += ["--metrics-port", str(self.metrics_port), "--deadline", str(self._deadline_s)]
         environment = {**os.environ, "RAY_TMPDIR": str(self._folder)}
         with self._log_path.open("wb") as log:
