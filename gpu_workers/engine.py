@@ -23,6 +23,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from gpu_workers.automaton_view import add_surroundings
 from gpu_workers.beam_search import beam_search
 from gpu_workers.config import EngineConfig
 from gpu_workers.draft_model import DraftModel
@@ -149,6 +150,8 @@ class Engine:
             finished = False
             while not finished:
                 output = await stream.next()
+                if request.sampling.diagnostics and sequence.constraint is not None:
+                    await asyncio.to_thread(add_surroundings, output.reports, sequence.constraint.fsm, self._vocabulary)
                 finished = output.finish_reason is not None
                 yield output
         finally:

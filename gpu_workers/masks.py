@@ -197,7 +197,7 @@ class Constraint:
     def __init__(self, fsm: TokenFSM, state: int, table: MaskTable) -> None:
         self.state = state
         self.is_terminal = fsm.is_terminal(state)
-        self._fsm = fsm
+        self.fsm = fsm
         self._table = table
         self._token_id: int | None = None
         self._path: deque[tuple[int, int]] = deque()
@@ -219,7 +219,7 @@ class Constraint:
     def catch_up(self) -> None:
         """Advances, unless a row of this FSM is being read: its lock would hold the engine thread up."""
         if self._token_id is not None and not self._table.busy:
-            self._move(advance(self._fsm, self.state, self._token_id))
+            self._move(advance(self.fsm, self.state, self._token_id))
             self._token_id = None
 
     @property
@@ -237,11 +237,11 @@ class Constraint:
 
     def allowed(self) -> AllowedTokens | None:
         """What may follow, or None while the row is being read. Raises what reading it raised."""
-        return self._table.get(self._fsm, self.state)
+        return self._table.get(self.fsm, self.state)
 
     def row(self, state: int) -> AllowedTokens | None:
         """What may follow a state further on, if its row has been read; otherwise starts to read it."""
-        self._table.prefetch(self._fsm, state)
+        self._table.prefetch(self.fsm, state)
         return self._table.known(state)
 
     def reading(self) -> Future[None] | None:
@@ -249,7 +249,7 @@ class Constraint:
 
     def completion_after(self, token_id: int) -> Future[list[int]]:
         """Looks up a shortest way to finish after `token_id`; end tokens finish at once."""
-        return self._table.completion_after(self._fsm, self.state, token_id)
+        return self._table.completion_after(self.fsm, self.state, token_id)
 
     def forced_text(self, state: int) -> ForcedText | None:
         """What must follow `state`, as far as it has been found."""
@@ -264,8 +264,8 @@ class Constraint:
         if self.behind or self._table.busy:
             return path
         for token_id in token_ids:
-            state = self._fsm.next_state(state, token_id)
-            if state < 0 or state == self._fsm.end_state:
+            state = self.fsm.next_state(state, token_id)
+            if state < 0 or state == self.fsm.end_state:
                 break
             path.append((token_id, state))
         return path
@@ -277,8 +277,8 @@ class Constraint:
     def prefetch(self) -> None:
         """Starts to read the rows of the states remembered."""
         for _, state in self._path:
-            self._table.prefetch(self._fsm, state)
+            self._table.prefetch(self.fsm, state)
 
     def _move(self, state: int) -> None:
         self.state = state
-        self.is_terminal = self._fsm.is_terminal(state)
+        self.is_terminal = self.fsm.is_terminal(state)

@@ -1,5 +1,6 @@
 """The few types that every part of the grammar library shares."""
 
+from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -13,3 +14,15 @@ MaskRow: TypeAlias = NDArray[np.uint32]
 
 NO_STATE: StateId = -1
 """What `next_state` returns for a forbidden token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A state that tokens of a given list lead to.
+
+    `state` is None while nothing has been there, since numbers are given at the first visit. `token_ids` keep their order.
+    """
+
+    state: StateId | None
+    terminal: bool
+    token_ids: list[TokenId]

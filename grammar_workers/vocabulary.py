@@ -130,6 +130,12 @@ class Vocabulary:
         return row
 
     @functools.cached_property
+    def single_bytes(self) -> tuple[TokenId, ...]:
+        """The tokens of one byte, in the order of the bytes: the alphabet of a byte automaton, as far as there are any."""
+        found = (self._first_by_bytes.get(bytes([byte])) for byte in range(256))
+        return tuple(token for token in found if token is not None)
+
+    @functools.cached_property
     def spellable(self) -> frozenset[str] | None:
         """The characters that have a token of their own, or None when every single byte has one (no restriction).
 

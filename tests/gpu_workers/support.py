@@ -35,6 +35,7 @@ from gpu_workers.loader import LoadedModel, prepare
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference
 from grammar_workers import Vocabulary
+from grammar_workers.types import Successor
 
 torch.set_num_threads(1)
 
@@ -160,6 +161,13 @@ class TableFSM:
 
     def is_terminal(self, state: int) -> bool:
         return state == self.end_state or state in self._terminal
+
+    def successors(self, state: int, token_ids: Sequence[int]) -> list[Successor]:
+        reached: dict[int, list[int]] = {}
+        for token_id in token_ids:
+            if (following := self.next_state(state, token_id)) >= 0:
+                reached.setdefault(following, []).append(token_id)
+        return [Successor(following, self.is_terminal(following), tokens) for following, tokens in reached.items()]
 
     def shortest_completion(self, state: int) -> list[int]:
         ways: list[tuple[int, list[int]]] = [(state, [])]

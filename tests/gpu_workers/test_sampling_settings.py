@@ -157,6 +157,10 @@ def test_logprobs_under_a_grammar_are_those_of_the_allowed_tokens(sparse_limit: 
         assert step["forced"] == (len(allowed) == 1) and step["rolled_back"] == 0
         assert [choice["token_id"] for choice in step["raw_choices"]] == row.topk(5).indices.tolist()
         assert {choice["token_id"] for choice in step["masked_choices"]} == set(allowed)
+        around = step["automaton"]
+        shown = {(one["state"], token["token_id"]) for one in around["successors"] for token in one["tokens"]}
+        assert shown == {(fsm.next_state(state, token), token) for token in allowed}
+        assert around["terminal"] == fsm.is_terminal(state) and around["more_successors"] == 0
         state = fsm.next_state(state, token_id)
 
 

@@ -269,3 +269,26 @@ def test_a_vocabulary_without_json_still_serves_plain_text() -> None:
     rng = random.Random(3)
     for state in visited_states(fsm, rng):
         check_state(fsm, state, range(len(fsm.vocabulary)))
+
+
+@settings(PROPERTY, max_examples=30)
+@given(specification=SPECIFICATIONS, make=small_vocabularies, rng=seeds)
+def test_successors_are_what_steps_reach_and_visit_nothing(
+    specification: dict[str, Any], make: MakeVocabulary, rng: random.Random
+) -> None:
+    fsm = compile_or_assume(specification, make())
+    tokens = range(fsm.vocabulary.size)
+    for state in visited_states(fsm, rng):
+        before = fsm.state_count
+        found = fsm.successors(state, tokens)
+        assert fsm.state_count == before
+        assert sorted(token for one in found for token in one.token_ids) == sorted(fsm.allowed_tokens(state))
+        for one in found:
+            reached = {fsm.next_state(state, token) for token in one.token_ids}
+            assert len(reached) == 1 and one.state in (None, *reached)
+            assert one.terminal == fsm.is_terminal(*reached)
+        assert len({fsm.next_state(state, one.token_ids[0]) for one in found}) == len(found)
+        assert [one.state for one in fsm.successors(state, tokens)] == [
+            fsm.next_state(state, one.token_ids[0]) for one in found
+        ]
+    assert fsm.successors(-1, tokens) == fsm.successors(fsm.end_state, tokens) == []
