@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test soak lint clean bench browser
+.PHONY: help serve test soak lint clean bench browser reference
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -49,6 +49,9 @@ browser: $(VENV)/.installed ## The explorer in a Chromium against the server on 
 	@$(PIP_INSTALL) --editable '.[browser]'
 	@test -n "$(CHROMIUM)" || $(BIN)/playwright install --with-deps chromium
 	@$(BIN)/python -m tests.deployments.explorer_browser --url http://127.0.0.1:$(PORT) $(if $(CHROMIUM),--chromium $(CHROMIUM))
+
+reference: $(VENV)/.installed ## Make the reference in docs/ from the code
+	@$(BIN)/python -m deployments.reference
 
 lint: $(VENV)/.installed ## Format check, linter, types
 	@$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from gpu_workers.logprobs import TokenNames
 from grammar_workers import GrammarError, TokenFSM, Vocabulary
 from grammar_workers.types import Successor
 
-MOST_SUCCESSORS = 8
+MOST_SUCCESSORS = 6
 MOST_TOKENS = 4
 """Of the successors of a state, and of the tokens that lead to one of them: the rest is only counted."""
 

@@ -1,6 +1,6 @@
 """The reference of supported features, made from the tables that the compiler itself works with.
 
-python -m grammar_workers.features > docs/features.md
+python -m grammar_workers.features > docs/features.md, or with the rest of the reference: make reference
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ def reference() -> str:
     """The whole document, as Markdown."""
     sections = [
         ("# Supported features", "Made by `python -m grammar_workers.features`; a test keeps it current."),
-        ("## Specifications", _table(["type", "what it means"], _specifications())),
-        ("## Options", _table(["option", "values", "default", "what it means"], _options())),
-        ("## Limits", _table(["limit", "default", "what it bounds"], _limits())),
+        ("## Specifications", table(["type", "what it means"], _specifications())),
+        ("## Options", table(["option", "values", "default", "what it means"], _options())),
+        ("## Limits", table(["limit", "default", "what it bounds"], _limits())),
         (
             "## JSON Schema keywords",
             "The draft is that of `$schema`, 2020-12 without one. Draft 3 is refused. A keyword that a draft does not "
             "define (-) is ignored and listed in `TokenFSM.notes`, as unknown keywords are. *asserted*: generated text "
             "always satisfies it, or compilation is refused with the JSON Pointer of the keyword.\n\n"
-            + _table(["keyword", *map(_draft, DRAFTS.values()), "limited to"], _keywords()),
+            + table(["keyword", *map(_draft, DRAFTS.values()), "limited to"], _keywords()),
         ),
         (
             "## Formats",
             "Asserted unless the option `format` says `annotate`; any other name is an annotation and noted.\n\n"
-            + _table(["format", "left out (never generated, not accepted)"], _formats()),
+            + table(["format", "left out (never generated, not accepted)"], _formats()),
         ),
         (
             "## Regular expressions",
             "The common ground of ECMA-262 (flag `u`) and Python's `re`; where they differ, what both agree on. "
             "`pattern` in a schema searches, a `regex` specification matches the whole text.\n\n"
-            + _table(["syntax", "example", "supported"], _regex_syntax()),
+            + table(["syntax", "example", "supported"], _regex_syntax()),
         ),
     ]
     return "\n\n".join(f"{title}\n\n{text}" for title, text in sections) + "\n"
@@ -128,7 +128,8 @@ def _draft(number: int) -> str:
     return _DRAFT_NAMES.get(number, str(number))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,18 +19,25 @@ from tqdm import tqdm
 WINDOWS = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 390)}
 
 
+FEEDBACK = {"s": ("Right: ", "Wrong: "), "r": ("Right: ", "Wrong: "), "n": "That never happens: "}
+"""What the page says first to each of the three predictions, by their keys."""
+
+
 def percent(probability: float) -> str:
     """A probability as the page writes it."""
     return "< 0.1 %" if 0 < probability < 0.0005 else f"{100 * probability:.1f} %"
 
 
-def visible(text: str) -> str:
-    """A token's text as the page writes it."""
+def visible(token: dict[str, Any]) -> str:
+    """A token as the page writes it."""
+    text = token["text"]
+    if "\ufffd" in text:
+        text = "".join(chr(byte) if byte < 128 else f"‹{byte:X}›" for byte in token["bytes"])
     return text.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥") or "(no text)"
 
 
-def check_step(page: Page, step: dict[str, Any], number: int, of: int) -> None:
-    """Compares the step on the page with `step`, an entry of the answer's `diagnostics`."""
+def check_step(page: Page, step: dict[str, Any], token: str, number: int, of: int) -> None:
+    """Compares the step on the page, which drew `token`, with `step`, an entry of the answer's `diagnostics`."""
 
     def text(id: str) -> str:
         return page.locator(f"#{id}").inner_text()
@@ -40,23 +48,41 @@ def check_step(page: Page, step: dict[str, Any], number: int, of: int) -> None:
     chance = percent(math.exp(favourite["logprob"]))
     flags = [flag for flag in ("forced", "drafted") if step[flag]]
     remark = f" ({', '.join(flags)})" if flags else ""
-    assert text("headline") == f"Token {number} of {of}: {visible(step['token'])}{remark}"
+    assert text("headline") == f"Token {number} of {of}: {token}{remark}"
     assert text("allowed") == ("all: there is no mask" if step["allowed"] is None else f"{step['allowed']:,}")
     assert text("mass-number") == percent(step["rejection_mass"])
-    assert text("favourite").startswith(f"{visible(favourite['text'])} ({chance})")
+    assert text("favourite").startswith(f"{visible(favourite)} ({chance})")
     assert text("favourite").endswith("which breaks the constraint") == replaced
-    masked = [visible(choice["text"]) for choice in step["masked_choices"]]
+    masked = [visible(choice) for choice in step["masked_choices"]]
     shown = page.locator("#choices tr:not(.forbidden) th").all_inner_texts()
     assert sorted(set(masked)) == sorted(set(shown) & set(masked))
-    assert page.locator("#tokens [aria-current=step]").inner_text() == visible(step["token"])
+    assert page.locator("#tokens [aria-current=step]").inner_text() == token
+    check_automaton(page, step, token)
+
+
+def check_automaton(page: Page, step: dict[str, Any], token: str) -> None:
+    """The drawing has a circle for the state and each successor, a second one where the text may end, and one edge taken."""
+    automaton = step.get("automaton")
+    assert page.locator("#automaton-figure").is_visible() == (automaton is not None)
+    if automaton is None:
+        return
+    states = [automaton, *automaton["successors"]]
+    assert page.locator("#automaton circle").count() == len(states) + sum(state["terminal"] for state in states)
+    assert page.locator("#automaton .here text").text_content() == str(step["state"])
+    labels = page.locator("#automaton .token-label").all_text_contents()
+    for label, successor in zip(labels, automaton["successors"], strict=True):
+        assert label.startswith(visible(successor["tokens"][0]))
+    (taken,) = page.locator("#automaton .taken .token-label").all_text_contents()
+    assert taken.startswith(token)
 
 
 def walk(page: Page, answer: dict[str, Any]) -> int:
     """Steps from the first to the last token with the arrow key; how many there are."""
-    steps = answer["choices"][0]["diagnostics"]
+    choice = answer["choices"][0]
+    steps = choice["diagnostics"]
     page.keyboard.press("Home")
-    for number, step in enumerate(steps, 1):
-        check_step(page, step, number, len(steps))
+    for number, (step, drawn) in enumerate(zip(steps, choice["logprobs"]["content"], strict=True), 1):
+        check_step(page, step, visible({"text": drawn["token"], "bytes": drawn["bytes"]}), number, len(steps))
         page.keyboard.press("ArrowRight")
     return len(steps)
 
@@ -75,6 +101,12 @@ def check_example(page: Page, example: int) -> int:
     page.remove_listener("response", keep)
     assert page.locator("#status").inner_text() == ""
     answers = {"structured_outputs" in (response.request.post_data or ""): response.json() for response in responses}
+    texts = {masked: answer["choices"][0]["message"]["content"] for masked, answer in answers.items()}
+    assert page.locator("#masked-text").text_content() == texts[True]
+    assert page.locator("#free-text").text_content() + page.locator("#broken-text").text_content() == texts[False]
+    # The examples are greedy: what the two share is exactly what the mask lets through.
+    common = len(os.path.commonprefix(list(texts.values())))
+    assert len(page.locator("#free-text").text_content() or "") <= common
     count = walk(page, answers[True])
     page.keyboard.press("m")
     count += walk(page, answers[False])
@@ -87,11 +119,12 @@ def check_prediction(page: Page, answer_key: str) -> None:
     page.keyboard.press("Home")
     page.check("#predict")
     assert page.locator("#question").is_visible()
-    assert not page.locator("#step").is_visible() and not page.locator("#summary").is_visible()
+    assert not page.locator("#step").is_visible() and not page.locator("#overview").is_visible()
     page.keyboard.press("ArrowRight")
     page.keyboard.press(answer_key)
     assert page.locator("#step").is_visible()
     assert page.locator("#score").inner_text() in ("0 of 1 right", "1 of 1 right")
+    assert page.locator("#feedback").inner_text().startswith(FEEDBACK[answer_key])
 
 
 def check_window(browser: Browser, url: str, name: str, screenshots: Path | None) -> int:
@@ -108,8 +141,15 @@ def check_window(browser: Browser, url: str, name: str, screenshots: Path | None
         count += check_example(page, example)
         assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), "the page scrolls sideways"
         if screenshots is not None:
+            page.keyboard.press("Home")
+            for _ in range(2):
+                page.keyboard.press("ArrowRight")
             page.screenshot(path=screenshots / f"explorer-{name}-{example + 1}.png", full_page=True)
-    check_prediction(page, "s")
+    for answer_key in FEEDBACK:
+        check_prediction(page, answer_key)
+        page.click("#run")
+        page.locator("#run:enabled").wait_for()
+        page.uncheck("#predict")
     assert problems == []
     context.close()
     return count

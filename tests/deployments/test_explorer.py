@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from py_mini_racer import MiniRacer
 
@@ -25,7 +25,8 @@ from gpu_workers.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogpr
 from grammar_workers import Vocabulary
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
-TOKENS = ['{"', "name", "é", "�", "�", " ", "\n", "<|end|>"]
+NAMES = ['{"', "name", "é", "‹C3›", "‹A9›", " ", "\n", "<|end|>"]
+"""As the page writes them: halves of a character in hexadecimal."""
 BYTES = [b'{"', b"name", "é".encode(), b"\xc3", b"\xa9", b" ", b"\n", b""]
 VOCABULARY = Vocabulary(BYTES, [7], {"<|end|>": 7})
 
@@ -50,7 +51,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def scripts() -> MiniRacer:
     context = MiniRacer()
-    for name in ("steps.js", "examples.js"):
+    for name in ("steps.js", "automaton.js", "examples.js"):
         context.eval((PAGE / name).read_text())
     return context
 
@@ -123,6 +124,7 @@ def distributions(logits: list[float], allowed: list[bool] | None) -> tuple[list
     return [w / sum(weights) for w in weights], [w / sum(kept) for w in kept]
 
 
+@settings(deadline=None)
 @given(
     logits=st.lists(st.integers(-40, 40), min_size=8, max_size=8, unique=True),
     allowed=st.none() | st.lists(st.booleans(), min_size=8, max_size=8).filter(any),
@@ -138,14 +140,13 @@ def test_rows_agree_with_the_whole_distribution(
     raw, masked = distributions(quarters, allowed)
     favourite = max(range(8), key=raw.__getitem__)
     assert step["replaced"] == (allowed is not None and not allowed[favourite])
-    assert step["favourite"]["text"] == TOKENS[favourite]
-    assert [row["text"] for row in step["rows"] if row["drawn"]] == [TOKENS[drawn]]
-    # The two halves of é read the same, so rows are recognised by their probabilities.
+    assert step["favourite"]["text"] == NAMES[favourite]
+    assert [row["text"] for row in step["rows"] if row["drawn"]] == [NAMES[drawn]]
     for row in step["rows"]:
-        same = [i for i in range(8) if TOKENS[i] == row["text"] and math.isclose(raw[i], row["raw"], rel_tol=1e-6)]
-        assert len(same) == 1
-        assert math.isclose(masked[same[0]], row["masked"], rel_tol=1e-6)
-        assert row["allowed"] == (allowed is None or allowed[same[0]])
+        token = NAMES.index(row["text"])
+        assert math.isclose(raw[token], row["raw"], rel_tol=1e-6)
+        assert math.isclose(masked[token], row["masked"], rel_tol=1e-6)
+        assert row["allowed"] == (allowed is None or allowed[token])
     most = [max(row["raw"], row["masked"]) for row in step["rows"]]
     assert most == sorted(most, reverse=True)
 
@@ -162,3 +163,71 @@ def test_summaries(scripts: MiniRacer) -> None:
     assert '; the favourite was forbidden at 1 of them, first at token 1: {".' in summary([False, *rest], "stop")
     assert summary([False, True] + [False] * 6, "length").startswith("1 tokens, 1 forced, 0 drafted; ")
     assert summary([True, *rest], "length").endswith(" The token limit cut it, so it is not complete.")
+
+
+def generation(scripts: MiniRacer, name: str, steps: list[tuple[list[bool] | None, int]], reason: str = "stop") -> None:
+    """Makes the JavaScript variable `name`: a run whose tokens were drawn under these masks."""
+    told_steps = [told([3.0, 2.0, 1.0, 0.5, 0.25, 0.1, 0.0, -9.0], allowed, drawn) for allowed, drawn in steps]
+    choice = {
+        "logprobs": {"content": [one for step in told_steps for one in step["logprobs"]["content"]]},
+        "diagnostics": [one for step in told_steps for one in step["diagnostics"]],
+    }
+    scripts.eval(f"var {name} = {{steps: stepsOf({json.dumps(choice)}), finishReason: {json.dumps(reason)}}}")
+
+
+def test_where_the_free_output_leaves_the_other(scripts: MiniRacer) -> None:
+    def divergence() -> Any:
+        return json.loads(str(scripts.eval("JSON.stringify(divergenceOf(masked, free))")))
+
+    def verdict() -> str:
+        return str(scripts.eval("verdictOf(masked, free)"))
+
+    no_brace, all_allowed = [False] + [True] * 7, [True] * 8
+    generation(scripts, "masked", [(all_allowed, 0), (no_brace, 1)])
+    generation(scripts, "free", [(None, 0), (None, 0), (None, 3)])
+    assert divergence() == {"index": 1, "breaks": True}
+    assert verdict() == 'Alone, the model breaks the constraint at token 2, {": no valid output goes on like this.'
+    generation(scripts, "free", [(None, 0), (None, 2)])
+    assert divergence() == {"index": 1, "breaks": False} and "which is allowed, too" in verdict()
+    generation(scripts, "free", [(None, 0), (None, 7)])
+    assert divergence() == {"index": 1, "breaks": None} and "knows nothing about" in verdict()
+    generation(scripts, "free", [(None, 0), (None, 1), (None, 7)])
+    assert divergence() is None and "changed nothing" in verdict()  # the end token behind a complete output
+    generation(scripts, "free", [(None, 0), (None, 1), (None, 1)])
+    assert divergence() == {"index": 2, "breaks": True}
+    generation(scripts, "masked", [(all_allowed, 0), (no_brace, 1)], "length")
+    assert divergence() is None
+
+
+def test_predictions(scripts: MiniRacer) -> None:
+    generation(scripts, "masked", [([True] * 8, 0), ([False] + [True] * 7, 1), ([True] * 8, 1)])
+
+    def feedback(step: int, predicted: str) -> str:
+        return str(scripts.eval(f"feedbackOf(masked.steps[{step}], {json.dumps(predicted)})"))
+
+    assert feedback(0, "survives") == 'Right: {" is allowed and was chosen.'
+    assert feedback(0, "replaced").startswith("Wrong: ")
+    assert feedback(1, "replaced") == 'Right: {" would break the constraint, and name took its place.'
+    assert feedback(1, "survives").startswith("Wrong: ")
+    assert feedback(1, "nothing").startswith("That never happens: ")
+    assert feedback(2, "survives") == 'Right: {" is allowed, but name was drawn.'
+
+
+def test_the_automaton_around_a_state(scripts: MiniRacer) -> None:
+    generation(scripts, "masked", [([True] * 8, 1)])
+    token = TokenNames(VOCABULARY).name
+    around = {
+        "terminal": True,
+        "successors": [
+            {"state": None, "terminal": False, "tokens": [token(1), token(3)], "more_tokens": 5},
+            {"state": 1, "terminal": True, "tokens": [token(5)], "more_tokens": 0},
+        ],
+        "more_successors": 2,
+    }
+    scripts.eval(f"masked.steps[0].automaton = {json.dumps(around)}")
+    assert scripts.eval("describeSurroundings(surroundingsOf(masked.steps[0], 7))") == (
+        "State 1, accepting. name ‹C3› and 5 more to state 7, taken; · to itself, accepting. And 2 more states."
+    )
+    assert "to a state not visited yet, taken" in str(
+        scripts.eval("describeSurroundings(surroundingsOf(masked.steps[0], null))")
+    )

@@ -3,8 +3,9 @@
 /* The page: sends the request, keeps which step is shown, and draws it. */
 
 const byId = (id) => document.getElementById(id);
-const runs = { masked: null, free: null };
-const view = { run: "masked", index: 0, answered: new Set(), right: 0 };
+const runs = { masked: null, free: null, broken: Infinity };
+const view = { run: "masked", index: 0, answered: new Map(), right: 0 };
+const PREDICTIONS = { s: "survives", r: "replaced", n: "nothing" };
 
 function element(name, text, className) {
   const made = document.createElement(name);
@@ -47,6 +48,7 @@ async function submit(event) {
     [runs.masked, runs.free] = await Promise.all([complete(constraint), complete(null)]);
     byId("status").textContent = "";
     byId("result").hidden = false;
+    compare();
     view.answered.clear();
     view.right = 0;
     view.index = 0;
@@ -58,6 +60,20 @@ async function submit(event) {
   } finally {
     byId("run").disabled = false;
   }
+}
+
+/** Both outputs side by side, and where the free one breaks. */
+function compare() {
+  const divergence = divergenceOf(runs.masked, runs.free);
+  runs.broken = divergence !== null && divergence.breaks ? divergence.index : Infinity;
+  byId("masked-text").textContent = textOf(runs.masked.steps);
+  byId("free-text").textContent = textOf(runs.free.steps.slice(0, runs.broken));
+  byId("broken-text").textContent = textOf(runs.free.steps.slice(runs.broken));
+  byId("verdict").textContent = verdictOf(runs.masked, runs.free);
+}
+
+function textOf(steps) {
+  return new TextDecoder().decode(new Uint8Array(steps.flatMap((step) => step.bytes)));
 }
 
 function select(run) {
@@ -73,6 +89,9 @@ function select(run) {
 function tokenItem(step, index) {
   const item = document.createElement("li");
   const kinds = ["forced", "drafted", "replaced"].filter((kind) => step[kind]);
+  if (view.run === "free" && index >= runs.broken) {
+    kinds.push("broken");
+  }
   const button = element("button", shown(step.token), `token ${kinds.join(" ")}`);
   button.type = "button";
   button.tabIndex = -1;
@@ -102,12 +121,17 @@ function go(index) {
 function draw() {
   const { steps, constrained } = runs[view.run];
   const step = steps[view.index];
-  const asks = Boolean(step) && constrained && byId("predict").checked && !view.answered.has(view.index);
-  // While a question is open, later tokens and their colours would give the answer away.
-  byId("tokens").classList.toggle("covered", asks);
-  byId("tokens").ariaHidden = String(asks);
-  byId("summary").hidden = constrained && byId("predict").checked;
+  const predicts = constrained && byId("predict").checked;
+  const asks = Boolean(step) && predicts && !view.answered.has(view.index);
+  // Later tokens and their colours would give the next answers away, and the one asked for this one.
+  byId("tokens").classList.toggle("covered", predicts);
+  byId("tokens").classList.toggle("asking", asks);
+  byId("tokens").ariaHidden = String(predicts);
+  byId("overview").hidden = predicts;
   byId("question").hidden = !asks;
+  const told = predicts ? view.answered.get(view.index) : undefined;
+  byId("feedback").hidden = told === undefined;
+  byId("feedback").textContent = told || "";
   byId("step").hidden = asks || !step;
   byId("score").textContent = view.answered.size ? `${view.right} of ${view.answered.size} right` : "";
   if (asks) {
@@ -133,6 +157,17 @@ function drawStep(step) {
     `${shown(step.favourite.text)} (${percent(step.favourite.raw)})${step.replaced ? ", which breaks the constraint" : ""}`;
   byId("state").textContent = constrained ? step.state : "none";
   byId("choices").replaceChildren(...step.rows.map(choiceRow));
+  drawSurroundings(step);
+}
+
+function drawSurroundings(step) {
+  byId("automaton-figure").hidden = step.automaton === null;
+  if (step.automaton !== null) {
+    const following = runs[view.run].steps[view.index + 1];
+    const around = surroundingsOf(step, following === undefined ? null : following.state);
+    const width = Math.max(280, Math.min(560, byId("automaton-figure").clientWidth));
+    drawAutomaton(byId("automaton"), around, width);
+  }
 }
 
 function choiceRow(row) {
@@ -161,10 +196,11 @@ function bar(probability, className) {
   return cell;
 }
 
-function answer(survives) {
+function answer(predicted) {
   const step = runs[view.run].steps[view.index];
-  view.answered.add(view.index);
-  view.right += survives === !step.replaced ? 1 : 0;
+  const truth = step.replaced ? "replaced" : "survives";
+  view.answered.set(view.index, feedbackOf(step, predicted));
+  view.right += predicted === truth ? 1 : 0;
   draw();
 }
 
@@ -180,12 +216,13 @@ function keyed(event) {
     go(moves[event.key]);
   } else if (event.key === "m") {
     select(view.run === "masked" ? "free" : "masked");
-  } else if (!byId("question").hidden && (event.key === "s" || event.key === "r")) {
-    answer(event.key === "s");
+  } else if (!byId("question").hidden && event.key in PREDICTIONS) {
+    answer(PREDICTIONS[event.key]);
   }
 }
 
 function show(example) {
+  byId("note").textContent = example.note;
   byId("prompt").value = example.prompt;
   byId("kind").value = example.kind;
   byId("constraint").value = example.constraint;
@@ -198,10 +235,12 @@ byId("previous").addEventListener("click", () => go(view.index - 1));
 byId("next").addEventListener("click", () => go(view.index + 1));
 byId("position").addEventListener("input", (event) => go(event.target.valueAsNumber - 1));
 byId("predict").addEventListener("change", draw);
-byId("survives").addEventListener("click", () => answer(true));
-byId("is-replaced").addEventListener("click", () => answer(false));
+byId("survives").addEventListener("click", () => answer("survives"));
+byId("is-replaced").addEventListener("click", () => answer("replaced"));
+byId("is-stuck").addEventListener("click", () => answer("nothing"));
 document.querySelectorAll("input[name=run]").forEach((radio) => {
   radio.addEventListener("change", () => select(radio.value));
 });
 document.addEventListener("keydown", keyed);
+window.addEventListener("resize", () => byId("result").hidden || draw());
 show(EXAMPLES[0]);

@@ -9,8 +9,11 @@ function stepsOf(choice) {
     const rows = rowsOf(told, drawn);
     const favourite = rows.find((row) => row.favourite);
     return {
-      token: told.token,
+      key: keyOf(drawn),
+      token: nameOf(drawn),
+      bytes: drawn.bytes,
       state: told.state,
+      automaton: told.automaton || null,
       allowed: told.allowed,
       rejectionMass: told.rejection_mass,
       forced: told.forced,
@@ -23,13 +26,27 @@ function stepsOf(choice) {
   });
 }
 
+/** A token as people read it; bytes that are no whole characters in hexadecimal. */
+function nameOf(token) {
+  const text = token.text === undefined ? token.token : token.text;
+  if (!text.includes("\ufffd")) {
+    return text;
+  }
+  return token.bytes.map((byte) => (byte < 128 ? String.fromCharCode(byte) : `‹${byte.toString(16).toUpperCase()}›`)).join("");
+}
+
+/** What tells one token from another: special ones have no bytes, incomplete characters no text of their own. */
+function keyOf(token) {
+  return `${token.bytes.join()}|${token.text === undefined ? token.token : token.text}`;
+}
+
 /** The likeliest tokens, each with its probability before the mask (`raw`) and after it (`masked`, 0 if forbidden). */
 function rowsOf(told, drawn) {
   const rows = new Map();
   const put = (choice, raw, masked) => {
-    const key = choice.bytes.join() + "|" + (choice.text === undefined ? choice.token : choice.text);
+    const key = keyOf(choice);
     if (!rows.has(key)) {
-      rows.set(key, { text: choice.text === undefined ? choice.token : choice.text, raw: raw, masked: masked });
+      rows.set(key, { key: key, text: nameOf(choice), raw: raw, masked: masked });
     }
     return rows.get(key);
   };
@@ -44,6 +61,7 @@ function rowsOf(told, drawn) {
   put(told.raw_choices[0], 0, 0).favourite = true;
   put(drawn, Math.exp(drawn.raw_logprob), Math.exp(drawn.logprob)).drawn = true;
   const result = [...rows.values()].map((row) => ({
+    key: row.key,
     text: row.text,
     raw: row.raw,
     masked: row.masked,
@@ -52,6 +70,51 @@ function rowsOf(told, drawn) {
     drawn: row.drawn === true,
   }));
   return result.sort((a, b) => Math.max(b.raw, b.masked) - Math.max(a.raw, a.masked));
+}
+
+/**
+ * Where the output without the mask leaves the one under it: `index` of its token, and whether that token `breaks` the
+ * constraint (null: it is none of those that are told about). Null when it is the same up to its end.
+ */
+function divergenceOf(masked, free) {
+  for (let index = 0; index < free.steps.length; index++) {
+    const [step, other] = [masked.steps[index], free.steps[index]];
+    if (step === undefined) {
+      const complete = masked.finishReason === "stop" && other.bytes.length > 0;
+      return complete ? { index: index, breaks: true } : null;
+    }
+    if (step.key !== other.key) {
+      const row = step.rows.find((one) => one.key === other.key);
+      return { index: index, breaks: row === undefined ? null : !row.allowed };
+    }
+  }
+  return null;
+}
+
+/** One sentence about the two outputs. */
+function verdictOf(masked, free) {
+  const divergence = divergenceOf(masked, free);
+  if (divergence === null) {
+    return "The mask changed nothing: the model alone writes the same.";
+  }
+  const place = `token ${divergence.index + 1}, ${shown(free.steps[divergence.index].token)}`;
+  if (divergence.breaks) {
+    return `Alone, the model breaks the constraint at ${place}: no valid output goes on like this.`;
+  }
+  const known = divergence.breaks === null ? "an unlikely one that this page knows nothing about" : "allowed, too";
+  return `The two part at ${place}, which is ${known}: under the mask, chances are other ones and another token was drawn.`;
+}
+
+/** What to tell somebody who predicted what becomes of the model's favourite: "survives", "replaced" or "nothing". */
+function feedbackOf(step, predicted) {
+  const favourite = shown(step.favourite.text);
+  const truth = step.replaced
+    ? `${favourite} would break the constraint, and ${shown(step.token)} took its place.`
+    : `${favourite} is allowed${step.key === step.favourite.key ? " and was chosen" : `, but ${shown(step.token)} was drawn`}.`;
+  if (predicted === "nothing") {
+    return `That never happens: a token is allowed only if a complete output can still follow it. ${truth}`;
+  }
+  return `${(predicted === "replaced") === step.replaced ? "Right" : "Wrong"}: ${truth}`;
 }
 
 /** One sentence about a whole generation. */

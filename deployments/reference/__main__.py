@@ -1,0 +1,23 @@
+"""Writes the reference documents. A test compares the committed ones with what this makes.
+
+python -m deployments.reference
+"""
+
+from __future__ import annotations
+
+from deployments.arguments import REPOSITORY
+from deployments.reference.documents import documents
+
+
+def main() -> None:
+    """Writes every document that has changed, and says which."""
+    for name, text in documents().items():
+        path = REPOSITORY / "docs" / name
+        if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+            print(f"wrote docs/{name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The metrics, from the places in the source that make them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from deployments.arguments import REPOSITORY
+from grammar_workers.features import table
+from grammar_workers.metrics import COMPILATIONS
+
+PACKAGES = {"deployments": "router", "grammar_workers": "grammar tier", "gpu_workers": "model replicas"}
+INTRODUCTION = """\
+# Metrics
+
+Made by `make reference` from the source. Ray exports them for Prometheus on each node's metrics port, with `ray_` before the name, `_total`
+behind counters that lack it, and Serve's tags (`application`, `deployment`, `replica`) beside those below; the launcher prints the port,
+[operations.md](../operations.md) says what to look at. Serve's own metrics (`ray_serve_*`) are there, too."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric as its constructor describes it. `place`: the part of the system that has it."""
+
+    name: str
+    kind: str
+    description: str
+    tags: Sequence[str]
+    place: str
+
+
+def metrics() -> str:
+    """The document as Markdown."""
+    rows = (
+        (f"`{one.name}`", one.kind, one.place, ", ".join(f"`{tag}`" for tag in one.tags), one.description)
+        for one in sorted(all_metrics(), key=lambda one: (list(PACKAGES.values()).index(one.place), one.name))
+    )
+    return f"{INTRODUCTION}\n\n{table(['metric', 'kind', 'of', 'tags', 'what it counts'], rows)}\n"
+
+
+def all_metrics() -> Iterator[Metric]:
+    """Every call of a metric's constructor in the three packages. Raises ValueError for one that is not understood."""
+    for package, place in PACKAGES.items():
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _KINDS:
+                    if (found := _metric(node, place)) is not None:
+                        yield found
+
+
+_KINDS = ("Counter", "Gauge", "Histogram")
+
+
+def _metric(call: ast.Call, place: str) -> Metric | None:
+    kind = call.func.id.lower() if isinstance(call.func, ast.Name) else ""
+    if any(keyword.arg is None for keyword in call.keywords):
+        if ast.unparse(call.keywords[0].value) != "COMPILATIONS":
+            raise ValueError(f"unknown metric: {ast.unparse(call)}")
+        return Metric(COMPILATIONS["name"], kind, COMPILATIONS["description"], COMPILATIONS["tag_keys"], place)
+    given = dict(zip(("name", "description", "tag_keys"), call.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+    if "name" not in given:  # collections.Counter
+        return None
+    name, description = ast.literal_eval(given["name"]), ast.literal_eval(given["description"])
+    tags = ast.literal_eval(given["tag_keys"]) if "tag_keys" in given else ()
+    return Metric(name, kind, description, tags, place)

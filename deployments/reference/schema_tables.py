@@ -1,0 +1,116 @@
+"""JSON Schema, as pydantic writes it, to Markdown: a section with a table of fields for each object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from grammar_workers.features import table
+
+Schema = Mapping[str, Any]
+
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "maxProperties": "at most {} entries",
+    "pattern": "matches `{}`",
+}
+_WITHOUT_DEFAULT = object()
+
+
+def name_of(schema: Schema) -> str:
+    """The name behind a `$ref`, without the module that pydantic puts before names that two modules use."""
+    return str(schema["$ref"]).rpartition("/")[2]
+
+
+def title(name: str) -> str:
+    """The heading of a schema."""
+    module, _, last = name.rpartition("__")
+    return f"{last} ({module.rpartition('__')[2]})" if module else last
+
+
+def link(name: str) -> str:
+    """A link to the heading of a schema, as GitHub makes its anchors."""
+    anchor = title(name).lower().replace(" ", "-").replace("(", "").replace(")", "")
+    return f"[{title(name)}](#{anchor})"
+
+
+def kind(schema: Schema) -> str:
+    """The type of a value, in words."""
+    for combination in ("anyOf", "oneOf"):
+        if combination in schema:
+            return " or ".join(dict.fromkeys(kind(one) for one in schema[combination] if one.get("type") != "null"))
+    if "$ref" in schema:
+        return link(name_of(schema))
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    if "enum" in schema:
+        return ", ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
+    if schema.get("type") == "array":
+        if "prefixItems" in schema:
+            return f"({', '.join(map(kind, schema['prefixItems']))})"
+        return f"list of {kind(schema.get('items', {}))}"
+    if schema.get("type") == "object" and isinstance(values := schema.get("additionalProperties"), Mapping):
+        return f"object of {kind(values)}"
+    name = schema.get("type", "anything")
+    bounds = [text.format(_number(schema[key])) for key, text in _BOUNDS.items() if key in schema]
+    return f"{name} ({', '.join(bounds)})" if bounds else str(name)
+
+
+def fields(schema: Schema, *, defaults: bool) -> str:
+    """The table of an object's fields; without fields, the kind of value it is."""
+    if "properties" not in schema:
+        return f"{kind(schema)}."
+    required = schema.get("required", [])
+    rows = []
+    for name, field in schema["properties"].items():
+        value = field.get("default", _WITHOUT_DEFAULT)
+        shown = "required" if name in required else "" if value in (None, _WITHOUT_DEFAULT) else f"`{_plain(value)}`"
+        sizes = [text.format(field[key]) for key, text in _BOUNDS.items() if "Items" in key and key in field]
+        what = ", ".join([kind(field), *sizes])
+        rows.append((f"`{name}`", what, *([shown] if defaults else []), _text(field.get("description", ""))))
+    return table(["field", "type", *(["default"] if defaults else []), "what it means"], rows)
+
+
+def references(schema: Any) -> Iterator[str]:
+    """Names of the schemas that this one refers to, in order."""
+    if isinstance(schema, Mapping):
+        if "$ref" in schema:
+            yield name_of(schema)
+        for key, value in schema.items():
+            if key != "discriminator":
+                yield from references(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from references(value)
+
+
+def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int, defaults: bool) -> Iterator[str]:
+    """A section for each schema that can be reached from those named in `begin`, breadth first."""
+    order = list(dict.fromkeys(begin))
+    for name in order:  # grows meanwhile
+        order += dict.fromkeys(found for found in references(schemas[name]) if found not in order)
+        schema = schemas[name]
+        parts = [f"{'#' * level} {title(name)}", _text(schema.get("description", "")), fields(schema, defaults=defaults)]
+        yield "\n\n".join(part for part in parts if part)
+
+
+def _text(description: str) -> str:
+    """A docstring as running text."""
+    return "\n\n".join(" ".join(part.split()) for part in description.split("\n\n"))
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value)
+
+
+def _number(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+    return f"{value:,.0f}" if whole else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,60 @@
+"""The reference is current, and has everything that the code has."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+from pydantic import BaseModel
+
+from deployments.arguments import AppArguments, CompilerArguments, ReplicaArguments, RouterArguments
+from deployments.command_line.main import parser
+from deployments.protocol import ChatCompletionBody, CompletionBody
+from deployments.reference import documents as reference
+from deployments.reference.http import openapi
+from gpu_workers.attention import IMPLEMENTATION
+from gpu_workers.config import EngineConfig
+from tests.documents import REPOSITORY
+from tests.k8s.test_monitoring import exported
+
+documents = functools.cache(reference.documents)
+NAMES = ("http", "config", "command-line", "metrics")  # the one of features has tests of its own
+MODELS = (AppArguments, RouterArguments, CompilerArguments, ReplicaArguments, EngineConfig)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_committed_document_is_current(name: str) -> None:
+    path = f"reference/{name}.md"
+    assert (REPOSITORY / "docs" / path).read_text() == documents()[path], "run: make reference"
+
+
+def test_no_document_is_missing() -> None:
+    committed = {f"reference/{path.name}" for path in (REPOSITORY / "docs" / "reference").iterdir()}
+    assert committed == documents().keys() - {"features.md"} == {f"reference/{name}.md" for name in NAMES}
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_every_argument_is_in_it(model: type[BaseModel]) -> None:
+    missing = [name for name in model.model_fields if f"| `{name}` |" not in documents()["reference/config.md"]]
+    assert missing == []
+
+
+def test_every_path_and_field_of_the_api_is_in_it() -> None:
+    text = documents()["reference/http.md"]
+    for path, methods in openapi()["paths"].items():
+        assert all(f"### `{method.upper()} {path}`" in text for method in methods)
+    for model in (ChatCompletionBody, CompletionBody):
+        section = text[text.index(f"### {model.__name__}\n") :].partition("\n### ")[0]
+        assert all(f"| `{field.alias or name}` |" in section for name, field in model.model_fields.items())
+
+
+def test_every_subcommand_is_in_it() -> None:
+    names = re.findall(r"^ {4}(\w+)(?: |$)", parser().format_help(), re.MULTILINE)
+    assert names
+    assert re.findall(r"^## `turnstile (\w+)`", documents()["reference/command-line.md"], re.MULTILINE) == names
+
+
+def test_every_metric_is_in_it() -> None:
+    found = re.findall(r"^\| `(\w+)` \|", documents()["reference/metrics.md"], re.MULTILINE)
+    assert {f"ray_{name}" for name in found} == exported() - {f"ray_{IMPLEMENTATION}"}
