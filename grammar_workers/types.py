@@ -20,7 +20,7 @@ NO_STATE: StateId = -1
 class Successor:
     """A state that tokens of a given list lead to.
 
-    `state` is None while nothing has been there, since numbers are given at the first visit. `token_ids` keep their order.
+    `state` is None while nothing has been there: numbers are given at the first visit. `token_ids` keep their order.
     """
 
     state: StateId | None

@@ -131,7 +131,7 @@ class Vocabulary:
 
     @functools.cached_property
     def single_bytes(self) -> tuple[TokenId, ...]:
-        """The tokens of one byte, in the order of the bytes: the alphabet of a byte automaton, as far as there are any."""
+        """The tokens of one byte, as far as there are any, in the order of the bytes: a byte automaton's alphabet."""
         found = (self._first_by_bytes.get(bytes([byte])) for byte in range(256))
         return tuple(token for token in found if token is not None)
 

@@ -11,8 +11,8 @@ from grammar_workers.features import table
 INTRODUCTION = """\
 # Command line
 
-Made by `make reference` from the parsers of `turnstile`; `turnstile COMMAND --help` says the same. Exit codes: 0 fine, 1 refused or failed,
-2 wrong usage."""
+Made by `make reference` from the parsers of `turnstile`; `turnstile COMMAND --help` says the same. Exit codes: 0 fine,
+1 refused or failed, 2 wrong usage."""
 
 
 def command_line() -> str:

@@ -9,8 +9,8 @@ INTRODUCTION = """\
 # Config
 
 Made by `make reference` from `deployments/arguments.py`. A config is a
-[Serve config file](https://docs.ray.io/en/latest/serve/production-guide/config.html); the tables below are the `args` of
-its application. Unknown keys fail with their name.
+[Serve config file](https://docs.ray.io/en/latest/serve/production-guide/config.html); the tables below are the `args`
+of its application. Unknown keys fail with their name.
 
 ```yaml
 applications:

@@ -14,9 +14,9 @@ PACKAGES = {"deployments": "router", "grammar_workers": "grammar tier", "gpu_wor
 INTRODUCTION = """\
 # Metrics
 
-Made by `make reference` from the source. Ray exports them for Prometheus on each node's metrics port, with `ray_` before the name, `_total`
-behind counters that lack it, and Serve's tags (`application`, `deployment`, `replica`) beside those below; the launcher prints the port,
-[operations.md](../operations.md) says what to look at. Serve's own metrics (`ray_serve_*`) are there, too."""
+Made by `make reference` from the source. Ray exports them for Prometheus on each node's metrics port (`--metrics-port`
+of `turnstile serve`), with `ray_` before the name and Serve's tags (`application`, `deployment`, `replica`) beside those
+below. [operations.md](../operations.md) says what to look at. Serve's own metrics (`ray_serve_*`) are there, too."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +43,18 @@ def all_metrics() -> Iterator[Metric]:
     """Every call of a metric's constructor in the three packages. Raises ValueError for one that is not understood."""
     for package, place in PACKAGES.items():
         for path in sorted((REPOSITORY / package).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _KINDS:
-                    if (found := _metric(node, place)) is not None:
-                        yield found
+            calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+            yield from (found for call in calls if (found := _metric(call, place)) is not None)
 
 
 _KINDS = ("Counter", "Gauge", "Histogram")
 
 
 def _metric(call: ast.Call, place: str) -> Metric | None:
-    kind = call.func.id.lower() if isinstance(call.func, ast.Name) else ""
+    """The metric that a call makes; None for any other call."""
+    if not isinstance(call.func, ast.Name) or call.func.id not in _KINDS:
+        return None
+    kind = call.func.id.lower()
     if any(keyword.arg is None for keyword in call.keywords):
         if ast.unparse(call.keywords[0].value) != "COMPILATIONS":
             raise ValueError(f"unknown metric: {ast.unparse(call)}")

@@ -98,7 +98,11 @@ def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int, def
     for name in order:  # grows meanwhile
         order += dict.fromkeys(found for found in references(schemas[name]) if found not in order)
         schema = schemas[name]
-        parts = [f"{'#' * level} {title(name)}", _text(schema.get("description", "")), fields(schema, defaults=defaults)]
+        parts = [
+            f"{'#' * level} {title(name)}",
+            _text(schema.get("description", "")),
+            fields(schema, defaults=defaults),
+        ]
         yield "\n\n".join(part for part in parts if part)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ def check_step(page: Page, step: dict[str, Any], token: str, number: int, of: in
 
 
 def check_automaton(page: Page, step: dict[str, Any], token: str) -> None:
-    """The drawing has a circle for the state and each successor, a second one where the text may end, and one edge taken."""
+    """The drawing has a circle for each state, a second one where the text may end, and one edge that was taken."""
     automaton = step.get("automaton")
     assert page.locator("#automaton-figure").is_visible() == (automaton is not None)
     if automaton is None:
@@ -104,9 +103,7 @@ def check_example(page: Page, example: int) -> int:
     texts = {masked: answer["choices"][0]["message"]["content"] for masked, answer in answers.items()}
     assert page.locator("#masked-text").text_content() == texts[True]
     assert page.locator("#free-text").text_content() + page.locator("#broken-text").text_content() == texts[False]
-    # The examples are greedy: what the two share is exactly what the mask lets through.
-    common = len(os.path.commonprefix(list(texts.values())))
-    assert len(page.locator("#free-text").text_content() or "") <= common
+    assert texts[True].startswith(page.locator("#free-text").text_content() or "")
     count = walk(page, answers[True])
     page.keyboard.press("m")
     count += walk(page, answers[False])

@@ -9,7 +9,9 @@ import pytest
 
 from tests.documents import REPOSITORY
 
-DOCUMENTS = sorted([*(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*.md"), REPOSITORY / "models" / "README.md"])
+DOCUMENTS = sorted(
+    [*(REPOSITORY / "docs").rglob("*.md"), *REPOSITORY.glob("*.md"), REPOSITORY / "models" / "README.md"]
+)
 
 
 def links(document: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,7 @@ async def test_curl_commands_are_answered(document: str, server: Server, http: h
         for words in commands(block):
             if words[0] != "curl" or "-N" in words:  # a stream to be broken
                 continue
-            options = dict(zip(words, words[1:], strict=False))
+            options = dict(itertools.pairwise(words))
             (url,) = (word for word in words if word.startswith(ADDRESS))
             body = options.get("-d", "").replace("KEY", key) or None
             response = await http.request(
