@@ -7,16 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from deployments.arguments import REPOSITORY
+from grammar_workers import metrics as shared
 from grammar_workers.features import table
-from grammar_workers.metrics import COMPILATIONS
 
-PACKAGES = {"deployments": "router", "grammar_workers": "grammar tier", "gpu_workers": "model replicas"}
 INTRODUCTION = """\
 # Metrics
 
 Made by `make reference` from the source. Ray exports them for Prometheus on each node's metrics port (`--metrics-port`
-of `turnstile serve`), with `ray_` before the name and Serve's tags (`application`, `deployment`, `replica`) beside those
-below. [operations.md](../operations.md) says what to look at. Serve's own metrics (`ray_serve_*`) are there, too."""
+of `turnstile serve`), with `ray_` before the name and Serve's tags (`application`, `deployment`, `replica`) beside
+those below. [operations.md](../operations.md) says what to look at. Serve's own metrics (`ray_serve_*`) are there,
+too."""
+_PLACES = {"deployments": "router", "grammar_workers": "grammar tier", "gpu_workers": "model replicas"}
+_BOTH_TIERS = "grammar tier, model replicas"
+_KINDS = ("counter", "gauge", "histogram")
 
 
 @dataclass(frozen=True)
@@ -32,36 +35,34 @@ class Metric:
 
 def metrics() -> str:
     """The document as Markdown."""
+    found = {one.name: one for one in all_metrics()}
     rows = (
         (f"`{one.name}`", one.kind, one.place, ", ".join(f"`{tag}`" for tag in one.tags), one.description)
-        for one in sorted(all_metrics(), key=lambda one: (list(PACKAGES.values()).index(one.place), one.name))
+        for _, one in sorted(found.items())
     )
     return f"{INTRODUCTION}\n\n{table(['metric', 'kind', 'of', 'tags', 'what it counts'], rows)}\n"
 
 
 def all_metrics() -> Iterator[Metric]:
-    """Every call of a metric's constructor in the three packages. Raises ValueError for one that is not understood."""
-    for package, place in PACKAGES.items():
+    """Every call of a metric's constructor in the three packages; those that both tiers make come more than once."""
+    for package, place in _PLACES.items():
         for path in sorted((REPOSITORY / package).rglob("*.py")):
             calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
             yield from (found for call in calls if (found := _metric(call, place)) is not None)
 
 
-_KINDS = ("Counter", "Gauge", "Histogram")
-
-
 def _metric(call: ast.Call, place: str) -> Metric | None:
     """The metric that a call makes; None for any other call."""
-    if not isinstance(call.func, ast.Name) or call.func.id not in _KINDS:
+    if not isinstance(call.func, ast.Name) or call.func.id.lower() not in _KINDS:
         return None
     kind = call.func.id.lower()
-    if any(keyword.arg is None for keyword in call.keywords):
-        if ast.unparse(call.keywords[0].value) != "COMPILATIONS":
-            raise ValueError(f"unknown metric: {ast.unparse(call)}")
-        return Metric(COMPILATIONS["name"], kind, COMPILATIONS["description"], COMPILATIONS["tag_keys"], place)
+    if call.keywords and call.keywords[0].arg is None:
+        # Defined once for both tiers: `Gauge(**NAME)`.
+        definition = getattr(shared, ast.unparse(call.keywords[0].value))
+        return Metric(definition["name"], kind, definition["description"], definition["tag_keys"], _BOTH_TIERS)
     given = dict(zip(("name", "description", "tag_keys"), call.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
-    if "name" not in given:  # collections.Counter
+    if "description" not in given:  # collections.Counter
         return None
     name, description = ast.literal_eval(given["name"]), ast.literal_eval(given["description"])
     tags = ast.literal_eval(given["tag_keys"]) if "tag_keys" in given else ()
