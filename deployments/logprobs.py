@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 Report = dict[str, Any]
 """What a replica tells about one token (`gpu_workers.logprobs.TokenNames.describe`)."""
@@ -44,6 +44,52 @@ class TextLogprobs(BaseModel):
     top_logprobs: list[dict[str, float]]
     text_offset: list[int]
     raw_token_logprobs: list[float] | None = None
+
+
+class NamedToken(BaseModel):
+    """A token by its id; `bytes` is empty for special tokens."""
+
+    token_id: int
+    text: str
+    bytes: list[int]
+
+
+class LikelyToken(NamedToken):
+    """One of the likeliest tokens of a step."""
+
+    logprob: float
+
+
+class ReachableState(BaseModel):
+    """A state that tokens lead to."""
+
+    state: int | None = Field(description="Its number; null while nothing has been there.")
+    terminal: bool = Field(description="Whether the output may end there.")
+    tokens: list[NamedToken] = Field(description="Some of the tokens that lead to it, the likeliest first.")
+    more_tokens: int = Field(description="How many others do, of the likeliest and of one byte.")
+
+
+class Surroundings(BaseModel):
+    """The automaton around a state: where the likeliest tokens lead, and all of one byte."""
+
+    terminal: bool = Field(description="Whether the output may end here.")
+    successors: list[ReachableState]
+    more_successors: int = Field(description="How many other states these tokens lead to.")
+
+
+class StepDiagnostics(BaseModel):
+    """What the mask did at one token."""
+
+    token: str
+    state: int | None = Field(description="State of the automaton before it; numbers differ between replicas.")
+    drafted: bool = Field(description="It was proposed ahead, and confirmed.")
+    rolled_back: int = Field(description="Tokens that were taken back at its place, for a banned word.")
+    forced: bool = Field(description="No other token was allowed.")
+    allowed: int | None = Field(description="How many tokens were allowed; null without a constraint.")
+    rejection_mass: float = Field(description="Probability that the model gave to forbidden tokens.")
+    raw_choices: list[LikelyToken] = Field(description="The likeliest tokens before the mask.")
+    masked_choices: list[LikelyToken] = Field(description="The likeliest tokens after the mask.")
+    automaton: Surroundings | None = Field(None, description="With a constraint, as far as its limits let one look.")
 
 
 def chat_logprobs(reports: list[Report]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from deployments.errors import ApiError
 from deployments.generation import Event, Generation
-from deployments.logprobs import ChatLogprobs, TextLogprobs, TextOffsets, chat_logprobs, diagnostics
+from deployments.logprobs import ChatLogprobs, StepDiagnostics, TextLogprobs, TextOffsets, chat_logprobs, diagnostics
 from deployments.tool_calls import ToolCallParser
 
 logger = logging.getLogger("ray.serve")
@@ -69,7 +69,7 @@ class ChatChoice(BaseModel):
     message: AnswerMessage
     finish_reason: Literal["stop", "length", "tool_calls"]
     logprobs: ChatLogprobs | None = None
-    diagnostics: list[dict[str, Any]] | None = None
+    diagnostics: list[StepDiagnostics] | None = None
 
 
 class TextChoice(BaseModel):
@@ -79,7 +79,7 @@ class TextChoice(BaseModel):
     text: str
     finish_reason: Literal["stop", "length"]
     logprobs: TextLogprobs | None = None
-    diagnostics: list[dict[str, Any]] | None = None
+    diagnostics: list[StepDiagnostics] | None = None
 
 
 class ChatCompletion(BaseModel):

@@ -74,7 +74,9 @@ def fields(schema: Schema, *, defaults: bool) -> str:
         value = field.get("default", _WITHOUT_DEFAULT)
         shown = "required" if name in required else "" if value in (None, _WITHOUT_DEFAULT) else f"`{_plain(value)}`"
         sizes = [text.format(field[key]) for key, text in _BOUNDS.items() if "Items" in key and key in field]
-        what = ", ".join([kind(field), *sizes])
+        # Elsewhere null is only another way to leave a field out.
+        nullable = name in required and any(one.get("type") == "null" for one in field.get("anyOf", ()))
+        what = ", ".join([kind(field) + " or null" * nullable, *sizes])
         rows.append((f"`{name}`", what, *([shown] if defaults else []), _text(field.get("description", ""))))
     return table(["field", "type", *(["default"] if defaults else []), "what it means"], rows)
 

@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from py_mini_racer import MiniRacer
 
+from deployments import logprobs as answers
 from deployments.constraints import StructuredOutputs
 from deployments.explorer import PAGE
 from deployments.generation import Tiers
 from deployments.http import Service, create_http_app
-from deployments.logprobs import chat_logprobs, diagnostics
+from deployments.logprobs import Surroundings, chat_logprobs, diagnostics
 from deployments.protocol import ChatCompletionBody
 from deployments.tenants import ApiKey, Tenants
 from gpu_workers.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogprob, TokenNames, TokenReport
@@ -114,6 +115,7 @@ def told(logits: list[float], allowed: list[bool] | None, drawn: int) -> dict[st
         diagnostics=StepDiagnostics(count, forbidden, listed(raw), listed(masked)),
     )
     described = [TokenNames(VOCABULARY).describe(report, state=1, drafted=False, rolled_back=0)]
+    assert [answers.StepDiagnostics.model_validate(step) for step in diagnostics(described)]
     return {"logprobs": chat_logprobs(described), "diagnostics": diagnostics(described)}
 
 
@@ -224,6 +226,7 @@ def test_the_automaton_around_a_state(scripts: MiniRacer) -> None:
         ],
         "more_successors": 2,
     }
+    Surroundings.model_validate(around)
     scripts.eval(f"masked.steps[0].automaton = {json.dumps(around)}")
     assert scripts.eval("describeSurroundings(surroundingsOf(masked.steps[0], 7))") == (
         "State 1, accepting. name ‹C3› and 5 more to state 7, taken; · to itself, accepting. And 2 more states."
