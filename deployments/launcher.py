@@ -7,6 +7,7 @@ always a fresh one, a start that fails or hangs ends with its reason, and a stop
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import socket
@@ -18,17 +19,17 @@ from typing import NoReturn
 
 def environment(folder: Path) -> dict[str, str]:
     """What Ray reads when it is imported, here and in every process it starts; `folder` is for HAProxy's files."""
-    replica_ports = random.randrange(10_000, 30_000, 200)
+    ports = _free_ports()
     return {
         # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
         # HAProxy's own ports and files are fixed by default, and a second server on the machine fails on them.
-        "RAY_SERVE_HAPROXY_STATS_PORT": str(_free_port()),
-        "RAY_SERVE_HAPROXY_METRICS_PORT": str(_free_port()),
+        "RAY_SERVE_HAPROXY_STATS_PORT": str(ports),
+        "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports + 1),
         # Where HAProxy sends what it finds no router for: to another server's proxy, if that has the fixed port.
-        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(_free_port()),
-        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(_free_port()),
+        "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports + 2),
+        "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports + 3),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
         "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",
@@ -36,13 +37,15 @@ def environment(folder: Path) -> dict[str, str]:
         "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": f"{folder}/server-state",
         # Replicas take their ports from a fixed range, too, and HAProxy may know a port before its replica has found
         # out that one of another server listens there: that one would be asked.
-        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(replica_ports),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(replica_ports + 99),
-        "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(replica_ports + 100),
-        "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(replica_ports + 199),
-        # The drain periods of one machine, where no load balancer has to notice first.
+        "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(ports + 10),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports + 99),
+        "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports + 100),
+        "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports + 199),
         # The default of 5 s kills the proxy again and again on a machine that is slow to start it.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+        # Nothing else answers while the only proxy is dead, which takes three checks to be believed.
+        "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
+        # The drain periods of one machine, where no load balancer has to notice first.
         "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1",
         "RAY_SERVE_PROXY_MIN_DRAINING_PERIOD_S": "1",
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -82,10 +85,17 @@ def main() -> NoReturn:
     run(parser.parse_args())
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+def _free_ports() -> int:
+    """The first of 200 ports that no other launcher uses now: it would have the first one.
+
+    They lie below those that the kernel gives to outgoing connections, which may take any port that is free for the
+    moment before Serve listens there.
+    """
+    while True:
+        first = random.randrange(10_000, 30_000, 200)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", first))
+            return first
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s
     The start may take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None takes a free one.
     """
     stop = threading.Event()
-    _on_signals(stop)
+    stop_on_signals(stop)
     progress = Progress()
     try:
         progress(f"checking {path}")
@@ -104,9 +104,8 @@ def _start(
     deadline_s: float,
     metrics_port: int | None,
 ) -> None:
-    """Return when the first request will be answered at full speed, or when asked to stop. Raises `StartError`."""
-    deadline = time.monotonic() + deadline_s
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    """Start a local Ray, then `deploy`."""
+    started = time.monotonic()
     progress("starting a local Ray")
     try:
         _start_ray(metrics_port)
@@ -118,9 +117,18 @@ def _start(
             _start_ray(metrics_port)
         except Exception as again:
             raise StartError(f"Ray did not start: {again}") from again
-    _on_signals(stop)  # Ray has put its own in their place
-    if stop.is_set():
-        return
+    stop_on_signals(stop)  # Ray has put its own in their place
+    if not stop.is_set():
+        deploy(config, progress, stop, deadline_s=deadline_s - (time.monotonic() - started))
+
+
+def deploy(config: ServeDeploySchema, progress: Progress, stop: threading.Event, *, deadline_s: float) -> None:
+    """Bring Serve to what `config` says, on the Ray that this process is connected to.
+
+    Returns when the first request will be answered at full speed, or when asked to stop. Raises `StartError`.
+    """
+    deadline = time.monotonic() + deadline_s
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     deployment = _Deployment(config, progress)
     deployment.start()
     while not stop.wait(POLL_S):
@@ -229,7 +237,7 @@ def _stop(progress: Progress) -> bool:
     return not left
 
 
-def _on_signals(stop: threading.Event) -> None:
+def stop_on_signals(stop: threading.Event) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
 

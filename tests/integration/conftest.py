@@ -13,14 +13,23 @@ import openai
 import pytest
 
 from tests.integration.server import Server
+from tests.redis_relay import RedisRelay
 from tests.redis_server import RedisServer
 
 PRECOMPILED = {"type": "choice", "choices": ["known beforehand"]}
 
 TWO_OF_EACH = {
     "router": {"replicas": 2, "num_cpus": 0.1},
-    "compiler": {"replicas": 2, "num_cpus": 0.1, "precompile": [PRECOMPILED]},
-    "replica": {"replicas": 2, "num_cpus": 0.1, "engine": {"threads": 1, "max_length": 1024}},
+    # On a busy machine work at the lowest priority takes its time.
+    "compiler": {
+        "replicas": 2,
+        "num_cpus": 0.1,
+        "compile_timeout_s": 120,
+        "max_wait_s": 600,
+        "precompile": [PRECOMPILED],
+    },
+    # In this type no rounding makes answers depend on who else is in the batch.
+    "replica": {"replicas": 2, "num_cpus": 0.1, "engine": {"threads": 1, "max_length": 1024, "dtype": "float64"}},
 }
 
 
@@ -36,9 +45,16 @@ def server_redis() -> Iterator[RedisServer]:
 
 
 @pytest.fixture(scope="session")
-def server(server_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server_relay(server_redis: RedisServer) -> Iterator[RedisRelay]:
+    """The server's way to its Redis."""
+    with RedisRelay(server_redis.port) as relay:
+        yield relay
+
+
+@pytest.fixture(scope="session")
+def server(server_relay: RedisRelay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     files = tmp_path_factory.mktemp("grammars")
-    with Server({**TWO_OF_EACH, "store": f"{server_redis.url}?file={files}"}) as server:
+    with Server({**TWO_OF_EACH, "store": f"{server_relay.url}?file={files}"}) as server:
         yield server
 
 

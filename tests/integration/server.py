@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,10 +41,11 @@ class Server:
         if module != LAUNCHER:
             config["applications"][0]["import_path"] = f"{module}:build_app"
         self._module = module
+        self._options: Sequence[str] = ()
         config["applications"][0]["args"] |= arguments
-        self.port = free_port()
-        self.metrics_port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.ports = [free_port()]
+        self.metrics_ports = [free_port()]
+        self.url = f"http://127.0.0.1:{self.ports[0]}"
         # Ray puts sockets below its folder: their paths must be short.
         self._folder = Path(tempfile.mkdtemp(prefix="ts"))
         self._log_path = self._folder / "log"
@@ -54,8 +56,8 @@ class Server:
 
     def start(self) -> None:
         """Begin to start; returns at once."""
-        command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.port)]
-        command += ["--metrics-port", str(self.metrics_port), "--deadline", str(self._deadline_s)]
+        command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.ports[0])]
+        command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s), *self._options]
         environment = {**os.environ, "RAY_TMPDIR": str(self._folder)}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
@@ -85,21 +87,38 @@ class Server:
 
     def replicas(self, deployment: str) -> list[psutil.Process]:
         """The processes of a deployment's replicas."""
+        return self.processes(f"ServeReplica:turnstile:{deployment}")
+
+    def processes(self, words: str) -> list[psutil.Process]:
+        """The processes of this server whose command line has `words` in it."""
         found = []
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if f"ServeReplica:turnstile:{deployment}" in " ".join(process.cmdline()):
+                if words in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 
     def metric(self, name: str, **labels: str) -> list[float]:
         """A metric's values in the processes that have the labels, as far as Ray has collected them."""
-        text = httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=10).text
-        values = []
-        for line in text.splitlines():
-            if re.match(rf"(ray_)?{name}(_total)?\{{", line) and all(f'{k}="{v}"' in line for k, v in labels.items()):
-                values.append(float(line.rsplit(" ", 1)[1]))
-        return values
+        return list(self.series(name, **labels).values())
+
+    def series(self, name: str, **labels: str) -> dict[str, float]:
+        """As `metric`, by the whole line before the value: all its labels."""
+        found = {}
+        for port in self.metrics_ports:
+            with contextlib.suppress(httpx.ConnectError):  # the port of a node that is gone
+                text = httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=10, trust_env=False).text
+                for line in text.splitlines():
+                    series, _, value = line.rpartition(" ")
+                    if re.match(rf"(ray_)?{name}(_total)?\{{", series) and all(
+                        f'{label}="{wanted}"' in series for label, wanted in labels.items()
+                    ):
+                        found[series] = float(value)
+        return found
+
+    def increase(self, before: dict[str, float], name: str, **labels: str) -> float:
+        """How much the series of a metric have grown altogether since they were `before`; some may have ended."""
+        return sum(value - before.get(series, 0.0) for series, value in self.series(name, **labels).items())
 
     def shows_metric(self, name: str, *, within_s: float = METRICS_DEADLINE_S, **labels: str) -> bool:
         """Whether some value is no longer zero in time. Ray collects every few seconds, from all processes alike."""

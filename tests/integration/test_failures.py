@@ -3,64 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
+import secrets
 
 import httpx
-import psutil
 import pytest
 
+from tests.chaos.faults import (
+    CONTROLLER,
+    Fault,
+    Target,
+    kill,
+    kill_compile_processes,
+    kill_replica,
+    restart_redis,
+)
+from tests.chaos.run import run
 from tests.integration.server import Server
-from tests.integration.traffic import PERSON, check, complete, stream, structured
+from tests.integration.traffic import complete, stream
 from tests.redis_server import RedisServer
 
 pytestmark = pytest.mark.anyio
-
-
-def fresh(schema: dict[str, Any], salt: str) -> dict[str, Any]:
-    """The same properties under a grammar nobody has compiled yet."""
-    return {**schema, "properties": {**schema["properties"], f"code_{salt}": {"const": salt}}}
-
-
-@contextlib.asynccontextmanager
-async def load(http: httpx.AsyncClient, name: str) -> AsyncIterator[list[bool]]:
-    """Eight clients, one request after the other, old and new grammars, whole and streamed, until the block ends.
-
-    The list receives whether each answer finished; a request that fails fails the test.
-    """
-    finished: list[bool] = []
-    over = asyncio.Event()
-
-    async def work(worker: int) -> None:
-        turn = 0
-        while not over.is_set():
-            schema = fresh(PERSON, f"{name}-{worker}-{turn}") if turn % 2 else PERSON
-            body = structured(schema, temperature=1, seed=turn)
-            send = stream if worker % 2 else complete
-            finished.append(check(await send(http, body), schema))
-            turn += 1
-
-    async with asyncio.TaskGroup() as workers:
-        for worker in range(8):
-            workers.create_task(work(worker))
-        try:
-            yield finished
-        finally:
-            over.set()
-
-
-async def answered(finished: list[bool], more: int) -> None:
-    """Returns after that many more answers."""
-    goal = len(finished) + more
-    while len(finished) < goal:
-        await asyncio.sleep(0.01)
-
-
-def kill_one(server: Server, deployment: str) -> psutil.Process:
-    victim = server.replicas(deployment)[0]
-    victim.kill()  # SIGKILL
-    return victim
 
 
 async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.AsyncClient) -> None:
@@ -79,29 +41,26 @@ async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.Asy
         sent = zip(bodies, started, strict=True)
         streams = asyncio.gather(*(stream(http, body, started=event) for body, event in sent))
         await asyncio.wait([asyncio.ensure_future(event.wait()) for event in started], return_when="FIRST_COMPLETED")
-        kill_one(server, "ModelReplica")
+        server.replicas("ModelReplica")[0].kill()
         assert await streams == undisturbed
         if server.shows_metric("turnstile_retries", within_s=40, deployment="ModelReplica"):
             return
     pytest.fail("no stream was cut")
 
 
-@pytest.mark.parametrize("deployment", ["ModelReplica", "GrammarCompiler"])
-async def test_a_killed_replica_costs_no_request(server: Server, http: httpx.AsyncClient, deployment: str) -> None:
-    async with load(http, deployment) as finished:
-        await answered(finished, 8)
-        kill_one(server, deployment)
-        await answered(finished, 40)
-    assert any(finished)
+FAULTS = {
+    "model replica": Fault(kill_replica("ModelReplica")),
+    "compiler": Fault(kill_replica("GrammarCompiler")),
+    "compile processes": Fault(kill_compile_processes),
+    "controller": Fault(kill(CONTROLLER)),
+    "redis": Fault(restart_redis),
+    "router": Fault(kill_replica("Router"), breaks=True),
+}
 
 
-async def test_redis_stops_in_the_middle_of_load(http: httpx.AsyncClient, server_redis: RedisServer) -> None:
-    async with load(http, "redis") as finished:
-        await answered(finished, 8)
-        server_redis.stop()
-        try:
-            await answered(finished, 30)
-        finally:
-            server_redis.start()
-        await answered(finished, 8)
-    assert any(finished)
+@pytest.mark.parametrize("name", FAULTS)
+async def test_a_fault_costs_no_request(server: Server, server_redis: RedisServer, name: str) -> None:
+    """`make chaos` does the same, and more, on several nodes."""
+    outcome = await run(FAULTS[name], Target(server, server_redis), f"{name[:2]}{secrets.token_hex(4)}", requests=8)
+    assert (outcome.lost, outcome.differing) == ([], [])
+    assert outcome.refused_s == 0 or FAULTS[name].breaks

@@ -1,0 +1,139 @@
+"""`python -m tests.chaos`: what faults cost a server on several Ray nodes of this machine, under mixed load."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.cluster import ClusterServer
+from tests.chaos.faults import (
+    CONTROLLER,
+    Fault,
+    Recovered,
+    Target,
+    kill,
+    kill_compile_processes,
+    kill_haproxy,
+    kill_proxy_actor,
+    kill_replica,
+    lose_node,
+    redeploy,
+    restart_redis,
+)
+from tests.chaos.run import Outcome, run
+from tests.chaos.single_flight import distinct_compilations
+from tests.redis_server import RedisServer
+
+
+async def nothing(target: Target) -> Recovered:
+    return lambda: True
+
+
+# In this type no rounding makes answers depend on who else is in the batch.
+ENGINE = {"threads": 1, "max_length": 1024, "dtype": "float64"}
+
+ANYTHING_ELSE = {
+    "router": {"max_prompt_bytes": 100_000},
+    "compiler": {"memory_limit_mb": 2048},
+    "replica": {"engine": {**ENGINE, "automaton_cache_mb": 256}},
+}
+"""What replicas are constructed with, so that a change replaces all of them."""
+
+FAULTS = {
+    "none": Fault(nothing),
+    "model-replica": Fault(kill_replica("ModelReplica")),
+    "compiler": Fault(kill_replica("GrammarCompiler")),
+    "compile-processes": Fault(kill_compile_processes),
+    "controller": Fault(kill(CONTROLLER)),
+    "redis": Fault(restart_redis),
+    "router": Fault(kill_replica("Router"), breaks=True),
+    "redeploy": Fault(redeploy(ANYTHING_ELSE)),
+    "model-node": Fault(lose_node("model-a")),
+    "grammar-node": Fault(lose_node("grammar-a")),
+}
+
+PROXY_FAULTS = {
+    "haproxy": Fault(kill_haproxy, breaks=True),
+    "proxy-actor": Fault(kill_proxy_actor, breaks=True),
+}
+"""On a cluster of their own with two proxies: clients go to the other one."""
+
+COLUMNS = ("fault", "sent", "broken", "lost", "differ", "refused s", "slowest new s", "recovered s")
+
+
+def arguments(store: str) -> dict[str, object]:
+    """Three routers, three compilers, two model replicas, each on the nodes of its kind."""
+    return {
+        "store": store,
+        "router": {"replicas": 3, "num_cpus": 0.1, "resources": {"front": 1}},
+        "compiler": {
+            "replicas": 3,
+            "num_cpus": 0.1,
+            "resources": {"grammar": 1},
+            # So few that one key's requests meet several compilers.
+            "max_ongoing_requests": 8,
+            # On a busy machine work at the lowest priority takes its time.
+            "compile_timeout_s": 120,
+            "max_wait_s": 600,
+        },
+        "replica": {"replicas": 2, "num_cpus": 0.1, "resources": {"model": 1}, "engine": ENGINE},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    names = [*FAULTS, *PROXY_FAULTS]
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(names)} (default: all)")
+    parser.add_argument("--requests", type=int, default=40, help="before each fault, and after it (default 40)")
+    options = parser.parse_args()
+    chosen = options.faults or names
+    if unknown := set(chosen) - set(names):
+        parser.error(f"no such fault: {', '.join(sorted(unknown))}")
+    harm = 0
+    for layout, faults in (("tiers", FAULTS), ("proxies", PROXY_FAULTS)):
+        if mine := {name: faults[name] for name in faults if name in chosen}:
+            with RedisServer() as redis, tempfile.TemporaryDirectory() as files:
+                store = f"{redis.url}?file={Path(files)}"
+                with ClusterServer(arguments(store), layout, proxies=layout == "proxies") as server:
+                    harm += one_schema_from_many(server)
+                    harm += sum(table(mine, Target(server, redis), options.requests))
+    return int(harm > 0)
+
+
+def one_schema_from_many(server: ClusterServer) -> int:
+    """Prints how often it was compiled; returns how often too many."""
+    compilations = asyncio.run(distinct_compilations(server.url, f"one{time.time_ns():x}"))
+    print(f"an unseen schema from 64 clients at once: {compilations} compilation(s)\n", flush=True)
+    return compilations - 1
+
+
+def table(faults: dict[str, Fault], target: Target, requests: int) -> list[int]:
+    """Prints a row for each fault; returns how many requests each harmed."""
+    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
+    return [harm_of(name, fault, target, requests) for name, fault in faults.items()]
+
+
+def harm_of(name: str, fault: Fault, target: Target, requests: int) -> int:
+    try:
+        outcome = asyncio.run(run(fault, target, f"{name}{time.time_ns():x}", requests))
+    except ExceptionGroup as failed:  # the load's task group makes one of whatever ends it
+        print(f"| {name} | {failed.exceptions[0]} |", flush=True)
+        return 1
+    print(row(name, outcome), flush=True)
+    for line in [*outcome.lost, *outcome.differing]:
+        print(f"  {line}", file=sys.stderr)
+    return len(outcome.lost) + len(outcome.differing)
+
+
+def row(name: str, outcome: Outcome) -> str:
+    cells = [name, outcome.sent, outcome.broken, len(outcome.lost), len(outcome.differing)]
+    seconds = [f"{value:.1f}" for value in (outcome.refused_s, outcome.slowest_s, outcome.recovered_s)]
+    return "| " + " | ".join(map(str, [*cells, *seconds])) + " |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""What is done to a running server, and how to see that it has recovered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psutil
+
+from tests.chaos.client import client_of
+from tests.chaos.cluster import ClusterServer
+from tests.chaos.load import slow_to_compile
+from tests.integration.server import Server
+from tests.integration.traffic import structured
+from tests.redis_server import RedisServer
+
+DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
+COMPILE_PROCESS = "grammar_workers.compile_process"
+CONTROLLER = "ray::ServeController"
+HAPROXY = "haproxy.cfg"
+
+Recovered = Callable[[], bool]
+"""Blocking; looks at the processes of the machine."""
+
+Strike = Callable[["Target"], Awaitable[Recovered]]
+"""Does the damage, and returns what tells whether the server is whole again."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """A server under load and the Redis that it uses."""
+
+    server: Server
+    redis: RedisServer
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """`breaks`: it takes connections of clients with it."""
+
+    strike: Strike
+    breaks: bool = False
+
+
+def kill(words: str) -> Strike:
+    """SIGKILL to one process; recovered when there are as many as before."""
+
+    async def strike(target: Target) -> Recovered:
+        before = await asyncio.to_thread(target.server.processes, words)
+        before[0].kill()
+        return lambda: len(_others(target.server, words, before[:1])) == len(before)
+
+    return strike
+
+
+def kill_replica(deployment: str) -> Strike:
+    return kill(f"ServeReplica:turnstile:{deployment}")
+
+
+async def kill_haproxy(target: Target) -> Recovered:
+    """SIGKILL to the proxy on the first port; recovered when another process listens there."""
+    before = await asyncio.to_thread(_haproxies, target.server)
+    before[0].kill()
+    return lambda: any(process not in before for process in _haproxies(target.server))
+
+
+async def kill_proxy_actor(target: Target) -> Recovered:
+    """The same for the actor of Serve that looks after that proxy."""
+    (haproxy, *_) = await asyncio.to_thread(_haproxies, target.server)
+    actor = haproxy.parent()
+    assert actor is not None
+    actor.kill()
+    return lambda: any(process.parent() not in (None, actor) for process in _haproxies(target.server))
+
+
+async def kill_compile_processes(target: Target) -> Recovered:
+    """SIGKILL to every compile process, while at least one compiles; recovered when what it compiled is answered."""
+    before = await asyncio.to_thread(target.server.processes, COMPILE_PROCESS)
+    spent = [process.cpu_times().user for process in before]
+    async with client_of(target.server) as http:
+        body = structured(slow_to_compile(f"killed{before[0].pid}", 7), max_tokens=2)
+        answer = asyncio.create_task(http.post("/v1/chat/completions", json=body))
+        while all(process.cpu_times().user < old + 0.1 for process, old in zip(before, spent, strict=True)):
+            await asyncio.sleep(0.02)
+        for process in before:
+            process.kill()
+        assert (response := await answer).status_code == 200, response.text
+    return lambda: len(_others(target.server, COMPILE_PROCESS, before)) == len(before)
+
+
+async def restart_redis(target: Target) -> Recovered:
+    """SIGKILL to Redis, and an empty one in its place a little later; recovered when that one is used."""
+    target.redis.stop()
+    await asyncio.sleep(3)
+    await asyncio.to_thread(target.redis.start)
+    return lambda: bool(target.redis.client().dbsize())
+
+
+def lose_node(name: str) -> Strike:
+    """A machine that is gone, and another in its place 5 s later; recovered when that carries what the old one had."""
+
+    async def strike(target: Target) -> Recovered:
+        server = target.server
+        assert isinstance(server, ClusterServer)
+        before = {deployment: len(server.replicas(deployment)) for deployment in DEPLOYMENTS}
+        await asyncio.to_thread(server.lose_node, name)
+        assert sum(len(server.replicas(deployment)) for deployment in DEPLOYMENTS) < sum(before.values())
+        await asyncio.sleep(5)
+        server.reconcile()
+        return lambda: all(len(server.replicas(deployment)) == many for deployment, many in before.items())
+
+    return strike
+
+
+def redeploy(changes: dict[str, dict[str, Any]]) -> Strike:
+    """A changed config, by sections; recovered when every replica is another one."""
+
+    async def strike(target: Target) -> Recovered:
+        assert isinstance(target.server, ClusterServer)
+        before = {deployment: target.server.replicas(deployment) for deployment in DEPLOYMENTS}
+        target.server.redeploy(changes)
+
+        def recovered() -> bool:
+            now = {deployment: target.server.replicas(deployment) for deployment in DEPLOYMENTS}
+            return all(
+                len(now[deployment]) == len(old) and not set(now[deployment]) & set(old)
+                for deployment, old in before.items()
+            )
+
+        return recovered
+
+    return strike
+
+
+def _haproxies(server: Server) -> list[psutil.Process]:
+    """The processes that listen on the server's first port, the newest first."""
+    found = []
+    for process in server.processes(HAPROXY):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any(one.laddr.port == server.ports[0] for one in process.net_connections() if one.status == "LISTEN"):
+                found.append(process)
+    return sorted(found, key=lambda process: process.create_time(), reverse=True)
+
+
+def _others(server: Server, words: str, than: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in server.processes(words) if process not in than]

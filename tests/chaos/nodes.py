@@ -1,0 +1,116 @@
+"""`python -m tests.chaos.nodes CONFIG --port N`: as `deployments.launcher`, on several Ray nodes of this machine.
+
+SIGHUP replaces lost nodes and brings Serve to what CONFIG says by then. SIGINT and SIGTERM end everything at once. The
+other nodes' proxies, where the config places any, listen on ports N + 1, N + 2, ...; the nodes' metrics likewise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Container
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from deployments.launcher import add_arguments, environment
+
+START_TRIES = 3
+
+FRONT: dict[str, Any] = {"num_cpus": 2, "resources": {"front": 8}, "include_dashboard": False}
+LAYOUTS: dict[str, dict[str, dict[str, Any]]] = {
+    "tiers": {
+        "front": FRONT,
+        # Just room enough, so that replicas of a kind are on both of its nodes.
+        "grammar-a": {"num_cpus": 1, "resources": {"grammar": 2}},
+        "grammar-b": {"num_cpus": 1, "resources": {"grammar": 2}},
+        "model-a": {"num_cpus": 1, "resources": {"model": 1}},
+        "model-b": {"num_cpus": 1, "resources": {"model": 1}},
+    },
+    "proxies": {"front": FRONT, "back": {"num_cpus": 1, "resources": {"grammar": 4, "model": 4}}},
+}
+"""The nodes of a cluster by name, the head first, with what Ray's `Cluster.add_node` takes."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.nodes", description=__doc__)
+    add_arguments(parser)
+    parser.add_argument("--layout", choices=LAYOUTS, default="tiers", help="which nodes (default: tiers)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
+        os.environ.update(environment(Path(folder)))
+        return run(options, Path(folder))
+
+
+def run(options: argparse.Namespace, folder: Path) -> int:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    from deployments.config_file import load_config
+    from deployments.local_server import Progress, deploy, stop_on_signals
+
+    stop, changed = threading.Event(), threading.Event()
+    progress = Progress()
+    cluster = Cluster()
+    try:
+        add_nodes(cluster, options, folder, progress)
+        ray.init(address=cluster.address, namespace="serve", log_to_driver=False)
+        stop_on_signals(stop)
+        signal.signal(signal.SIGHUP, lambda *_: changed.set())
+        changed.set()
+        while not stop.wait(0.2):
+            if changed.is_set():
+                changed.clear()
+                alive = {node["NodeName"] for node in ray.nodes() if node["Alive"]}
+                add_nodes(cluster, options, folder, progress, alive)
+                config = load_config(options.config)
+                config.http_options.port = options.port
+                deploy(config, progress, stop, deadline_s=options.deadline)
+                print("Try: it is ready", flush=True)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    return 0
+
+
+def add_nodes(
+    cluster: Any, options: argparse.Namespace, folder: Path, progress: Callable[[str], None], alive: Container[str] = ()
+) -> None:
+    """Start the layout's nodes except those that are `alive`."""
+    for number, (name, node) in enumerate(LAYOUTS[options.layout].items()):
+        if name not in alive:
+            # What a node inherits: HAProxy's ports would be the same on all of them.
+            ports = {key: value for key, value in environment(folder).items() if "HAPROXY" in key}
+            os.environ |= {**ports, "RAY_SERVE_WORKER_PROXY_HTTP_PORT": str(options.port + number)}
+            metrics_port = options.metrics_port and options.metrics_port + number
+            add_node(cluster, {**node, "node_name": name, "metrics_export_port": metrics_port}, progress)
+
+
+def add_node(cluster: Any, settings: dict[str, Any], progress: Callable[[str], None]) -> None:
+    """Ray gives a node 30 s to start, which a busy machine may not keep: what did not make it is killed, and started
+    again.
+    """
+    me = psutil.Process()
+    for tries in range(START_TRIES):
+        before = me.children(recursive=True)
+        progress(f"starting node {settings['node_name']}")
+        try:
+            cluster.add_node(**settings)
+            return
+        except Exception as error:
+            progress(f"too slow: {error}")
+            for process in set(me.children(recursive=True)) - set(before):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            if tries == START_TRIES - 1:
+                raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())
