@@ -164,16 +164,19 @@ class Requests:
         except (aiohttp.ClientError, OSError):
             measurements.statuses[0] = measurements.statuses.get(0, 0) + 1
 
-    async def at_rate(self, rate: float, next_schema: Callable[[], Any], measurements: Measurements) -> None:
-        """`rate` requests a second until cancelled; those under way are given up then."""
+    async def at_rate(
+        self, rate: float, next_schema: Callable[[], Any], measurements: Measurements, *, count: int | None = None
+    ) -> None:
+        """`rate` requests a second, `count` of them or until cancelled; those under way are given up then."""
         started = time.monotonic()
         under_way: set[asyncio.Task[None]] = set()
         try:
-            for number in itertools.count():
+            for number in itertools.count() if count is None else range(count):
                 await asyncio.sleep(max(0.0, started + number / rate - time.monotonic()))
                 task = asyncio.create_task(self.answer(next_schema(), measurements))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
+            await asyncio.gather(*under_way)
         finally:
             await cancelled(list(under_way))
 

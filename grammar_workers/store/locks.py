@@ -9,6 +9,7 @@ import fcntl
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -87,10 +88,15 @@ class FileLock:
 
 
 class RedisLock:
-    """Excludes the whole cluster: `SET NX PX` with a random token, renewed by a thread, deleted only by its holder."""
+    """Excludes the whole cluster: `SET NX PX` with a random token, deleted only by its holder. One thread renews all
+    that this process holds: a long queue holds thousands.
+    """
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
+        self._held: dict[str, str] = {}
+        self._renewing = False
+        self._mutex = threading.Lock()
 
     def try_acquire(self, key: str) -> Release | None:
         name, token = _PREFIX + key, secrets.token_hex(16)
@@ -100,18 +106,30 @@ class RedisLock:
             raise LockUnavailableError from error
         if acquired is None:
             return None
-        released = threading.Event()
-        threading.Thread(target=self._renew, args=(name, token, released), name="renew-lock", daemon=True).start()
+        with self._mutex:
+            self._held[name] = token
+            if not self._renewing:
+                self._renewing = True
+                threading.Thread(target=self._renew, name="renew-locks", daemon=True).start()
 
         def release() -> None:
-            released.set()
+            with self._mutex:
+                if self._held.get(name) == token:
+                    del self._held[name]
             self._run_script(_COMPARE_AND_DELETE, name, token)
 
         return release
 
-    def _renew(self, name: str, token: str, released: threading.Event) -> None:
-        while not released.wait(LEASE_S / 3):
-            self._run_script(_COMPARE_AND_RENEW, name, token, int(LEASE_S * 1000))
+    def _renew(self) -> None:
+        while True:
+            time.sleep(LEASE_S / 3)
+            with self._mutex:
+                held = dict(self._held)
+                self._renewing = bool(held)
+            if not held:
+                return
+            for name, token in held.items():
+                self._run_script(_COMPARE_AND_RENEW, name, token, int(LEASE_S * 1000))
 
     def _run_script(self, script: str, name: str, *arguments: str | int) -> None:
         with contextlib.suppress(RedisUnavailableError):  # the lease runs out by itself

@@ -132,10 +132,12 @@ def test_a_long_compile_keeps_its_redis_lock(
     key = new_key()
     lock, other = RedisLock(RedisClient(redis_server.url)), RedisLock(RedisClient(redis_server.url))
     release = lock.try_acquire(key)
-    assert release
+    more = [lock.try_acquire(new_key()) for _ in range(20)]
+    assert release and all(more)
     for _ in range(20):
         time.sleep(0.1)
         assert other.try_acquire(key) is None
+    assert sum(thread.name == "renew-locks" for thread in threading.enumerate()) == 1
     release()
     taken = other.try_acquire(key)
     assert taken
