@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test soak chaos lint clean bench browser reference
+.PHONY: help serve test soak chaos lint clean bench bench-tier browser reference
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,11 @@ bench: $(VENV)/.installed ## Turnstile beside its peers (MASKBENCH=folder); see 
 	@$(BIN)/python -m benchmarks.maskbench --data $(MASKBENCH)
 	@$(BIN)/python -m benchmarks.mask_batch
 	@$(BIN)/python -m benchmarks.size_and_load --data $(MASKBENCH)
+
+bench-tier: $(VENV)/.installed ## Real servers under cold schemas, more compilers and a flood (20 minutes, an idle machine)
+	@$(BIN)/python -m benchmarks.cold_storm
+	@$(BIN)/python -m benchmarks.scale_out
+	@$(BIN)/python -m benchmarks.flood
 
 browser: $(VENV)/.installed ## The explorer in a Chromium against the server on PORT (CHROMIUM=program: another browser)
 	@$(PIP_INSTALL) --editable '.[browser]'

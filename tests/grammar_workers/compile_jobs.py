@@ -66,7 +66,7 @@ def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
         case "recurse":
             behave(key, specification)
         case "nice":
-            return str(os.nice(0)).encode()
+            return f"{os.nice(0)} {os.sched_getscheduler(0)}".encode()
         case "environment":
             return f"{os.getppid()} {os.getsid(0)} {os.environ['CUDA_VISIBLE_DEVICES']!r}".encode()
     details = {"owner": tenant, "compile_seconds": 0.5, "automaton_states": 7}
