@@ -25,7 +25,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.heavy_schemas import heavy_schema
-from benchmarks.load import Measurements, Requests, Streams, connect, quantile_ms
+from benchmarks.load import START_DEADLINE_S, Measurements, Requests, Streams, connect, quantile_ms
 from tests.integration.server import Server
 
 TARGET = 1.25
@@ -130,7 +130,10 @@ def main() -> int:
     phases = (len(tier_arms) + len(replica_arms)) * options.rounds
     with tqdm(total=phases, desc="phases", disable=None) as progress:
         for module, arms in (("deployments.launcher", tier_arms), ("benchmarks.in_replica", replica_arms)):
-            with tempfile.TemporaryDirectory() as folder, Server(server_arguments(folder), module=module) as server:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                Server(server_arguments(folder), module=module, deadline_s=START_DEADLINE_S) as server,
+            ):
                 results.append(asyncio.run(measure(server.url, arms, options, numbers, progress)))
     tier, in_replica = results
     print(table(tier, in_replica))

@@ -24,7 +24,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.load import Measurements, Requests, connect, quantile_ms
+from benchmarks.load import START_DEADLINE_S, Measurements, Requests, connect, quantile_ms
 from tests.integration.server import Server
 from tests.redis_server import RedisServer
 
@@ -122,7 +122,7 @@ def main() -> int:
             "compiler": {"num_cpus": 0.1, "processes": 1},
             "replica": {"num_cpus": 0.1, "engine": {"threads": 1, "automaton_cache_mb": 64, "max_length": 1024}},
         }
-        with Server(arguments) as server:
+        with Server(arguments, deadline_s=START_DEADLINE_S) as server:
             quiet, beside, flood, seen = asyncio.run(measure(server, redis, files, options))
     print("| MiB | " + " | ".join(f"{quarter:.0%}" for quarter in QUARTERS) + " |\n|---" + "|---" * len(QUARTERS) + "|")
     for name in seen[0]:

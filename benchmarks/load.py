@@ -17,6 +17,8 @@ import numpy as np
 
 STALL_S = 0.5
 """A reader notices it."""
+START_DEADLINE_S = 600
+"""For a server; generous, because a busy machine is no reason to lose a long run."""
 CHAT = "/v1/chat/completions"
 
 _PROMPT = [{"role": "user", "content": "Tell me about the harbour of Lisbon."}]

@@ -37,7 +37,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.heavy_schemas import heavy_schema
-from benchmarks.load import Measurements, Requests, connect, quantile_ms
+from benchmarks.load import START_DEADLINE_S, Measurements, Requests, connect, quantile_ms
 from deployments.arguments import REPOSITORY
 from grammar_workers import compile_grammar, grammar_key
 from grammar_workers.compiler import GrammarCompiler
@@ -253,7 +253,7 @@ def main() -> int:
             "compiler": {"num_cpus": 0.1, "processes": 1},
             "replica": {"num_cpus": 0.1, "autoscaling": scaling, "engine": {"threads": 1, "max_length": 1024}},
         }
-        with Server(arguments) as server:
+        with Server(arguments, deadline_s=START_DEADLINE_S) as server:
             found = asyncio.run(first_tokens(server, redis.url, files, options.repeats))
             print("\n| schema known to | first token p50 ms | p90 ms |\n|---|---|---|")
             for name, seconds in found.items():
