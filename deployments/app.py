@@ -51,6 +51,7 @@ def build_app(args: AppArguments) -> Application:
             max_body_bytes=args.router.max_body_bytes,
             api_keys=args.router.api_keys,
             tool_format=args.tool_format,
+            thinking=args.thinking,
             max_prompt_bytes=args.router.max_prompt_bytes,
             rate_limit=args.router.rate_limit,
         )

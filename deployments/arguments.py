@@ -81,6 +81,14 @@ class RateLimit(_Arguments):
     burst: int = Field(ge=1, description="How many at once, after a pause.")
 
 
+class ThinkingArguments(_Arguments):
+    """How the served model marks what it thinks."""
+
+    start: str = Field(min_length=1, description="The text before its thoughts, or the name of a special token.")
+    end: str = Field(min_length=1, description="The one behind them.")
+    by_default: bool = Field(True, description="Whether requests that do not say want thoughts.")
+
+
 class RouterArguments(Scale):
     """The HTTP front. With one replica only, its death breaks the connections it holds."""
 
@@ -159,6 +167,9 @@ class AppArguments(_Arguments):
     tool_format: ToolFormatName | Literal["auto"] = Field(
         "auto",
         description="How the model writes tool calls (`deployments/tool_formats.py`); `auto`: by its chat template.",
+    )
+    thinking: ThinkingArguments | Literal["auto", "off"] = Field(
+        "auto", description="How the model marks what it thinks before it answers; `auto`: by its chat template."
     )
     router: RouterArguments = Field(default_factory=RouterArguments, description="The HTTP front.")
     compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")

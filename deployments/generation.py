@@ -147,8 +147,9 @@ class Tiers:
     async def compiler_info(self) -> dict[str, Any]:
         return await self._retried(COMPILER, lambda: self._compiler.info.remote())
 
-    async def replica_info(self) -> dict[str, Any]:
-        return await self._retried(REPLICA, lambda: self._replica.info.remote())
+    async def replica_info(self, *template_arguments: dict[str, Any]) -> dict[str, Any]:
+        """`ModelReplica.info`."""
+        return await self._retried(REPLICA, lambda: self._replica.info.remote(list(template_arguments)))
 
     async def compile(self, grammar: Grammar) -> dict[str, Any]:
         """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other."""

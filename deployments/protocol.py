@@ -28,6 +28,8 @@ from deployments.tool_bodies import MAX_TOOLS, NamedTool, Tool, ToolCall, ToolCh
 from deployments.tools import Offer
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
 
 class Only:
     """Annotation of a field that accepts null and the given values (the ones that mean "off") and refuses any other."""
@@ -70,6 +72,7 @@ class Message(_Body):
     annotations: Annotated[Any, Only([])] = None
     audio: Annotated[Any, Only()] = None
     function_call: Annotated[Any, Only()] = None
+    reasoning_content: str | None = Field(None, description="What the assistant thought; templates may leave it out.")
     tool_calls: list[ToolCall] | None = Field(None, description="Calls that the assistant made.")
     tool_call_id: str | None = Field(None, description="Of a `tool` message: the call that it answers.")
 
@@ -90,7 +93,7 @@ class Message(_Body):
         message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
         if self.tool_calls:
             message["tool_calls"] = [call.template_input() for call in self.tool_calls]
-        for name in ("tool_call_id", "name"):
+        for name in ("tool_call_id", "name", "reasoning_content"):
             if (value := getattr(self, name)) is not None:
                 message[name] = value
         return message
@@ -192,6 +195,14 @@ class ChatCompletionBody(GenerationBody):
         "that must be called.",
     )
     parallel_tool_calls: StrictBool | None = Field(None, description="Allow several calls in one answer; default true.")
+    thinking: StrictBool | None = Field(
+        None,
+        description="Whether a model that can thinks first: a constraint then applies to what follows the thoughts. "
+        "Default: what the served model does.",
+    )
+    reasoning_effort: ReasoningEffort | None = Field(
+        None, description="OpenAI's spelling of `thinking`: `none` is false, any other is true."
+    )
     modalities: Annotated[Any, Only(["text"])] = None
     store: Annotated[Any, Only(False)] = None
     service_tier: Annotated[Any, Only("auto", "default")] = None
@@ -200,6 +211,12 @@ class ChatCompletionBody(GenerationBody):
     def _check_logprobs(self) -> ChatCompletionBody:
         if self.top_logprobs and not self.logprobs:
             raise contradiction("top_logprobs", "needs `logprobs: true`")
+        return self
+
+    @model_validator(mode="after")
+    def _check_thinking(self) -> ChatCompletionBody:
+        if None not in (self.thinking, self.reasoning_effort) and self.thinking == (self.reasoning_effort == "none"):
+            raise contradiction("reasoning_effort", "contradicts `thinking`")
         return self
 
     @model_validator(mode="after")
@@ -223,6 +240,11 @@ class ChatCompletionBody(GenerationBody):
                 raise contradiction("messages", "has a `tool_call_id` that no call before it has")
             called.update(call.id for call in message.tool_calls or ())
         return self
+
+    @property
+    def asks_for_thoughts(self) -> bool | None:
+        """Whether the client wants the model to think; None: it does not say."""
+        return self.thinking if self.reasoning_effort is None else self.reasoning_effort != "none"
 
     @property
     def constrained(self) -> bool:

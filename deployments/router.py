@@ -8,9 +8,10 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from deployments.arguments import RateLimit
+from deployments.arguments import RateLimit, ThinkingArguments
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
+from deployments.service import Service
 from deployments.tenants import Tenants
 from deployments.tool_formats import ToolFormatName
 
@@ -29,11 +30,16 @@ class Router:
         max_body_bytes: int,
         api_keys: str | None,
         tool_format: ToolFormatName | Literal["auto"],
+        thinking: ThinkingArguments | Literal["auto", "off"],
         max_prompt_bytes: int,
         rate_limit: RateLimit | None,
     ) -> None:
         self._service = Service(
-            Tiers(compiler, replica), model=model, tool_format=tool_format, max_prompt_bytes=max_prompt_bytes
+            Tiers(compiler, replica),
+            model=model,
+            tool_format=tool_format,
+            thinking=thinking,
+            max_prompt_bytes=max_prompt_bytes,
         )
         self._rate_limit = rate_limit
         self._tenants = Tenants.from_file(api_keys)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
+from deployments.thinking import beginning_of
 from deployments.tool_formats import ToolFormat
 
 Delta = dict[str, Any]
@@ -95,7 +96,7 @@ class ToolCallParser:
             self._held = self._held.lstrip().removeprefix(self._format.separator.strip()).lstrip()
         trigger = self._format.trigger
         found = self._held.find(trigger)
-        certain = len(self._held) - _begun(trigger, self._held) if found < 0 else found
+        certain = len(self._held) - beginning_of(trigger, self._held) if found < 0 else found
         text = self._held[:certain].rstrip()
         if text:
             self._after_call = False
@@ -133,9 +134,3 @@ class ToolCallParser:
 
     def _call(self, **fields: Any) -> Delta:
         return {"tool_calls": [{"index": self.calls - 1, **fields}]}
-
-
-def _begun(trigger: str, text: str) -> int:
-    """Length of the longest end of `text` that begins `trigger`."""
-    lengths = range(min(len(trigger) - 1, len(text)), 0, -1)
-    return next((length for length in lengths if text.endswith(trigger[:length])), 0)

@@ -15,6 +15,23 @@ def chat_template(tokenizer: Tokenizer) -> str | None:
     return templates.get("tool_use", templates.get("default")) if isinstance(templates, dict) else templates
 
 
+def generation_prompt(tokenizer: Tokenizer, **template_arguments: Any) -> str:
+    """What the chat template puts between the last message and the answer; "" where it cannot be told."""
+    messages = [{"role": "user", "content": "Hello"}]
+    if tokenizer.chat_template is None:
+        return ""
+
+    def rendered(add: bool) -> str:
+        arguments: dict[str, Any] = {"tokenize": False, "add_generation_prompt": add, **template_arguments}
+        return str(tokenizer.apply_chat_template(messages, **arguments))
+
+    try:
+        without, whole = rendered(False), rendered(True)
+    except Exception:  # a template is a program of the model's author and may raise anything
+        return ""
+    return whole[len(without) :] if whole.startswith(without) else ""
+
+
 class PromptEncoder:
     """The tokenizer with its chat template. Thread-safe as far as the tokenizer is."""
 
@@ -27,7 +44,7 @@ class PromptEncoder:
         """Token ids of the prompt, at least one and few enough to leave room for output. Raises RequestError."""
         param = "messages" if request.messages is not None else "prompt"
         if request.messages is not None:
-            token_ids = self._apply_template(request.messages, request.tools)
+            token_ids = self._apply_template(request)
         elif isinstance(request.prompt, str):
             token_ids = self._tokenizer(request.prompt)["input_ids"]
         else:
@@ -42,14 +59,24 @@ class PromptEncoder:
             raise RequestError(message, code="context_length_exceeded", param=param)
         return token_ids
 
-    def _apply_template(self, messages: list[dict[str, Any]], tools: list[Any] | None) -> list[int]:
+    def _apply_template(self, request: GenerationRequest) -> list[int]:
         if self._tokenizer.chat_template is None:
             raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
         try:
-            token_ids: Any = self._tokenizer.apply_chat_template(
-                messages, tools=tools, add_generation_prompt=True, return_dict=False
+            conversation: Any = request.messages
+            tools: Any = request.tools
+            rendered: Any = self._tokenizer.apply_chat_template(
+                conversation,
+                tools=tools,
+                add_generation_prompt=True,
+                return_dict=False,
+                tokenize=not request.answer_prefix,
+                **request.template_arguments,
             )
-            return token_ids
         except Exception as error:  # a template is a program of the model's author and may raise anything
             message = f"the chat template refuses these messages: {error}"
             raise RequestError(message, code="invalid_messages", param="messages") from error
+        if not request.answer_prefix:
+            return list(rendered)
+        # Templates write special tokens themselves.
+        return list(self._tokenizer(rendered + request.answer_prefix, add_special_tokens=False)["input_ids"])

@@ -23,7 +23,7 @@ from gpu_workers.engine import Engine
 from gpu_workers.grammar_source import GrammarSource
 from gpu_workers.loader import load
 from gpu_workers.output import GenerationOutput
-from gpu_workers.prompt import chat_template
+from gpu_workers.prompt import chat_template, generation_prompt
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.automaton_cache import AutomatonCache
@@ -101,14 +101,17 @@ class ModelReplica:
             async for output in outputs:
                 yield output.to_dict()
 
-    async def info(self) -> dict[str, Any]:
-        """What callers need to know about the model."""
+    async def info(self, template_arguments: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """What callers need to know about the model; `generation_prompts` for each of `template_arguments`."""
         return {
             "model": self._model,
             "max_length": self._loaded.max_length,
             "vocabulary_fingerprint": self._loaded.vocabulary.fingerprint,
             "vocabulary_size": self._loaded.vocabulary.size,
             "chat_template": chat_template(self._loaded.tokenizer),
+            "generation_prompts": [
+                generation_prompt(self._loaded.tokenizer, **arguments) for arguments in template_arguments or ()
+            ],
         }
 
     async def check_health(self) -> None:

@@ -156,6 +156,12 @@ class GenerationRequest(BaseModel):
     tools: list[dict[str, Any]] | None = Field(
         default=None, description="With messages: functions that the chat template describes to the model."
     )
+    template_arguments: dict[str, Any] = Field(
+        default_factory=dict, description="With messages: variables of the chat template."
+    )
+    answer_prefix: str = Field(
+        default="", description="With messages: text after what the chat template renders; the output continues it."
+    )
     special_token_text: bool = Field(
         default=False, description="Special tokens in the output, but for end tokens, are text: their names."
     )

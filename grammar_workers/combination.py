@@ -275,21 +275,30 @@ class Combination:
     def _structural_tag_entry(self, pointer: str, part: StructuralTagSpecification) -> int:
         with located(pointer):
             tag = StructuralTag(part, self._vocabulary, self._builder, self._limits)
-            contents = [self._content(f"/tags/{index}/content", one.content) for index, one in enumerate(part.tags)]
+            contents = [
+                self._content(f"/tags/{index}/content", one.content, last=part.stop_after_first and not one.end)
+                for index, one in enumerate(part.tags)
+            ]
             return tag.emit(contents)
 
-    def _content(self, pointer: str, specification: GrammarSpecification) -> CharacterAutomaton | int:
-        """What a tag may hold: a character automaton or the entry state of a rule."""
+    def _content(self, pointer: str, specification: GrammarSpecification, *, last: bool) -> CharacterAutomaton | int:
+        """What a tag may hold: a character automaton or the entry state of a rule. `last`: nothing follows it."""
         parts = self._read(pointer, specification)
         if not parts.beyond_regular():
             return self._intersection(parts, pointer)
-        for place, kind in parts.beyond_regular():
-            if kind != "a JSON specification":
-                raise UnsupportedFeatureError(f"{kind} inside a tag", pointer=place)
-        entry, parts = self._json_entry(parts)
+        if parts.recursive:
+            raise UnsupportedFeatureError("a recursive grammar inside a tag", pointer=parts.recursive[0][0])
+        if parts.tags and (parts.json or len(parts.tags) > 1 or not last):
+            raise UnsupportedFeatureError(
+                "structural_tag inside a tag, unless it is all of the last region", pointer=parts.tags[-1][0]
+            )
+        if parts.tags:
+            entry = self._structural_tag_entry(*parts.tags[0])
+        else:
+            entry, parts = self._json_entry(parts)
         if parts.regular or parts.automata:
             raise UnsupportedFeatureError(
-                "a restriction of raw JSON text inside a tag; put it beside the structural_tag in all_of",
+                "a restriction of raw text inside a tag; put it beside the structural_tag in all_of",
                 pointer=parts.regular[0][0] if parts.regular else pointer,
             )
         return entry

@@ -108,6 +108,7 @@ class FakeReplica:
         self.length = 5
         self.texts: list[str] = []
         self.chat_template: str | None = None
+        self.generation_prompt = ""
         self.finish_reason = "stop"
         self.faults: list[tuple[int, Exception | dict[str, Any]] | None] = []
         self.requests: list[dict[str, Any]] = []
@@ -120,8 +121,9 @@ class FakeReplica:
     def handle(self) -> Any:
         return FakeHandle(self)
 
-    async def info(self, *, options: dict[str, Any]) -> dict[str, Any]:
-        return {"max_length": 2048, "chat_template": self.chat_template}
+    async def info(self, template_arguments: Any, *, options: dict[str, Any]) -> dict[str, Any]:
+        prompts = [self.generation_prompt for _ in template_arguments]
+        return {"max_length": 2048, "chat_template": self.chat_template, "generation_prompts": prompts}
 
     def say(self, *texts: str) -> None:
         """Generate these texts, a token each."""

@@ -18,9 +18,10 @@ from deployments import logprobs as answers
 from deployments.constraints import StructuredOutputs
 from deployments.explorer import PAGE
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
 from deployments.logprobs import Surroundings, chat_logprobs, diagnostics
 from deployments.protocol import ChatCompletionBody
+from deployments.service import Service
 from deployments.tenants import ApiKey, Tenants
 from gpu_workers.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogprob, TokenNames, TokenReport
 from grammar_workers import Vocabulary

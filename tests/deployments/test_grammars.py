@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
+from deployments.service import Service
 from deployments.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
 from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled

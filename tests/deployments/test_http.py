@@ -14,7 +14,8 @@ from ray.exceptions import ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
+from deployments.service import Service
 from deployments.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
 from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled
@@ -52,6 +53,7 @@ async def test_an_answer(http: httpx.AsyncClient) -> None:
     body = response.json()
     assert len(body.pop("id")) == 32
     assert isinstance(body.pop("created"), int)
+    assert body.pop("system_fingerprint").startswith("fp_")
     assert body == {
         "object": "chat.completion",
         "model": "tiny",
@@ -84,7 +86,7 @@ async def test_a_constraint_reaches_both_tiers_under_one_key(
     key = grammar_key(specification, FINGERPRINT, GrammarOptions())
     assert compiler.calls[0][:2] == (key, specification)
     assert replica.requests[0]["grammar"] == {"key": key, "specification": specification, "tenant": "anonymous"}
-    assert body["grammar"] == {"key": key, "source": "compiled", "notes": ["ignored `title`"]}
+    assert body["grammar"] == {"key": key, "source": "compiled", "notes": ["ignored `title`"], "applies_to": "output"}
 
 
 async def test_an_answer_has_the_id_of_its_request(http: httpx.AsyncClient, replica: FakeReplica) -> None:
@@ -303,7 +305,7 @@ async def test_health(http: httpx.AsyncClient) -> None:
 async def test_health_of_a_tier_in_trouble(
     http: httpx.AsyncClient, replica: FakeReplica, monkeypatch: pytest.MonkeyPatch, fault: Exception, status: int
 ) -> None:
-    async def info(*, options: dict[str, Any]) -> dict[str, Any]:
+    async def info(*_: Any, options: dict[str, Any]) -> dict[str, Any]:
         raise fault
 
     monkeypatch.setattr(replica, "info", info)
@@ -318,7 +320,7 @@ async def test_health_does_not_wait_for_ever(
         return {}
 
     monkeypatch.setattr(compiler, "info", info)
-    monkeypatch.setattr("deployments.http.HEALTH_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("deployments.service.HEALTH_TIMEOUT_S", 0.01)
     assert error(await http.get("/health"), 503)["code"] == "not_ready"
 
 
@@ -331,5 +333,7 @@ async def test_models(http: httpx.AsyncClient) -> None:
 async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
     grammars = {"/v1/grammars", "/v1/grammars/{key}"}
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/models", "/health", *grammars} == set(document["paths"])
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health", *grammars} == set(
+        document["paths"]
+    )
     assert (await http.get("/docs")).status_code == 200

@@ -11,8 +11,9 @@ from deployments import limits
 from deployments.arguments import RateLimit
 from deployments.errors import ApiError
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
 from deployments.limits import RateLimits
+from deployments.service import Service
 from deployments.tenants import TENANT_HEADER, Tenants
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 

@@ -14,8 +14,9 @@ from pydantic import ValidationError
 from ray.exceptions import ActorDiedError
 
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
 from deployments.protocol import ChatCompletionBody, CompletionBody
+from deployments.service import Service
 from deployments.tenants import Tenants
 from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled

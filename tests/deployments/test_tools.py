@@ -13,8 +13,9 @@ import pytest
 
 from benchmarks.tool_calls import fault, generated, prefixes, vocabulary
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
 from deployments.protocol import ChatCompletionBody
+from deployments.service import Service
 from deployments.tenants import Tenants
 from deployments.tool_formats import FORMATS
 from deployments.tools import ToolDialect

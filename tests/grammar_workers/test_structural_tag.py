@@ -263,6 +263,24 @@ RECURSIVE = {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "(" root ")"
 
 
 @pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("a", False),
+        ("<f=move>x#", True),
+        ("<f#", True),
+        ("#<f", False),
+        ("#a<fast>3 b#", True),
+        ("#<fast>3<fast>4", True),
+        ("#<fast>", False),
+    ],
+)
+def test_tags_within_the_last_region(text: str, accepted: bool) -> None:
+    """What comes before the region is free of the inner triggers' meaning."""
+    outer = structural(["#"], tag("#", CALLS, ""), at_least_one=True, stop_after_first=True)
+    assert accepts(compile_grammar(outer, bytes_vocabulary()), text) is accepted
+
+
+@pytest.mark.parametrize(
     ("specification", "error", "pointer"),
     [
         (structural(["<g"], tag("<f>", json_content(True), "")), InvalidSpecificationError, "/tags/0/begin"),
@@ -293,6 +311,7 @@ RECURSIVE = {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "(" root ")"
         ),
         (structural(["<f"], tag("<f", RECURSIVE, "")), UnsupportedFeatureError, "/tags/0/content"),
         (structural(["<f"], tag("<f", CALLS, "")), UnsupportedFeatureError, "/tags/0/content"),
+        (structural(["<f"], tag("<f", CALLS, "!"), stop_after_first=True), UnsupportedFeatureError, "/tags/0/content"),
         (
             {"type": "all_of", "specifications": [CALLS, {"type": "json_object"}]},
             UnsupportedFeatureError,

@@ -13,7 +13,8 @@ import uvicorn
 
 from deployments.command_line.main import main
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
+from deployments.service import Service
 from deployments.tenants import ApiKey, Tenants
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 

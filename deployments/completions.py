@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from deployments.answer_reader import AnswerReader
 from deployments.errors import ApiError
-from deployments.generation import Event, Generation
+from deployments.generation import CompiledGrammar, Event, Generation
 from deployments.logprobs import ChatLogprobs, StepDiagnostics, TextLogprobs, TextOffsets, chat_logprobs, diagnostics
-from deployments.tool_calls import ToolCallParser
 
 logger = logging.getLogger("ray.serve")
 
@@ -32,11 +32,15 @@ class Usage(BaseModel):
 
 
 class GrammarReport(BaseModel):
-    """The constraint that applied: its key, where its automaton was found, and what the compiler ignored."""
+    """The constraint that applied: its key, where its automaton was found, and what the compiler ignored.
+
+    `applies_to`: all of the output, or what follows the thinking section.
+    """
 
     key: str
     source: Literal["process", "file", "redis", "compiled"]
     notes: list[str]
+    applies_to: Literal["output", "answer"]
 
 
 class AnswerFunction(BaseModel):
@@ -55,19 +59,25 @@ class AnswerCall(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """The assistant's turn; `content` is null where it has calls alone."""
+    """The assistant's turn; `content` is null where it has calls alone. `reasoning_content`: what a model thought."""
 
     role: Literal["assistant"]
     content: str | None
+    reasoning_content: str | None = None
     tool_calls: list[AnswerCall] | None = None
 
 
 class ChatChoice(BaseModel):
-    """One answer to a conversation. `length` means cut: such text need not match the constraint."""
+    """One answer to a conversation. `length` means cut: such text need not match the constraint.
+
+    `grammar_start`: with a constraint behind thoughts, how many characters were generated before the place from which
+    it applied; null where the output was cut before.
+    """
 
     index: int
     message: AnswerMessage
     finish_reason: Literal["stop", "length", "tool_calls"]
+    grammar_start: int | None = None
     logprobs: ChatLogprobs | None = None
     diagnostics: list[StepDiagnostics] | None = None
 
@@ -89,6 +99,7 @@ class ChatCompletion(BaseModel):
     object: Literal["chat.completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChatChoice]
     usage: Usage
     grammar: GrammarReport | None = None
@@ -101,15 +112,17 @@ class TextCompletion(BaseModel):
     object: Literal["text_completion"]
     created: int
     model: str
+    system_fingerprint: str
     choices: list[TextChoice]
     usage: Usage
     grammar: GrammarReport | None = None
 
 
 class Answer:
-    """Formats one generation. `chat` chooses between the shapes of the two endpoints; `logprobs`: they were asked.
+    """Formats one generation; `logprobs`: they were asked.
 
-    `calls` makes the reader of a choice's tool calls where the model may make any.
+    `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
+    the shape is that of `/v1/completions`.
     """
 
     def __init__(
@@ -118,23 +131,24 @@ class Answer:
         *,
         request_id: str,
         model: str,
-        chat: bool,
+        system_fingerprint: str,
         logprobs: bool,
-        calls: Callable[[int], ToolCallParser] | None = None,
+        readers: Sequence[AnswerReader] = (),
     ) -> None:
         self._generation = generation
-        self._chat = chat
+        self._chat = bool(readers)
         self._logprobs = logprobs
         self._choices = len(generation.first)
-        self._calls = None if calls is None else [calls(index) for index in range(self._choices)]
+        self._readers = readers
         self._prompt_tokens = generation.first[0]["prompt_tokens"]
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {
             "id": request_id,
-            "object": "chat.completion" if chat else "text_completion",
+            "object": "chat.completion" if readers else "text_completion",
             "created": int(time.time()),
             "model": model,
+            "system_fingerprint": system_fingerprint,
         }
 
     async def whole(self) -> dict[str, Any]:
@@ -152,7 +166,7 @@ class Answer:
         for index, (text, reason) in enumerate(zip(texts, reasons, strict=True)):
             part = {"message": self._message(index, text)} if self._chat else {"text": text}
             told = self._told(index, reports[index])
-            choices.append({"index": index, **part, **told, "finish_reason": self._reason(index, reason)})
+            choices.append({"index": index, **part, **told, **self._end(index, reason)})
         return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
 
     async def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
@@ -163,7 +177,7 @@ class Answer:
         grammar = self._grammar()
         try:
             for index in range(self._choices if self._chat else 0):
-                content = "" if self._calls is None else None
+                content = "" if self._readers[index].plain else None
                 begin = {"index": index, "delta": {"role": "assistant", "content": content}, "logprobs": None}
                 yield _block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
                 grammar = {}
@@ -194,14 +208,14 @@ class Answer:
     def _deltas(self, event: Event) -> list[dict[str, Any]]:
         """What a stream says about an event; what is told about its tokens stands in the first of several."""
         index, text, reports = event["index"], event["text"], event.get("reports", [])
-        if not self._chat:
-            parts: list[dict[str, Any]] = [{"text": text}] if text else []
-        elif self._calls is None:
-            parts = [{"delta": {"content": text}}] if text else []
+        if self._chat:
+            reader = self._readers[index]
+            deltas = list(reader.feed(text))
+            if event["finish_reason"] is not None:
+                deltas += reader.finish()
+            parts: list[dict[str, Any]] = [{"delta": delta} for delta in deltas]
         else:
-            parser = self._calls[index]
-            rest = parser.finish() if event["finish_reason"] is not None else ()
-            parts = [{"delta": delta} for delta in (*parser.feed(text), *rest)]
+            parts = [{"text": text}] if text else []
         if not parts and (reports or event["finish_reason"] is not None):
             parts = [{"delta": {}} if self._chat else {"text": ""}]
         choices = []
@@ -210,29 +224,34 @@ class Answer:
             choices.append({"index": index, **part, **told, "finish_reason": None})
             reports = []
         if event["finish_reason"] is not None:
-            choices[-1]["finish_reason"] = self._reason(index, event["finish_reason"])
+            choices[-1] |= self._end(index, event["finish_reason"])
         return choices
 
     def _message(self, index: int, text: str) -> dict[str, Any]:
-        if self._calls is None:
-            return {"role": "assistant", "content": text}
-        parser = self._calls[index]
-        content, calls = "", []
-        for delta in (*parser.feed(text), *parser.finish()):
+        reader = self._readers[index]
+        content, thoughts, calls = "", "", []
+        for delta in (*reader.feed(text), *reader.finish()):
             content += delta.get("content", "")
+            thoughts += delta.get("reasoning_content", "")
             for call in delta.get("tool_calls", ()):
                 if "id" in call:
                     calls.append({name: value for name, value in call.items() if name != "index"})
                 else:
                     calls[-1]["function"]["arguments"] += call["function"]["arguments"]
-        if not calls:
-            return {"role": "assistant", "content": content}
-        return {"role": "assistant", "content": content or None, "tool_calls": calls}
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        if reader.thoughts is not None:
+            message["reasoning_content"] = thoughts
+        return message | {"content": content or None, "tool_calls": calls} if calls else message
 
-    def _reason(self, index: int, reason: str | None) -> str | None:
-        """A finished answer with calls says so; call this when its text has been read."""
-        called = self._calls is not None and self._calls[index].calls > 0
-        return "tool_calls" if called and reason == "stop" else reason
+    def _end(self, index: int, reason: str | None) -> dict[str, Any]:
+        """How a choice ended, when its text has been read: one with complete calls says so."""
+        if not self._chat:
+            return {"finish_reason": reason}
+        reader = self._readers[index]
+        end: dict[str, Any] = {"finish_reason": "tool_calls" if reader.called and reason == "stop" else reason}
+        if reader.thoughts is not None and self._generation.grammar is not None:
+            end["grammar_start"] = reader.thoughts.answer_at
+        return end
 
     def _told(self, index: int, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """`logprobs` and `diagnostics` of a choice, where they were asked for."""
@@ -251,9 +270,14 @@ class Answer:
 
     def _grammar(self) -> dict[str, Any]:
         grammar = self._generation.grammar
-        if grammar is None:
-            return {}
-        return {"grammar": {"key": grammar.key, "source": grammar.source, "notes": grammar.notes}}
+        return {} if grammar is None else {"grammar": grammar_report(grammar, self._readers)}
+
+
+def grammar_report(grammar: CompiledGrammar, readers: Sequence[AnswerReader]) -> dict[str, Any]:
+    """Data of `GrammarReport`."""
+    thinks = any(reader.thoughts is not None for reader in readers)
+    applies_to = "answer" if thinks else "output"
+    return {"key": grammar.key, "source": grammar.source, "notes": grammar.notes, "applies_to": applies_to}
 
 
 def _block(data: dict[str, Any]) -> bytes:

@@ -1,0 +1,36 @@
+"""The path `/v1/responses`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from deployments.errors import ERRORS, ApiError
+from deployments.event_stream import EventStream
+from deployments.limits import LimitedCaller
+from deployments.responses_api.answer import Response as ResponseModel
+from deployments.responses_api.answer import ResponsesAnswer
+from deployments.responses_api.body import ResponsesBody, in_these_words
+from deployments.service import Service
+from deployments.strict_json import StrictJsonRoute
+
+
+def responses_routes(service: Service) -> APIRouter:
+    """The path over `service`."""
+    api = APIRouter(route_class=StrictJsonRoute, tags=["completions"], responses=ERRORS)
+
+    @api.post("/v1/responses", response_model=ResponseModel)
+    async def responses(body: ResponsesBody, request: Request, tenant: LimitedCaller) -> Response:
+        """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
+        try:
+            begun = await service.begin(body.chat, request, tenant)
+        except ApiError as error:
+            raise in_these_words(error) from error
+        answer = ResponsesAnswer(
+            body, begun.generation, begun.readers[0], request_id=begun.request_id, model=service.model
+        )
+        if body.stream:
+            return EventStream(answer.blocks(), media_type="text/event-stream")
+        return JSONResponse(await answer.whole())
+
+    return api

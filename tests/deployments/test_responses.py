@@ -1,0 +1,163 @@
+"""`/v1/responses` over fake tiers, read by the OpenAI client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import openai
+import pydantic
+import pytest
+
+from deployments.generation import Tiers
+from deployments.http import create_http_app
+from deployments.responses_api.answer import Response
+from deployments.service import Service
+from deployments.tenants import Tenants
+from tests.deployments.fakes import FakeCompiler, FakeReplica
+
+pytestmark = pytest.mark.anyio
+
+
+class Answer(pydantic.BaseModel):
+    a: int
+
+
+SCHEMA = Answer.model_json_schema()
+TOOL = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}
+CALL = '<call:f>{"a": 1}</call>'
+
+
+@pytest.fixture
+async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
+    app = create_http_app(service, max_body_bytes=10_000, tenants=Tenants())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
+        yield client
+
+
+@pytest.fixture
+def client(http: httpx.AsyncClient) -> Any:
+    return openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=http).responses
+
+
+def thoughtful(replica: FakeReplica) -> None:
+    replica.chat_template, replica.generation_prompt = "</think>", "<think>\n"
+
+
+async def test_text(client: Any, replica: FakeReplica) -> None:
+    answer = await client.create(model="tiny", input="hello", instructions="Be brief.", metadata={"k": "v"})
+    assert answer.output_text == "0 1 2 3 4 " and answer.status == "completed" and answer.metadata == {"k": "v"}
+    assert (answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens) == (3, 5, 8)
+    assert replica.requests[0]["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "hello"},
+    ]
+
+
+async def test_a_schema_is_enforced_and_parsed(client: Any, compiler: FakeCompiler, replica: FakeReplica) -> None:
+    replica.say('{"a": ', "7}")
+    answer = await client.parse(model="tiny", input="hello", text_format=Answer)
+    assert answer.output_parsed == Answer(a=7)
+    specification = compiler.calls[0][1]
+    assert specification is not None and specification["schema"]["properties"]["a"]["type"] == "integer"
+    whole = await client.create(model="tiny", input="x", text={"format": {"type": "regex", "pattern": "[a-z]+"}})
+    assert compiler.calls[1][1] == {"type": "regex", "pattern": "[a-z]+"} and whole.grammar["applies_to"] == "output"
+
+
+async def test_a_stream_tells_the_same_as_the_whole_answer(
+    client: Any, http: httpx.AsyncClient, replica: FakeReplica
+) -> None:
+    thoughtful(replica)
+    replica.say("Hm", "m.\n</think>\n\nLook", ": ", CALL[:12], CALL[12:])
+    fields: dict[str, Any] = {"input": "hello", "tools": [TOOL]}
+    headers = {"x-request-id": "mine"}
+    whole = (await http.post("/v1/responses", json=fields, headers=headers)).json()
+    Response.model_validate(whole)
+    assert [item["type"] for item in whole["output"]] == ["reasoning", "message", "function_call"]
+    async with client.stream(model="tiny", extra_headers=headers, **fields) as stream:
+        events = [event async for event in stream]
+        final = await stream.get_final_response()
+    plain = Response.model_validate(final.to_dict()).model_dump()
+    assert plain["output"] == Response.model_validate(whole).model_dump()["output"]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"] and kinds[-1] == "response.completed"
+    assert kinds.count("response.output_item.added") == kinds.count("response.output_item.done") == 3
+    thoughts = [event.delta for event in events if event.type == "response.reasoning_text.delta"]
+    texts = [event.delta for event in events if event.type == "response.output_text.delta"]
+    arguments = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert ("".join(thoughts), "".join(texts), "".join(arguments)) == ("Hmm.", "Look:", '{"a": 1}')
+
+
+async def test_a_conversation_goes_on(client: Any, replica: FakeReplica) -> None:
+    thoughtful(replica)
+    replica.say("Hm.\n</think>\n\nLook.", CALL)
+    first = await client.create(model="tiny", input="hello", tools=[TOOL])
+    call = first.output[-1]
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    again = [{"role": "user", "content": "hello"}, *first.output, result]
+    await client.create(model="tiny", input=again, tools=[TOOL], tool_choice="none")
+    user, turn, output = replica.requests[1]["messages"]
+    assert user == {"role": "user", "content": "hello"}
+    assert "Look." in turn["content"] and CALL in turn["content"] and turn["role"] == "assistant"
+    assert output["content"] == "f returned: sunny"
+
+
+async def test_an_answer_that_was_cut_is_incomplete(client: Any, replica: FakeReplica) -> None:
+    replica.finish_reason = "length"
+    answer = await client.create(model="tiny", input="hello", max_output_tokens=5)
+    assert answer.status == "incomplete" and answer.incomplete_details.reason == "max_output_tokens"
+    assert replica.requests[0]["sampling"]["max_tokens"] == 5
+
+
+async def test_a_fault_after_the_first_event(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.faults = [(2, ValueError("secret"))]
+    text = (await http.post("/v1/responses", json={"input": "x", "stream": True})).text
+    last = json.loads(text.strip().rsplit("data: ", 1)[1])
+    assert last["type"] == "response.failed" and last["response"]["status"] == "failed" and "secret" not in text
+    replica.faults = [(2, ValueError("secret"))]
+    assert (await http.post("/v1/responses", json={"input": "x"})).status_code == 500
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"previous_response_id": "r"}, "previous_response_id"),
+        ({"store": True}, "store"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input.items.0"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}]},
+            "input.items.0.",
+        ),
+        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input"),
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+async def test_what_cannot_be_honoured_is_refused_by_name(
+    http: httpx.AsyncClient, replica: FakeReplica, fields: dict[str, Any], param: str
+) -> None:
+    response = await http.post("/v1/responses", json={"input": "x", **fields})
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"].startswith(param) and not replica.requests
+
+
+async def test_errors_point_into_this_body(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
+    error = {"code": "unsupported_grammar", "message": "no", "pointer": "/tags/0/content/schema/properties/a"}
+    compiler.answers = [{"status": "refused", "error": error}]
+    detail = (await http.post("/v1/responses", json={"input": "x", "tools": [TOOL]})).json()["error"]
+    assert detail["pointer"] == "/tools/0/parameters/properties/a" and detail["pointer"] in detail["message"]
+    error["pointer"] = "/properties/a"
+    text = {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}
+    detail = (await http.post("/v1/responses", json={"input": "x", "text": text})).json()["error"]
+    assert (detail["param"], detail["pointer"]) == ("text.format", "/properties/a")

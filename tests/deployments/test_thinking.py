@@ -1,0 +1,231 @@
+"""Models that think first: what is asked of the tiers, what clients read, and the constraint behind the thoughts."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import jsonschema
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.tool_calls import called, generated, vocabulary
+from deployments.arguments import ThinkingArguments
+from deployments.generation import Tiers
+from deployments.http import create_http_app
+from deployments.protocol import ChatCompletionBody
+from deployments.service import Service
+from deployments.tenants import Tenants
+from deployments.thinking import FAMILIES, Thinking, ThoughtReader
+from deployments.tool_formats import FORMATS
+from deployments.tools import ToolDialect
+from gpu_workers.request import GenerationRequest
+from grammar_workers import GrammarError, Vocabulary, compile_grammar
+from grammar_workers.specification import SPECIFICATION, JsonSchemaSpecification
+from tests.deployments.fakes import FakeCompiler, FakeReplica
+
+pytestmark = pytest.mark.anyio
+
+HELLO = [{"role": "user", "content": "hello"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"a": {"enum": ["</think>", "b"]}, "n": {"type": "integer"}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+STRUCTURED = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+SWITCHED = "{% if enable_thinking is false %}<think>\n\n</think>{% endif %}"
+MARKERS = FAMILIES[0]
+
+
+def app(compiler: FakeCompiler, replica: FakeReplica, thinking: Any = "auto") -> httpx.AsyncClient:
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", thinking=thinking)
+    transport = httpx.ASGITransport(create_http_app(service, max_body_bytes=10_000, tenants=Tenants()))
+    return httpx.AsyncClient(transport=transport, base_url="http://turnstile")
+
+
+@pytest.fixture
+async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
+    replica.chat_template, replica.generation_prompt = SWITCHED, "assistant\n"
+    async with app(compiler, replica) as client:
+        yield client
+
+
+async def ask(http: httpx.AsyncClient, **fields: Any) -> Any:
+    return (await http.post("/v1/chat/completions", json={"messages": HELLO, **fields})).json()
+
+
+async def test_thoughts_stand_apart_and_the_answer_says_where_the_constraint_applied(
+    http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    replica.say("Let me", " see.\n</th", 'ink>\n\n{"a"', ': "b"}')
+    body = await ask(http, response_format=STRUCTURED)
+    (choice,) = body["choices"]
+    assert choice["message"] == {"role": "assistant", "content": '{"a": "b"}', "reasoning_content": "Let me see."}
+    assert choice["grammar_start"] == len("Let me see.\n</think>\n\n")
+    assert body["grammar"]["applies_to"] == "answer"
+    specification = compiler.calls[0][1]
+    assert specification is not None and specification["triggers"] == ["</think>"]
+    request = GenerationRequest.model_validate(replica.requests[0])
+    assert request.answer_prefix == "<think>\n" and request.template_arguments == {"enable_thinking": True}
+    assert request.special_token_text
+
+
+async def test_thoughts_are_streamed_apart(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.say(*"Hm. No.\n</think>\n\n", "Yes.")
+    client = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=http)
+    stream = await client.chat.completions.create(model="tiny", messages=HELLO, stream=True)  # type: ignore[call-overload]
+    deltas = [chunk.choices[0].delta async for chunk in stream]
+    assert "".join(getattr(delta, "reasoning_content", "") for delta in deltas) == "Hm. No."
+    assert "".join(delta.content or "" for delta in deltas) == "Yes."
+    assert len(deltas) > 6
+
+
+@pytest.mark.parametrize("fields", [{"thinking": False}, {"reasoning_effort": "none"}])
+async def test_a_request_can_do_without(
+    http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica, fields: dict[str, Any]
+) -> None:
+    body = await ask(http, response_format=STRUCTURED, **fields)
+    assert "reasoning_content" not in body["choices"][0]["message"] and "grammar_start" not in body["choices"][0]
+    assert body["grammar"]["applies_to"] == "output"
+    assert compiler.calls[0][1] == {"type": "json_schema", "schema": SCHEMA}
+    request = replica.requests[0]
+    assert request["template_arguments"] == {"enable_thinking": False}
+    assert request["answer_prefix"] == "<think>\n\n</think>\n\n"
+
+
+async def test_an_answer_cut_in_its_thoughts_says_that_nothing_applied(
+    http: httpx.AsyncClient, replica: FakeReplica
+) -> None:
+    replica.say("Hm")
+    replica.finish_reason = "length"
+    (choice,) = (await ask(http, response_format=STRUCTURED))["choices"]
+    assert choice["message"]["content"] == "" and choice["message"]["reasoning_content"] == "Hm"
+    assert choice["finish_reason"] == "length" and choice["grammar_start"] is None
+
+
+async def test_tools_are_called_behind_thoughts(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+    replica.say("I could write <call:f>.\n</think>\n\nSo:", '<call:f>{"a": "b"}</call>')
+    (choice,) = (await ask(http, tools=[tool]))["choices"]
+    assert choice["message"]["reasoning_content"] == "I could write <call:f>."
+    assert choice["message"]["content"] == "So:" and len(choice["message"]["tool_calls"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"thinking": True, "reasoning_effort": "none"}, "reasoning_effort"),
+        ({"structured_outputs": {"key": "0" * 64}}, "structured_outputs"),
+    ],
+)
+async def test_contradictions_are_refused(http: httpx.AsyncClient, fields: dict[str, Any], param: str) -> None:
+    assert (await ask(http, **fields))["error"]["param"] == param
+
+
+async def test_a_model_without_thoughts_says_so(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    async with app(compiler, replica) as http:
+        assert (await ask(http, reasoning_effort="low"))["error"]["code"] == "no_thinking"
+        assert (await ask(http, thinking=False))["choices"][0]["finish_reason"] == "stop"
+        assert "template_arguments" not in replica.requests[0]
+
+
+async def test_errors_point_into_the_clients_schema(
+    http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    error = {"code": "unsupported_grammar", "message": "no", "pointer": "/tags/0/content/schema/properties/a/pattern"}
+    compiler.answers = [{"status": "refused", "error": error}]
+    assert (await ask(http, response_format=STRUCTURED))["error"]["pointer"] == "/properties/a/pattern"
+    error["pointer"] = "/tags/0/content/tags/0/content/schema/properties/a"
+    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+    assert (await ask(http, tools=[tool]))["error"]["pointer"] == "/tools/0/function/parameters/properties/a"
+
+
+@pytest.mark.parametrize(
+    ("template", "on", "off", "missing"),
+    [
+        (SWITCHED, "assistant\n", "assistant\n<think>\n\n</think>\n\n", ("<think>\n", "")),  # Qwen3
+        ("</think>", "<think>\n", "<think>\n", ("", "\n</think>\n\n")),  # DeepSeek-R1, QwQ
+    ],
+)
+def test_what_a_template_leaves_out_is_added(template: str, on: str, off: str, missing: tuple[str, str]) -> None:
+    thinking = Thinking.of_model("auto", template, on, off)
+    assert thinking.wanted(None)
+    assert tuple(thinking.prompt_fields(asked)["answer_prefix"] for asked in (True, False)) == missing
+
+
+def test_operators_choose() -> None:
+    assert not Thinking.of_model("off", SWITCHED, "", "").wanted(None)
+    assert Thinking.of_model("auto", "no markers", "", "").markers is None
+    assert Thinking.of_model("auto", "earlier: </think>", "assistant", "assistant").markers is None  # an instruct model
+    mine = ThinkingArguments(start="<a>", end="</a>", by_default=False)
+    thinking = Thinking.of_model(mine, None, "", "")
+    assert not thinking.wanted(None) and thinking.prompt_fields(None) == {}
+    assert thinking.prompt_fields(True)["answer_prefix"] == "<a>\n"
+
+
+@given(st.text("ab<>/think \n", max_size=20), st.text("a\n<", max_size=9), st.randoms(use_true_random=False))
+def test_how_the_text_is_cut_does_not_matter(thoughts: str, answer: str, rng: random.Random) -> None:
+    text = f"{thoughts}{MARKERS.closes}{answer}"
+    found = thoughts + MARKERS.end
+    expected = found[: found.index(MARKERS.end)].rstrip()
+    whole = ThoughtReader(MARKERS)
+    parts = [whole.feed(text)]
+    assert parts[0][0] == expected and (MARKERS.end in thoughts or parts[0][1] == answer)
+    reader = ThoughtReader(MARKERS)
+    pieces = []
+    while text:
+        size = rng.randrange(1, 5)
+        pieces.append(reader.feed(text[:size]))
+        text = text[size:]
+    assert tuple(map("".join, zip(*pieces, strict=True))) == parts[0]
+    assert reader.answer_at == whole.answer_at and reader.finish() == ""
+
+
+# -- the constraint, without a model ---------------------------------------------------------------------------------
+
+
+def with_special_marker() -> Vocabulary:
+    plain = vocabulary(special=False)
+    names = plain.special_tokens | {MARKERS.end: plain.size}
+    return Vocabulary([*map(plain.token_bytes, range(plain.size)), None], plain.eos_token_ids, names)
+
+
+@pytest.mark.parametrize("make", [lambda: vocabulary(special=False), with_special_marker])
+def test_whatever_was_thought_the_answer_matches(make: Any) -> None:
+    """Random walks: no thought is forbidden but the marker, and the output cannot end before it."""
+    thinking = Thinking(MARKERS, True, "", "")
+    fsm = compile_grammar(thinking.specification(JsonSchemaSpecification(json_schema=SCHEMA)), make())
+    rng = random.Random(1)
+    for prefix in ("", "Well <", '{"a": 1} <call:f>', "x\n</think>\n\n"):
+        text = generated(fsm, rng, prefix, rng.randrange(5, 60))
+        thoughts, answer = ThoughtReader(MARKERS).feed(text)
+        jsonschema.validate(json.loads(answer), SCHEMA)
+        assert MARKERS.end not in thoughts and prefix.split("\n")[0].rstrip() in thoughts
+
+
+def test_calls_behind_thoughts_match() -> None:
+    thinking = Thinking(MARKERS, True, "", "")
+    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+    offer = ChatCompletionBody.model_validate({"messages": HELLO, "tools": [tool]}).offer()
+    assert offer is not None
+    inner = ToolDialect(FORMATS["hermes"], by_template=False).specification(offer)
+    fsm = compile_grammar(thinking.specification(inner), vocabulary(special=True))
+    text = generated(fsm, random.Random(2), "No <tool_call\n</think>\n\nNow <tool_call>", 40)
+    _, answer = ThoughtReader(MARKERS).feed(text)
+    content, calls = called(FORMATS["hermes"], answer)
+    assert content.startswith("Now") and calls and calls[0][0] == "f"
+    jsonschema.validate(json.loads(calls[0][1]), SCHEMA)
+
+
+def test_a_recursive_grammar_behind_thoughts_is_refused() -> None:
+    grammar = SPECIFICATION.validate_python(
+        {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "(" root ")" | "x"'}
+    )
+    with pytest.raises(GrammarError, match="recursive grammar inside a tag"):
+        compile_grammar(Thinking(MARKERS, True, "", "").specification(grammar), vocabulary(special=False))
