@@ -53,6 +53,13 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 """What any path may answer, for its documentation."""
 
+GENERATION: dict[int | str, dict[str, Any]] = {
+    **ERRORS,
+    200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
+    503: {"model": ErrorBody, "description": "The grammar did not arrive in time, or the server is shutting down."},
+}
+"""What paths that generate may answer: a stream, too, if the body asks for one."""
+
 
 class ApiError(Exception):
     """An answer other than success; raised anywhere on a request's way, turned into its body at the edge.

@@ -6,13 +6,14 @@ import asyncio
 import logging
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Body, Path, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
+from deployments import examples
 from deployments.constraints import ResponseFormat, StructuredOutputs
-from deployments.errors import ERRORS, ApiError
+from deployments.errors import ERRORS, ApiError, ErrorBody
 from deployments.generation import Grammar, Tiers
 from deployments.grammar_keys import GrammarKeys
 from deployments.limits import LimitedCaller
@@ -68,6 +69,20 @@ class GrammarStatus(BaseModel):
     compile_seconds: float | None = Field(None, description="Time that compiling took, wherever it was.")
 
 
+class Discarded(BaseModel):
+    """Answer of `DELETE /v1/grammars/{key}`."""
+
+    key: str
+    object: Literal["grammar"] = "grammar"
+    deleted: Literal[True] = True
+
+
+_DISCARDING: dict[int | str, dict[str, Any]] = {
+    403: {"model": ErrorBody, "description": "The grammar belongs to another tenant."},
+    409: {"model": ErrorBody, "description": "The grammar is being compiled."},
+}
+
+
 class Grammars:
     """What the paths do."""
 
@@ -101,7 +116,7 @@ class Grammars:
             raise ApiError(409, f"the grammar is {found['status']}; try again when it is ready", code="grammar_busy")
         if found["status"] == "unknown":
             raise ApiError.grammar_not_found(key)
-        return JSONResponse({"key": key, "object": "grammar", "deleted": True})
+        return JSONResponse(Discarded(key=key).model_dump())
 
     async def _compile_quietly(self, grammar: Grammar) -> None:
         try:
@@ -114,8 +129,12 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
     """The paths around `grammars`."""
     api = APIRouter(route_class=StrictJsonRoute, prefix="/v1/grammars", tags=["grammars"], responses=ERRORS)
 
-    @api.post("", response_model=GrammarStatus)
-    async def compile_grammar(body: GrammarBody, tenant: LimitedCaller) -> Response:
+    @api.post(
+        "", response_model=GrammarStatus, responses={202: {"model": GrammarStatus, "description": "Not ready yet."}}
+    )
+    async def compile_grammar(
+        body: Annotated[GrammarBody, Body(openapi_examples=examples.GRAMMARS)], tenant: LimitedCaller
+    ) -> Response:
         """Compile a constraint before the first request needs it."""
         return await grammars.compile(body, tenant)
 
@@ -124,7 +143,7 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
         """What became of a grammar; 404 when nobody knows the key, 400 with the reason when it was refused."""
         return await grammars.status(key)
 
-    @api.delete("/{key}")
+    @api.delete("/{key}", response_model=Discarded, responses=_DISCARDING)
     async def discard_grammar(key: Key, tenant: Caller) -> Response:
         """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
         return await grammars.discard(key, tenant)

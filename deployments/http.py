@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Body, FastAPI, Request, Response
 
+from deployments import examples
 from deployments.arguments import RateLimit
 from deployments.completions import ChatCompletion, TextCompletion
-from deployments.errors import ERRORS, ErrorBody, install_error_handlers
+from deployments.errors import ERRORS, GENERATION, ErrorBody, install_error_handlers
 from deployments.explorer import explorer
 from deployments.grammars import grammar_routes
 from deployments.limits import LimitedCaller, RateLimits
@@ -25,17 +26,25 @@ def create_http_app(
     """The application around `service`; bodies above `max_body_bytes` are answered with 413."""
     api = APIRouter(route_class=StrictJsonRoute)
 
-    @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=ERRORS, tags=["completions"])
-    async def chat_completions(body: ChatCompletionBody, request: Request, tenant: LimitedCaller) -> Response:
+    @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=GENERATION, tags=["completions"])
+    async def chat_completions(
+        body: Annotated[ChatCompletionBody, Body(openapi_examples=examples.CHAT_COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
         """Answer a conversation, under a constraint if one is given."""
         return await service.answer(body, request, tenant)
 
-    @api.post("/v1/completions", response_model=TextCompletion, responses=ERRORS, tags=["completions"])
-    async def completions(body: CompletionBody, request: Request, tenant: LimitedCaller) -> Response:
+    @api.post("/v1/completions", response_model=TextCompletion, responses=GENERATION, tags=["completions"])
+    async def completions(
+        body: Annotated[CompletionBody, Body(openapi_examples=examples.COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
         """Continue a prompt, under a constraint if one is given."""
         return await service.answer(body, request, tenant)
 
-    @api.get("/v1/models", response_model=ModelList, tags=["server"])
+    @api.get("/v1/models", response_model=ModelList, responses=ERRORS, tags=["server"])
     async def models(tenant: Caller) -> dict[str, Any]:
         """The served models."""
         return await service.models()

@@ -228,9 +228,10 @@ class ChatCompletionBody(GenerationBody):
             raise contradiction("tool_choice", "needs `tools`")
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise contradiction("tool_choice", "names a function that is not in `tools`")
-        if self.offer() is not None:
-            if super().constrained:
-                raise contradiction("tools", "does not go with another constraint, except with `tool_choice: none`")
+        if (offer := self.offer()) is not None:
+            # Where calls are demanded there is no text that the other constraint could be about.
+            if super().constrained and offer.choice == "auto":
+                raise contradiction("tools", "does not go with another constraint while `tool_choice` is `auto`")
             for name in ("beam_search", "banned_words"):
                 if getattr(self, name) is not None:
                     raise contradiction(name, "does not go with `tools`, except with `tool_choice: none`")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Request, Response
 from fastapi.responses import JSONResponse
 
-from deployments.errors import ERRORS, ApiError
+from deployments import examples
+from deployments.errors import GENERATION, ApiError
 from deployments.event_stream import EventStream
 from deployments.limits import LimitedCaller
 from deployments.responses_api.answer import Response as ResponseModel
@@ -17,10 +20,14 @@ from deployments.strict_json import StrictJsonRoute
 
 def responses_routes(service: Service) -> APIRouter:
     """The path over `service`."""
-    api = APIRouter(route_class=StrictJsonRoute, tags=["completions"], responses=ERRORS)
+    api = APIRouter(route_class=StrictJsonRoute, tags=["completions"], responses=GENERATION)
 
     @api.post("/v1/responses", response_model=ResponseModel)
-    async def responses(body: ResponsesBody, request: Request, tenant: LimitedCaller) -> Response:
+    async def responses(
+        body: Annotated[ResponsesBody, Body(openapi_examples=examples.RESPONSES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
         """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
         try:
             begun = await service.begin(body.chat, request, tenant)
