@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test soak chaos lint clean bench bench-tier browser reference
+.PHONY: help serve test soak chaos lint clean bench bench-tier browser compat reference
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,7 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m benchmarks.tool_calls --data $(MASKBENCH)
 	@$(BIN)/python -m tests.gpu_workers.scenarios --count 500
 	@$(BIN)/python -m tests.gpu_workers.soak --requests 2000
+	@$(BIN)/python -m tests.integration.fuzz --requests 2000
 
 chaos: $(VENV)/.installed ## Kill, stop and lose parts of a server on five local Ray nodes under load; prints a table
 	@$(BIN)/python -m tests.chaos
@@ -60,6 +61,12 @@ browser: $(VENV)/.installed ## The explorer in a Chromium against the server on 
 
 reference: $(VENV)/.installed ## Make the reference in docs/ from the code
 	@$(BIN)/python -m deployments.reference
+
+# instructor comes without its dependencies: it caps jiter and rich below the versions that the others need.
+compat: $(VENV)/.installed ## The clients of others against a running server (TURNSTILE_URL=its address: not one of ours)
+	@$(PIP_INSTALL) --editable '.[compat]'
+	@$(PIP_INSTALL) --no-deps instructor
+	@$(BIN)/python -m pytest tests/compat
 
 lint: $(VENV)/.installed ## Format check, linter, types
 	@$(BIN)/ruff format --check .

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from deployments import launcher
-from deployments.command_line import check, generate, precompile
+from deployments.command_line import bench, check, generate, precompile
 from deployments.command_line.failure import Failure, UsageFailure
 
 
@@ -21,6 +21,7 @@ def parser() -> argparse.ArgumentParser:
         ("serve", launcher, "serve a config on this machine"),
         ("check", check, "whether a schema is supported, why not, how large it is, and what it generates"),
         ("generate", generate, "ask a running server, under a constraint if one is given"),
+        ("bench", bench, "put load on a running server and tell what its clients saw"),
         ("precompile", precompile, "compile schemas on a running server before the first request needs them"),
     ):
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")

@@ -37,15 +37,20 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     group.description = f"An API key, where the server wants one, is read from the variable {API_KEY_VARIABLE}."
 
 
+def authorization() -> dict[str, str]:
+    """The header with the API key, where the environment has one."""
+    key = os.environ.get(API_KEY_VARIABLE)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
 class Server:
     """Requests to one server. Thread-safe. Its methods raise `ServerFailure`."""
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        key = os.environ.get(API_KEY_VARIABLE)
         self._url = url
         self._client = httpx.Client(
             base_url=url,
-            headers={"Authorization": f"Bearer {key}"} if key else {},
+            headers=authorization(),
             timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
         )
 

@@ -307,3 +307,11 @@ async def test_the_configured_format_wins(compiler: FakeCompiler, replica: FakeR
     async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as http:
         await ask(http)
     assert replica.requests[0]["grammar"]["specification"]["triggers"] == ["<tool_call>"]
+
+
+async def test_another_constraint_has_nothing_to_say_where_calls_are_demanded(
+    http: httpx.AsyncClient, compiler: FakeCompiler
+) -> None:
+    assert (await ask(http, tool_choice="required", response_format={"type": "json_object"})).status_code == 200
+    specification = compiler.calls[0][1]
+    assert specification is not None and specification["type"] == "structural_tag"

@@ -30,6 +30,7 @@ TWO_OF_EACH = {
     },
     # In this type no rounding makes answers depend on who else is in the batch.
     "replica": {"replicas": 2, "num_cpus": 0.1, "engine": {"threads": 1, "max_length": 1024, "dtype": "float64"}},
+    "thinking": {"start": "<think>", "end": "</think>", "by_default": False},
 }
 
 

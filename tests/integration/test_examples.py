@@ -1,0 +1,52 @@
+"""Every example of the OpenAPI document, sent to a real server as it stands."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+
+from deployments import examples
+
+pytestmark = pytest.mark.anyio
+
+PATHS = {
+    "/v1/chat/completions": examples.CHAT_COMPLETIONS,
+    "/v1/completions": examples.COMPLETIONS,
+    "/v1/responses": examples.RESPONSES,
+    "/v1/grammars": examples.GRAMMARS,
+}
+
+
+async def test_the_document_has_all_of_them(http: httpx.AsyncClient) -> None:
+    document = (await http.get("/openapi.json")).json()
+    for path, shown in PATHS.items():
+        body = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        assert body["examples"].keys() == shown.keys()
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_examples_are_answered(http: httpx.AsyncClient, path: str) -> None:
+    for name, example in PATHS[path].items():
+        request = example["value"]
+        answer = await http.post(path, json=request)
+        assert answer.status_code in (200, 202), f"{name}: {answer.text}"
+        if request.get("stream"):
+            assert answer.text.rstrip().endswith("data: [DONE]"), name
+        elif path == "/v1/chat/completions":
+            check(name, request, answer.json()["choices"][0])
+
+
+def check(name: str, request: dict[str, Any], choice: dict[str, Any]) -> None:
+    """What is easily told about a complete answer under a schema or a choice."""
+    if choice["finish_reason"] != "stop":
+        return
+    wanted = request.get("response_format", {}) | request.get("structured_outputs", {})
+    schema = wanted.get("json") or wanted.get("schema") or wanted.get("json_schema", {}).get("schema")
+    if schema is not None:
+        jsonschema.validate(json.loads(choice["message"]["content"]), schema)
+    if "choice" in wanted:
+        assert choice["message"]["content"] in wanted["choice"], name
