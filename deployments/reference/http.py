@@ -8,8 +8,9 @@ from typing import Any, cast
 from ray.serve.handle import DeploymentHandle
 
 from deployments.generation import Tiers
-from deployments.http import Service, create_http_app
+from deployments.http import create_http_app
 from deployments.reference.schema_tables import link, name_of, references, sections
+from deployments.service import Service
 from deployments.tenants import Tenants
 from grammar_workers.features import table
 
