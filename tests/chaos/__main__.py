@@ -34,7 +34,7 @@ async def nothing(target: Target) -> Recovered:
 
 
 # In this type no rounding makes answers depend on who else is in the batch.
-ENGINE = {"threads": 1, "max_length": 1024, "dtype": "float64"}
+ENGINE = {"threads": 1, "max_length": 1024, "dtype": "float64", "grammar_timeout_s": 600}
 
 ANYTHING_ELSE = {
     "router": {"max_prompt_bytes": 100_000},

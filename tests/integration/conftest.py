@@ -29,7 +29,11 @@ TWO_OF_EACH = {
         "precompile": [PRECOMPILED],
     },
     # In this type no rounding makes answers depend on who else is in the batch.
-    "replica": {"replicas": 2, "num_cpus": 0.1, "engine": {"threads": 1, "max_length": 1024, "dtype": "float64"}},
+    "replica": {
+        "replicas": 2,
+        "num_cpus": 0.1,
+        "engine": {"threads": 1, "max_length": 1024, "dtype": "float64", "grammar_timeout_s": 600},
+    },
     "thinking": {"start": "<think>", "end": "</think>", "by_default": False},
 }
 
