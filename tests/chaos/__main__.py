@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import sys
 import tempfile
 import time
@@ -112,12 +113,13 @@ def one_schema_from_many(server: ClusterServer) -> int:
 
 
 def table(faults: dict[str, Fault], target: Target, requests: int) -> list[int]:
-    """Prints a row for each fault; returns how many requests each harmed."""
+    """Prints a row for each fault; returns the harm that each did."""
     print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
     return [harm_of(name, fault, target, requests) for name, fault in faults.items()]
 
 
 def harm_of(name: str, fault: Fault, target: Target, requests: int) -> int:
+    """Prints the row of one fault; returns how many requests it harmed, and one more for a server that stays broken."""
     try:
         outcome = asyncio.run(run(fault, target, f"{name}{time.time_ns():x}", requests))
     except ExceptionGroup as failed:  # the load's task group makes one of whatever ends it
@@ -126,7 +128,7 @@ def harm_of(name: str, fault: Fault, target: Target, requests: int) -> int:
     print(row(name, outcome), flush=True)
     for line in [*outcome.lost, *outcome.differing]:
         print(f"  {line}", file=sys.stderr)
-    return len(outcome.lost) + len(outcome.differing)
+    return len(outcome.lost) + len(outcome.differing) + math.isinf(outcome.recovered_s)
 
 
 def row(name: str, outcome: Outcome) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 import time
 
 import httpx
@@ -13,7 +14,9 @@ from tests.chaos.faults import Fault, Recovered, Target
 from tests.chaos.load import Load, mixed_load
 from tests.integration.server import Server
 
-RECOVERY_DEADLINE_S = 300.0
+RECOVERY_DEADLINE_S = 600.0
+"""For a rolling redeploy on a busy machine."""
+
 PROBE = {"messages": [{"role": "user", "content": "Say it."}], "structured_outputs": {"choice": ["yes"]}}
 
 
@@ -33,7 +36,7 @@ class Outcome:
     slowest_s: float
     """The longest that a new request on a new connection took, failed ones repeated."""
     recovered_s: float
-    """Until everything that was there before is there again."""
+    """Until everything that was there before is there again; infinite if that took longer than the deadline."""
 
 
 async def run(fault: Fault, target: Target, name: str, requests: int) -> Outcome:
@@ -45,8 +48,8 @@ async def run(fault: Fault, target: Target, name: str, requests: int) -> Outcome
             prober = asyncio.create_task(_probe(target.server, over))
             struck = time.monotonic()
             recovered = await fault.strike(target)
-            await _wait(recovered, http)
-            recovered_s = time.monotonic() - struck
+            whole = await _whole(recovered, http)
+            recovered_s = time.monotonic() - struck if whole else math.inf
             await load.wait(requests)
             over.set()
             refused_s, slowest_s = await prober
@@ -59,11 +62,14 @@ async def _outcome(load: Load, refused_s: float, slowest_s: float, recovered_s: 
     return Outcome(sent, load.broken, load.lost, differing, refused_s, slowest_s, recovered_s)
 
 
-async def _wait(recovered: Recovered, http: httpx.AsyncClient) -> None:
+async def _whole(recovered: Recovered, http: httpx.AsyncClient) -> bool:
+    """Whether the server recovers within the deadline; returns when it has."""
     deadline = time.monotonic() + RECOVERY_DEADLINE_S
     while not (await asyncio.to_thread(recovered) and await _healthy(http)):
-        assert time.monotonic() < deadline, "the server has not recovered"
+        if time.monotonic() > deadline:
+            return False
         await asyncio.sleep(0.1)
+    return True
 
 
 async def _healthy(http: httpx.AsyncClient) -> bool:

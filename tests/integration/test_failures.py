@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 
 import httpx
@@ -63,4 +64,5 @@ async def test_a_fault_costs_no_request(server: Server, server_redis: RedisServe
     """`make chaos` does the same, and more, on several nodes."""
     outcome = await run(FAULTS[name], Target(server, server_redis), f"{name[:2]}{secrets.token_hex(4)}", requests=8)
     assert (outcome.lost, outcome.differing) == ([], [])
+    assert not math.isinf(outcome.recovered_s)
     assert outcome.refused_s == 0 or FAULTS[name].breaks
