@@ -67,8 +67,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         while not stop.wait(0.2):
             if changed.is_set():
                 changed.clear()
-                alive = {node["NodeName"] for node in ray.nodes() if node["Alive"]}
-                add_nodes(cluster, options, folder, progress, alive)
+                add_nodes(cluster, options, folder, progress, alive())
                 config = load_config(options.config)
                 config.http_options.port = options.port
                 deploy(config, progress, stop, deadline_s=options.deadline)
@@ -79,12 +78,25 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     return 0
 
 
+def alive() -> set[str]:
+    """The nodes that run; Ray itself notices the loss of one half a minute later."""
+    names = set()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            names |= {word.partition("=")[2] for word in process.cmdline() if word.startswith("--node-name=")}
+    return names
+
+
 def add_nodes(
-    cluster: Any, options: argparse.Namespace, folder: Path, progress: Callable[[str], None], alive: Container[str] = ()
+    cluster: Any,
+    options: argparse.Namespace,
+    folder: Path,
+    progress: Callable[[str], None],
+    present: Container[str] = (),
 ) -> None:
-    """Start the layout's nodes except those that are `alive`."""
+    """Start the layout's nodes except those that are `present`."""
     for number, (name, node) in enumerate(LAYOUTS[options.layout].items()):
-        if name not in alive:
+        if name not in present:
             # What a node inherits: HAProxy's ports would be the same on all of them.
             ports = {key: value for key, value in environment(folder).items() if "HAPROXY" in key}
             os.environ |= {**ports, "RAY_SERVE_WORKER_PROXY_HTTP_PORT": str(options.port + number)}
