@@ -8,7 +8,6 @@ import math
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from tests.chaos.cluster import ClusterServer
 from tests.chaos.faults import (
@@ -18,8 +17,6 @@ from tests.chaos.faults import (
     Target,
     kill,
     kill_compile_processes,
-    kill_haproxy,
-    kill_proxy_actor,
     kill_replica,
     lose_node,
     redeploy,
@@ -57,12 +54,6 @@ FAULTS = {
     "grammar-node": Fault(lose_node("grammar-a")),
 }
 
-PROXY_FAULTS = {
-    "haproxy": Fault(kill_haproxy, breaks=True),
-    "proxy-actor": Fault(kill_proxy_actor, breaks=True),
-}
-"""On a cluster of their own with two proxies: clients go to the other one."""
-
 COLUMNS = ("fault", "sent", "broken", "lost", "differ", "refused s", "slowest new s", "recovered s")
 
 
@@ -87,21 +78,18 @@ def arguments(store: str) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    names = [*FAULTS, *PROXY_FAULTS]
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(names)} (default: all)")
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)} (default: all)")
     parser.add_argument("--requests", type=int, default=40, help="before each fault, and after it (default 40)")
     options = parser.parse_args()
-    chosen = options.faults or names
-    if unknown := set(chosen) - set(names):
+    if unknown := set(options.faults) - set(FAULTS):
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
-    harm = 0
-    for layout, faults in (("tiers", FAULTS), ("proxies", PROXY_FAULTS)):
-        if mine := {name: faults[name] for name in faults if name in chosen}:
-            with RedisServer() as redis, tempfile.TemporaryDirectory() as files:
-                store = f"{redis.url}?file={Path(files)}"
-                with ClusterServer(arguments(store), layout, proxies=layout == "proxies") as server:
-                    harm += one_schema_from_many(server)
-                    harm += sum(table(mine, Target(server, redis), options.requests))
+    chosen = {name: FAULTS[name] for name in FAULTS if name in (options.faults or FAULTS)}
+    with (
+        RedisServer() as redis,
+        tempfile.TemporaryDirectory() as files,
+        ClusterServer(arguments(f"{redis.url}?file={files}")) as server,
+    ):
+        harm = one_schema_from_many(server) + sum(table(chosen, Target(server, redis), options.requests))
     return int(harm > 0)
 
 

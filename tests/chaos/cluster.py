@@ -3,40 +3,30 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import yaml
 
-from tests.chaos.nodes import LAYOUTS
+from tests.chaos.nodes import NODES
 from tests.integration.server import Server
 
 START_DEADLINE_S = 600
 
 
 class ClusterServer(Server):
-    """`python -m tests.chaos.nodes` on free ports, with the nodes of a `LAYOUTS` entry.
+    """`python -m tests.chaos.nodes` on free ports."""
 
-    `proxies`: each node has one; else only the first.
-    """
-
-    def __init__(self, arguments: dict[str, Any], layout: str, *, proxies: bool = False) -> None:
+    def __init__(self, arguments: dict[str, Any]) -> None:
         super().__init__(arguments, deadline_s=START_DEADLINE_S)
-        self._module, self._options = "tests.chaos.nodes", ("--layout", layout)
-        nodes = range(len(LAYOUTS[layout]))
-        self.metrics_ports = [self.metrics_ports[0] + number for number in nodes]
-        if proxies:
-            self.ports = [self.ports[0] + number for number in nodes]
-            self._configure(lambda config: config.update(proxy_location="EveryNode"))
+        self._module = "tests.chaos.nodes"
+        self.metrics_ports = [self.metrics_ports[0] + number for number in range(len(NODES))]
 
     def redeploy(self, changes: dict[str, dict[str, Any]]) -> None:
         """Change fields of the config's sections, so that Serve brings up other replicas; returns at once."""
-
-        def change(config: dict[str, Any]) -> None:
-            for section, fields in changes.items():
-                config["applications"][0]["args"][section] |= fields
-
-        self._configure(change)
+        config = yaml.safe_load(self._config.read_text())
+        for section, fields in changes.items():
+            config["applications"][0]["args"][section] |= fields
+        self._config.write_text(yaml.safe_dump(config))
         self.reconcile()
 
     def reconcile(self) -> None:
@@ -49,8 +39,3 @@ class ClusterServer(Server):
         raylet.suspend()  # it must not replace what dies first
         for process in [*raylet.children(recursive=True), raylet]:
             process.kill()
-
-    def _configure(self, change: Callable[[dict[str, Any]], None]) -> None:
-        config = yaml.safe_load(self._config.read_text())
-        change(config)
-        self._config.write_text(yaml.safe_dump(config))

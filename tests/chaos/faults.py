@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -20,7 +19,6 @@ from tests.redis_server import RedisServer
 DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
 COMPILE_PROCESS = "grammar_workers.compile_process"
 CONTROLLER = "ray::ServeController"
-HAPROXY = "haproxy.cfg"
 
 Recovered = Callable[[], bool]
 """Blocking; looks at the processes of the machine."""
@@ -58,22 +56,6 @@ def kill(words: str) -> Strike:
 
 def kill_replica(deployment: str) -> Strike:
     return kill(f"ServeReplica:turnstile:{deployment}")
-
-
-async def kill_haproxy(target: Target) -> Recovered:
-    """SIGKILL to the proxy on the first port; recovered when another process listens there."""
-    before = await asyncio.to_thread(_haproxies, target.server)
-    before[0].kill()
-    return lambda: any(process not in before for process in _haproxies(target.server))
-
-
-async def kill_proxy_actor(target: Target) -> Recovered:
-    """The same for the actor of Serve that looks after that proxy."""
-    (haproxy, *_) = await asyncio.to_thread(_haproxies, target.server)
-    actor = haproxy.parent()
-    assert actor is not None
-    actor.kill()
-    return lambda: any(process.parent() not in (None, actor) for process in _haproxies(target.server))
 
 
 async def kill_compile_processes(target: Target) -> Recovered:
@@ -133,16 +115,6 @@ def redeploy(changes: dict[str, dict[str, Any]]) -> Strike:
         return recovered
 
     return strike
-
-
-def _haproxies(server: Server) -> list[psutil.Process]:
-    """The processes that listen on the server's first port, the newest first."""
-    found = []
-    for process in server.processes(HAPROXY):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if any(one.laddr.port == server.ports[0] for one in process.net_connections() if one.status == "LISTEN"):
-                found.append(process)
-    return sorted(found, key=lambda process: process.create_time(), reverse=True)
 
 
 def _others(server: Server, words: str, than: list[psutil.Process]) -> list[psutil.Process]:

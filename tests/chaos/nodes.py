@@ -1,7 +1,6 @@
 """`python -m tests.chaos.nodes CONFIG --port N`: as `deployments.launcher`, on several Ray nodes of this machine.
 
-SIGHUP replaces lost nodes and brings Serve to what CONFIG says by then. SIGINT and SIGTERM end everything at once. The
-other nodes' proxies, where the config places any, listen on ports N + 1, N + 2, ...; the nodes' metrics likewise.
+SIGHUP replaces lost nodes and brings Serve to what CONFIG says by then. SIGINT and SIGTERM end everything at once.
 """
 
 from __future__ import annotations
@@ -23,32 +22,27 @@ from deployments.launcher import add_arguments, environment
 
 START_TRIES = 3
 
-FRONT: dict[str, Any] = {"num_cpus": 2, "resources": {"front": 8}, "include_dashboard": False}
-LAYOUTS: dict[str, dict[str, dict[str, Any]]] = {
-    "tiers": {
-        "front": FRONT,
-        # Just room enough, so that replicas of a kind are on both of its nodes.
-        "grammar-a": {"num_cpus": 1, "resources": {"grammar": 2}},
-        "grammar-b": {"num_cpus": 1, "resources": {"grammar": 2}},
-        "model-a": {"num_cpus": 1, "resources": {"model": 1}},
-        "model-b": {"num_cpus": 1, "resources": {"model": 1}},
-    },
-    "proxies": {"front": FRONT, "back": {"num_cpus": 1, "resources": {"grammar": 4, "model": 4}}},
+NODES: dict[str, dict[str, Any]] = {
+    "front": {"num_cpus": 2, "resources": {"front": 8}, "include_dashboard": False},
+    # Just room enough, so that replicas of a kind are on both of its nodes.
+    "grammar-a": {"num_cpus": 1, "resources": {"grammar": 2}},
+    "grammar-b": {"num_cpus": 1, "resources": {"grammar": 2}},
+    "model-a": {"num_cpus": 1, "resources": {"model": 1}},
+    "model-b": {"num_cpus": 1, "resources": {"model": 1}},
 }
-"""The nodes of a cluster by name, the head first, with what Ray's `Cluster.add_node` takes."""
+"""By name, the head with the proxy first: what Ray's `Cluster.add_node` takes."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.nodes", description=__doc__)
     add_arguments(parser)
-    parser.add_argument("--layout", choices=LAYOUTS, default="tiers", help="which nodes (default: tiers)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
         os.environ.update(environment(Path(folder)))
-        return run(options, Path(folder))
+        return run(options)
 
 
-def run(options: argparse.Namespace, folder: Path) -> int:
+def run(options: argparse.Namespace) -> int:
     import ray
     from ray.cluster_utils import Cluster
 
@@ -59,7 +53,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     progress = Progress()
     cluster = Cluster()
     try:
-        add_nodes(cluster, options, folder, progress)
+        add_nodes(cluster, options.metrics_port, progress)
         ray.init(address=cluster.address, namespace="serve", log_to_driver=False)
         stop_on_signals(stop)
         signal.signal(signal.SIGHUP, lambda *_: changed.set())
@@ -67,7 +61,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         while not stop.wait(0.2):
             if changed.is_set():
                 changed.clear()
-                add_nodes(cluster, options, folder, progress, alive())
+                add_nodes(cluster, options.metrics_port, progress, alive())
                 config = load_config(options.config)
                 config.http_options.port = options.port
                 deploy(config, progress, stop, deadline_s=options.deadline)
@@ -88,20 +82,13 @@ def alive() -> set[str]:
 
 
 def add_nodes(
-    cluster: Any,
-    options: argparse.Namespace,
-    folder: Path,
-    progress: Callable[[str], None],
-    present: Container[str] = (),
+    cluster: Any, metrics_port: int | None, progress: Callable[[str], None], present: Container[str] = ()
 ) -> None:
-    """Start the layout's nodes except those that are `present`."""
-    for number, (name, node) in enumerate(LAYOUTS[options.layout].items()):
+    """Start the nodes except those that are `present`."""
+    for number, (name, node) in enumerate(NODES.items()):
         if name not in present:
-            # What a node inherits: HAProxy's ports would be the same on all of them.
-            ports = {key: value for key, value in environment(folder).items() if "HAPROXY" in key}
-            os.environ |= {**ports, "RAY_SERVE_WORKER_PROXY_HTTP_PORT": str(options.port + number)}
-            metrics_port = options.metrics_port and options.metrics_port + number
-            add_node(cluster, {**node, "node_name": name, "metrics_export_port": metrics_port}, progress)
+            port = metrics_port and metrics_port + number
+            add_node(cluster, {**node, "node_name": name, "metrics_export_port": port}, progress)
 
 
 def add_node(cluster: Any, settings: dict[str, Any], progress: Callable[[str], None]) -> None:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -41,11 +40,10 @@ class Server:
         if module != LAUNCHER:
             config["applications"][0]["import_path"] = f"{module}:build_app"
         self._module = module
-        self._options: Sequence[str] = ()
         config["applications"][0]["args"] |= arguments
-        self.ports = [free_port()]
+        self.port = free_port()
         self.metrics_ports = [free_port()]
-        self.url = f"http://127.0.0.1:{self.ports[0]}"
+        self.url = f"http://127.0.0.1:{self.port}"
         # Ray puts sockets below its folder: their paths must be short.
         self._folder = Path(tempfile.mkdtemp(prefix="ts"))
         self._log_path = self._folder / "log"
@@ -56,8 +54,8 @@ class Server:
 
     def start(self) -> None:
         """Begin to start; returns at once."""
-        command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.ports[0])]
-        command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s), *self._options]
+        command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.port)]
+        command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s)]
         environment = {**os.environ, "RAY_TMPDIR": str(self._folder)}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
