@@ -23,6 +23,7 @@ import asyncio
 import bisect
 import hashlib
 import itertools
+import logging
 import multiprocessing
 import os
 import random
@@ -66,6 +67,7 @@ def specification(number: int) -> dict[str, Any]:
 def compiler(core: int, store_url: str, connection: Connection) -> None:
     """A compiler in a process of its own, on one core: answers lists of jobs with the seconds each compilation took."""
     os.sched_setaffinity(0, {core})
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
     deployed = GrammarCompiler(MODEL, store_url)
 
     async def work(jobs: list[Job]) -> list[float]:
