@@ -84,14 +84,7 @@ class CharacterAutomaton:
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int, int]]:
-        """(class, first, last) of the scalar values, in order."""
-        ends = (*self.starts[1:], 0x110000)
-        return [
-            (number, max(start, low), min(end - 1, high))
-            for number, (start, end) in enumerate(zip(self.starts, ends, strict=True))
-            for low, high in ALL
-            if max(start, low) <= min(end - 1, high)
-        ]
+        return _scalar_spans(self.starts)
 
     @functools.cached_property
     def _known_ranges(self) -> dict[int, list[tuple[int, int, int]]]:
@@ -117,6 +110,18 @@ class CharacterAutomaton:
             else:
                 result.append((first, last, target))
         return result
+
+
+@functools.lru_cache(maxsize=256)
+def _scalar_spans(starts: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """(class, first, last) of the scalar values, in order."""
+    ends = (*starts[1:], 0x110000)
+    return [
+        (number, max(start, low), min(end - 1, high))
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
+        for low, high in ALL
+        if max(start, low) <= min(end - 1, high)
+    ]
 
 
 def combine(

@@ -81,6 +81,7 @@ def agreed(characters: Charset) -> CharacterClass:
     return CharacterClass(get, get, characters)  # The same function twice is what `is_agreed` looks for.
 
 
+@functools.lru_cache(maxsize=4096)
 def single(code_point: int) -> CharacterClass:
     return agreed(charset.make([(code_point, code_point)]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -61,7 +62,11 @@ def compile_grammar(
 
 
 def warm_up(vocabulary: Vocabulary) -> None:
-    """Do once what every first request would otherwise pay for: kernels, the vocabulary's tables, shared automata."""
+    """Do once what every first request would otherwise pay for: kernels, the vocabulary's tables, shared automata.
+
+    What exists by then is taken to live as long as the process, and is hidden from the garbage collector: a full
+    collection would walk through all modules and the vocabulary in the middle of some compilation or step.
+    """
     number_automaton.any_number()
     number_automaton.integer()
     # Case folding and word characters are tables over all of Unicode.
@@ -81,3 +86,5 @@ def warm_up(vocabulary: Vocabulary) -> None:
         fsm.materialize(max_states=64)
         fsm.shortest_completion(fsm.initial_state)
         TokenFSM.from_bytes(fsm.to_bytes(), vocabulary)
+    gc.collect()
+    gc.freeze()

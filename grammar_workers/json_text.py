@@ -7,7 +7,7 @@ writes. One spelling per character makes equality of strings equality of bytes.
 
 from __future__ import annotations
 
-import json
+from json.encoder import encode_basestring
 
 from grammar_workers.errors import UnsupportedFeatureError
 
@@ -20,6 +20,6 @@ SHORT_ESCAPES = {'"': ord('"'), "\\": ord("\\"), "\b": ord("b"), "\f": ord("f"),
 def encode_string_body(text: str) -> bytes:
     """`text` as it stands between the quotes; UnsupportedFeatureError for lone surrogates, which have no UTF-8."""
     try:
-        return json.dumps(text, ensure_ascii=False).encode()[1:-1]
+        return encode_basestring(text).encode()[1:-1]
     except UnicodeEncodeError:
         raise UnsupportedFeatureError(f"the text {text!a} holds a lone surrogate") from None

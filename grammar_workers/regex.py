@@ -81,7 +81,9 @@ class Positions:
         """Append the part `node` of the pattern before `following`; returns the bits that it begins with."""
         if isinstance(node, Characters):
             characters = node.characters.either if either else node.characters.common
-            return out.position(charset.intersect(characters, self._allowed), following)
+            if self._allowed is not charset.ALL:
+                characters = charset.intersect(characters, self._allowed)
+            return out.position(characters, following)
         if isinstance(node, Sequence):
             for part in reversed(node.parts):
                 following = self.build(out, part, following, either)

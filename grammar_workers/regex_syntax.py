@@ -6,6 +6,7 @@ Constructs that have no regular meaning, or that the dialects read differently, 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import TypeAlias
 
@@ -16,6 +17,9 @@ from grammar_workers.options import Limits
 from grammar_workers.unicode_properties import property_characters
 
 MAX_REPEAT = 1 << 20
+_SPECIAL = frozenset("([.^$\\")
+"""What begins something else than the character itself."""
+_QUANTIFIERS = "*+?{"
 _COUNT = re.compile(r"\{([0-9]+)(,)?([0-9]*)\}")
 _NO_LOWER_BOUND = re.compile(r"\{,[0-9]*\}")
 _CONTROL = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
@@ -80,6 +84,7 @@ NOTHING = Sequence(())
 """Matches the empty text."""
 
 
+@functools.lru_cache(maxsize=64)
 def read_regex(pattern: str, limits: Limits) -> Node:
     """The tree of a pattern; InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError with position."""
     if "\0" in pattern:
@@ -138,6 +143,8 @@ class _Reader:
         return Repeat(atom, *bounds)
 
     def _quantifier(self) -> tuple[int, int | None] | None:
+        if self._peek() not in _QUANTIFIERS:
+            return None
         for symbol, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
             if self._take(symbol):
                 return bounds
@@ -161,6 +168,8 @@ class _Reader:
     def _atom(self) -> Node:
         begin = self._position
         character = self._next()
+        if character not in _SPECIAL:
+            return Characters(self._folded(single(ord(character))))
         if character == "(":
             return self._group()
         if character == "[":
@@ -169,11 +178,9 @@ class _Reader:
             return Characters(ANYTHING if "s" in self._flags else DOT)
         if character in "^$":
             return Anchor(character == "$", begin)
-        if character == "\\":
-            if self._peek() in ("b", "B"):
-                return WordBoundary(self._next() == "B", begin)
-            return Characters(self._folded(self._escape(in_class=False)))
-        return Characters(self._folded(single(ord(character))))
+        if self._peek() in ("b", "B"):
+            return WordBoundary(self._next() == "B", begin)
+        return Characters(self._folded(self._escape(in_class=False)))
 
     def _group(self) -> Node:
         begin = self._position - 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import numpy as np
 
@@ -79,85 +79,69 @@ class SubsetConstruction:
         )
 
     def _determinize(self, source: PositionAutomaton, behind: _Behind, *, at_start: bool) -> _Automaton:
-        masks = self._class_masks(source)
+        self._budget.spend(len(source.sets) * len(source.sets) >> 10)
         behinds = self._behinds[: len(behind)]
         first = (behind, self._settle(source, {_NOTHING: source.start}, behind, at_start=at_start))
         numbers = {first: 0}
         states = [first]
         moves = []
         accepting = []
+        # What a character leads to before gates are passed -> the state: settling is what takes time.
+        unsettled: dict[Hashable, int] = {}
         for behind, threads in states:
             accepting.append(int(any(bits & ENDS and self._all_accept(owed) for owed, bits in threads)))
             reached: list[dict[_Obligations, int]] = [{} for _ in range(self._many_classes)]
             for owed, bits in threads:
                 if _AT_END not in owed:
-                    self._read(source, owed, bits & ~ENDS, masks, reached)
+                    self._read(source, owed, bits & ~ENDS, reached)
             row = []
             for character, pending in enumerate(reached):
                 if not pending:
                     row.append(DEAD)
                     continue
                 after = tuple(
-                    DEAD if state == DEAD else automaton.moves[state][character]
-                    for state, automaton in zip(behind, behinds, strict=True)
+                    [
+                        DEAD if state == DEAD else automaton.moves[state][character]
+                        for state, automaton in zip(behind, behinds, strict=True)
+                    ]
                 )
-                state = (after, self._settle(source, pending, after, at_start=False))
-                number = numbers.get(state)
+                identity = (after, *pending.items())
+                number = unsettled.get(identity)
                 if number is None:
-                    self._budget.check_states(len(numbers))
-                    number = numbers[state] = len(states)
-                    states.append(state)
+                    state = (after, self._settle(source, pending, after, at_start=False))
+                    number = numbers.get(state)
+                    if number is None:
+                        self._budget.check_states(len(numbers))
+                        number = numbers[state] = len(states)
+                        states.append(state)
+                    unsettled[identity] = number
                 row.append(number)
             moves.append(row)
         table, labels = minimal(np.array(moves, np.int32), np.array(accepting, np.int32))
         return _Automaton(table.tolist(), labels.tolist())
 
-    def _class_masks(self, source: PositionAutomaton) -> list[int]:
-        """Per class: the bits of the positions that read it."""
-        of_set = [0] * len(self._classes_of)
-        for bit, number in enumerate(source.sets):
-            if number >= 0:
-                of_set[number] |= 1 << bit
-        masks = [0] * self._many_classes
-        for bits, classes in zip(of_set, self._classes_of, strict=True):
-            for character in classes:
-                masks[character] |= bits
-        self._budget.spend(len(source.sets) * len(source.sets) >> 10)
-        return masks
-
     def _read(
-        self,
-        source: PositionAutomaton,
-        owed: _Obligations,
-        bits: int,
-        masks: Sequence[int],
-        reached: list[dict[_Obligations, int]],
+        self, source: PositionAutomaton, owed: _Obligations, bits: int, reached: list[dict[_Obligations, int]]
     ) -> None:
         """Add to `reached` (per class) where the thread leads."""
-        many = bits.bit_count()
+        by_set: dict[int, int] = {}
+        for bit in bits_of(bits):
+            number = source.sets[bit]
+            by_set[number] = by_set.get(number, 0) | source.follow[bit]
         # Long patterns have long integers.
-        self._budget.spend(many + 1 + (len(source.follow) >> 9))
-        if many * 4 <= self._many_classes:
-            following = [0] * self._many_classes
-            for bit in bits_of(bits):
-                after = source.follow[bit]
-                for character in self._classes_of[source.sets[bit]]:
-                    following[character] |= after
-        else:
-            following = [self._following(source, bits & mask) for mask in masks]
+        self._budget.spend(2 * bits.bit_count() + 1 + (len(source.follow) >> 9))
+        following = [0] * self._many_classes
+        for number, after in by_set.items():
+            for character in self._classes_of[number]:
+                following[character] |= after
         for character, after in enumerate(following):
             if not after:
                 continue
             still = self._advanced(owed, character) if owed else owed
             if still is not None:
-                reached[character][still] = reached[character].get(still, 0) | after
-
-    def _following(self, source: PositionAutomaton, bits: int) -> int:
-        result = 0
-        for bit in bits_of(bits):
-            result |= source.follow[bit]
-        self._budget.spend(bits.bit_count() + 1)
-        return result
+                pending = reached[character]
+                pending[still] = pending.get(still, 0) | after
+        self._budget.spend(self._many_classes >> 2)
 
     # -- look-around -------------------------------------------------------------------------------------------------
 

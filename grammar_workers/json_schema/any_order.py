@@ -10,7 +10,6 @@ any set of seen names.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Iterator
@@ -53,14 +52,16 @@ class AnyOrderObjects(Objects):
         if len(self._tracked(self.start.formulas)) > _MAX_TRACKED:
             raise TooManyOrdersError(f"its alternatives depend on more than {_MAX_TRACKED} properties")
 
-    def moves(self, node: Node) -> Iterator[Move]:
+    def _find_moves(self, node: Node) -> Iterator[Move]:
         for part in (*range(len(self.names)), *(-1 - number for number in range(self.class_count))):
             if part in self._unspellable or part in node.seen:
                 continue
             following = self._following(node, part)
-            move = self._move(node, part, following, functools.partial(self._step, part=part, following=following))
+            move = self._move(
+                node.formulas, part, following, functools.partial(self._step, part=part, following=following)
+            )
             if move is not None:
-                yield dataclasses.replace(move, follow=functools.partial(self._forget, move))
+                yield move._replace(follow=functools.partial(self._forget, move))
 
     def endings(self, node: Node) -> tuple[Ending, ...]:
         """What is required and untracked must have been read: an alternative per way to satisfy the formula."""
@@ -123,7 +124,7 @@ class AnyOrderObjects(Objects):
     def _forget(self, move: Move, label: Label) -> Node | None:
         """The next node, without the names that it no longer depends on."""
         node = move.follow(label)
-        return None if node is None else dataclasses.replace(node, seen=node.seen & self._tracked(node.formulas))
+        return None if node is None else node._replace(seen=node.seen & self._tracked(node.formulas))
 
     def _closes(self, literal: FormulaId, node: Node) -> bool:
         leaf, positive = self.pool.split(literal)

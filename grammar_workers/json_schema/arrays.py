@@ -39,9 +39,11 @@ class Arrays(Container):
             min(bounded, default=None),
         )
 
-    def moves(self, node: Node) -> Iterator[Move]:
-        following = dataclasses.replace(node, position=min(node.position + 1, self._horizon))
-        move = self._move(node, node.position, following, functools.partial(self._step, position=node.position))
+    def _find_moves(self, node: Node) -> Iterator[Move]:
+        following = node._replace(position=min(node.position + 1, self._horizon))
+        move = self._move(
+            node.formulas, node.position, following, functools.partial(self._step, position=node.position)
+        )
         if move is not None:
             yield move
 

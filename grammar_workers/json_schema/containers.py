@@ -7,16 +7,16 @@ back picks the next node. The idea is that of Brzozowski's derivatives, with par
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
 from grammar_workers.json_schema.scalars import Label
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rule:
+# These are plain tuples because they are made, hashed and compared for every move between nodes.
+class Rule(NamedTuple):
     """What a value must satisfy, and formulas about which the caller asks whether they hold.
 
     With `anyOf` of two objects, one value of a shared property may suit both, either or none, and what may follow
@@ -28,8 +28,7 @@ class Rule:
     classifiers: tuple[FormulaId, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """`position`: the next declared property or item. `certain` and `total` bound how many properties there are.
 
     Where properties come in any order, `seen` are the declared ones read so far that the formulas depend on.
@@ -42,8 +41,7 @@ class Node:
     seen: frozenset[int] = frozenset()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """The container may end once each of `parts` (declared properties) has been read, with a value that satisfies the
     rule at the same place in `rules`.
     """
@@ -52,8 +50,7 @@ class Ending:
     rules: tuple[Rule, ...] = ()
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """`part` tells which property or item is read; `follow` maps the rule's label to a node or None."""
 
     part: int
@@ -61,13 +58,19 @@ class Move:
     follow: Callable[[Label], Node | None]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """What a literal asks of a part, and what becomes of it if that holds and if it does not."""
 
     asked: FormulaId
     if_true: FormulaId
     if_false: FormulaId
+
+
+class Transition(NamedTuple):
+    """What reading a part calls, and what becomes of the formulas by the rule's label (None: no way to go on)."""
+
+    rule: Rule
+    after: Callable[[Label], tuple[FormulaId, ...] | None]
 
 
 Steps: TypeAlias = Callable[[FormulaId], Step]
@@ -84,6 +87,8 @@ class Container:
         constant = all(formula in (TRUE, FALSE) for formula in formulas[1:])
         self.is_plain = self._conjunction is not None and constant and all(map(self._is_shape, self.leaves))
         """Whether a register can do what nodes would: mere shapes joined by `and`, and one label only."""
+        self._moves: dict[Node, list[Move]] = {}
+        self._transitions: dict[tuple[tuple[FormulaId, ...], int, int, int], Transition | None] = {}
 
     @property
     def plain_label(self) -> Label:
@@ -107,8 +112,14 @@ class Container:
         """On which conditions the container may end at a node that may be closed: one of them must hold."""
         return (Ending(),)
 
-    def moves(self, node: Node) -> Iterator[Move]:
-        """Every part that may come after `node`."""
+    def moves(self, node: Node) -> list[Move]:
+        """Every part that may come after `node`; worked out once."""
+        known = self._moves.get(node)
+        if known is None:
+            known = self._moves[node] = list(self._find_moves(node))
+        return known
+
+    def _find_moves(self, node: Node) -> Iterator[Move]:
         raise NotImplementedError
 
     def _is_shape(self, leaf: FormulaId) -> bool:
@@ -124,28 +135,39 @@ class Container:
         assert self._conjunction is not None
         return Rule(self.pool.all_of(map(parts, self._conjunction)))
 
-    def _move(self, node: Node, part: int, following: Node, steps: Steps) -> Move | None:
+    def _move(self, formulas: tuple[FormulaId, ...], part: int, following: Node, steps: Steps) -> Move | None:
         """The move over one part; None when nothing can satisfy it. `following` has the next position and counts."""
+        # Nodes at different positions mostly have the same formulas still to be decided.
+        identity = (formulas, part, following.certain, following.total)
+        if identity in self._transitions:
+            transition = self._transitions[identity]
+        else:
+            transition = self._transitions[identity] = self._transition(formulas, steps)
+        if transition is None:
+            return None
+        return Move(part, transition.rule, functools.partial(_follow, transition, following))
+
+    def _transition(self, formulas: tuple[FormulaId, ...], steps: Steps) -> Transition | None:
         pool = self.pool
-        literals = dict.fromkeys(literal for formula in node.formulas for literal in pool.literals(formula))
+        literals = dict.fromkeys(literal for formula in formulas for literal in pool.literals(formula))
         step = {literal: steps(literal) for literal in literals}
 
         def needed(literal: FormulaId) -> FormulaId:
-            asked, if_true, if_false = step[literal].asked, step[literal].if_true, step[literal].if_false
+            asked, if_true, if_false = step[literal]
             if if_false == FALSE:
                 return FALSE if if_true == FALSE else asked
             return pool.not_(asked) if if_true == FALSE else TRUE
 
-        wanted = pool.rewrite(node.formulas[0], needed)
+        wanted = pool.rewrite(formulas[0], needed)
         if wanted == FALSE:
             return None
 
         def after(formula: FormulaId, truths: dict[FormulaId, bool]) -> FormulaId:
             def outcome(literal: FormulaId) -> FormulaId:
-                asked = step[literal].asked
+                asked, if_true, if_false = step[literal]
                 if asked not in truths:
                     return literal
-                return step[literal].if_true if truths[asked] else step[literal].if_false
+                return if_true if truths[asked] else if_false
 
             return pool.rewrite(formula, outcome)
 
@@ -155,9 +177,9 @@ class Container:
             if asked in truths:
                 continue
             # What the demanded formula cannot do without, `wanted` implies: no need to ask.
-            if after(node.formulas[0], {asked: False}) == FALSE:
+            if after(formulas[0], {asked: False}) == FALSE:
                 truths[asked] = True
-            elif after(node.formulas[0], {asked: True}) == FALSE:
+            elif after(formulas[0], {asked: True}) == FALSE:
                 truths[asked] = False
             else:
                 classifiers.append(asked)
@@ -165,15 +187,23 @@ class Container:
             if one.if_true == one.if_false:
                 truths.setdefault(one.asked, True)
 
-        def follow(label: Label) -> Node | None:
+        @functools.cache
+        def by_label(label: Label) -> tuple[FormulaId, ...] | None:
             known = truths | dict(zip(classifiers, label, strict=True))
-            demanded = after(node.formulas[0], known)
+            demanded = after(formulas[0], known)
             if demanded == FALSE:
                 return None
-            others = (after(formula, known) for formula in node.formulas[1:])
-            return dataclasses.replace(following, formulas=(demanded, *others))
+            return (demanded, *(after(formula, known) for formula in formulas[1:]))
 
-        return Move(part, Rule(wanted, tuple(classifiers)), follow)
+        return Transition(Rule(wanted, tuple(classifiers)), by_label)
+
+
+def _follow(transition: Transition, following: Node, label: Label) -> Node | None:
+    """`following` with the formulas after a part whose rule returned `label`."""
+    formulas = transition.after(label)
+    if formulas is None:
+        return None
+    return Node(formulas, following.position, following.certain, following.total, following.seen)
 
 
 def negated(pool: FormulaPool, step: Step) -> Step:

@@ -70,6 +70,8 @@ class Objects(Container):
         self._unspellable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
         self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
         self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
+        self._ever_required = frozenset(index for indices in self._required.values() for index in indices)
+        self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
         patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
         tests = dict.fromkeys(test.names for test in assertions.values() if isinstance(test, PropertyNames))
         # A test is a pattern's source or the formula of `propertyNames`.
@@ -113,22 +115,23 @@ class Objects(Container):
             return Rule(FALSE)
         return self._every(functools.partial(self._asked, part=index))
 
-    def moves(self, node: Node) -> Iterator[Move]:
-        for index in range(min(node.position, len(self.names)), len(self.names) + 1):
-            passed = functools.partial(self._after_skipping, node.position, index)
-            formulas = tuple(self.pool.rewrite(formula, passed) for formula in node.formulas)
-            if formulas[0] == FALSE:
-                return
-            skipped = dataclasses.replace(node, formulas=formulas)
-            parts = [index] if index < len(self.names) else [-1 - number for number in range(self.class_count)]
+    def _find_moves(self, node: Node) -> Iterator[Move]:
+        formulas = node.formulas
+        many = len(self.names)
+        for index in range(min(node.position, many), many + 1):
+            parts = [index] if index < many else [-1 - number for number in range(self.class_count)]
             for part in parts:
                 if part in self._unspellable:
                     continue
                 following = self._following(node, part)
                 step = functools.partial(self._step, part=part, following=following)
-                move = self._move(skipped, part, following, step)
+                move = self._move(formulas, part, following, step)
                 if move is not None:
                     yield move
+            if index < many:
+                formulas = tuple(self._without(formula, index) for formula in formulas)
+                if formulas[0] == FALSE:
+                    return
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -198,12 +201,21 @@ class Objects(Container):
             return Step(step.asked, literal, self.pool.leaf(JsonType.OBJECT, Broken(leaf)))
         return negated(self.pool, step)
 
-    def _after_skipping(self, first: int, last: int, literal: FormulaId) -> FormulaId:
-        """Whatever requires a name that is passed over can no longer hold."""
-        leaf, positive = self.pool.split(literal)
-        if not self._misses(leaf, first, last):
-            return literal
-        return FALSE if positive else TRUE
+    def _without(self, formula: FormulaId, index: int) -> FormulaId:
+        """What is left of a formula when a declared name is passed over: whatever requires it can no longer hold."""
+        if index not in self._ever_required:
+            return formula
+        known = self._passed.get((formula, index))
+        if known is None:
+
+            def passed(literal: FormulaId) -> FormulaId:
+                leaf, positive = self.pool.split(literal)
+                if not self._misses(leaf, index, index + 1):
+                    return literal
+                return FALSE if positive else TRUE
+
+            known = self._passed[formula, index] = self.pool.rewrite(formula, passed)
+        return known
 
     def _misses(self, leaf: FormulaId, first: int, last: int) -> bool:
         return any(first <= index < last for index in self._required.get(leaf, ()))

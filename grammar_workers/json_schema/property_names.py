@@ -23,6 +23,8 @@ class PropertyNameStates:
         self._builder = builder
         # One spelling per name: a free name spelled in another way could be a declared one.
         self._strings = StringMachine(builder)
+        self._emitted: dict[tuple[Objects, tuple[Guard, ...], tuple[Guard, ...]], int | None] = {}
+        self._encoded: dict[Objects, list[tuple[bytes, int]]] = {}
         self._free_keys: dict[Guard, int] = {}
         self._return_states: dict[tuple[int, Guard], int] = {}
 
@@ -32,6 +34,12 @@ class PropertyNameStates:
         They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
         as the guards `classes[c]` and `windows[i]` let them.
         """
+        identity = (container, tuple(classes), tuple(windows))
+        if identity not in self._emitted:
+            self._emitted[identity] = self._emit(container, classes, windows)
+        return self._emitted[identity]
+
+    def _emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
         if all(guard == NEVER for guard in (*classes, *windows)):
             return None
         if container.names_automaton is not None:
@@ -45,7 +53,7 @@ class PropertyNameStates:
             if not names:
                 return body
             row, loop = builder.row_of(body), builder.loop(base=body)
-        entries = [(encode_string_body(name) + b'"', index) for index, name in enumerate(names)]
+        entries = self._entries(container)
         if free == NEVER:
             entries = [entry for entry in entries if windows[entry[1]] != NEVER]
 
@@ -56,7 +64,15 @@ class PropertyNameStates:
         def finish(index: int) -> None:
             builder.state(op=builder.return_(index + 1, guard=windows[index]))
 
-        return literal_tree(builder, sorted(entries), finish, row=row, loop=loop, guard=guard)
+        return literal_tree(builder, entries, finish, row=row, loop=loop, guard=guard)
+
+    def _entries(self, container: Objects) -> list[tuple[bytes, int]]:
+        """The declared names as they are written, up to the closing quote, in the order of their bytes."""
+        known = self._encoded.get(container)
+        if known is None:
+            known = sorted((encode_string_body(name) + b'"', index) for index, name in enumerate(container.names))
+            self._encoded[container] = known
+        return known
 
     def _classified_keys(self, automaton: CharacterAutomaton, guards: Sequence[Guard]) -> int | None:
         """The same where patterns tell names apart; `guards[label - 1]` guards what the automaton labels so."""

@@ -16,6 +16,7 @@ class Separators:
         self._compact = options.whitespace == "compact"
         self._limit = options.whitespace_limit
         self._whitespace: int | None = None
+        self._colons: dict[tuple[int, Mark], int] = {}
 
     def gap(self, following: int) -> int:
         """`following`, with optional white space before it when that is allowed."""
@@ -36,6 +37,12 @@ class Separators:
 
     def colon(self, call: int, mark: Mark) -> int:
         """The state after a property name: what `mark` says, the separator, then a state with the op `call`."""
+        known = self._colons.get((call, mark))
+        if known is None:
+            known = self._colons[call, mark] = self._colon(call, mark)
+        return known
+
+    def _colon(self, call: int, mark: Mark) -> int:
         builder = self._builder
         if self._compact:
             op = 0
