@@ -17,7 +17,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.engine import Engine
 from gpu_workers.loader import LoadedModel, prepare
 from gpu_workers.request import GenerationRequest, GrammarReference
-from gpu_workers.sampler import Draw, Sampler
+from gpu_workers.sampler import Draw, Prepared, Sampler
 from grammar_workers import TokenFSM, Vocabulary
 
 PROMPT = list(range(1000, 1008))
@@ -59,9 +59,13 @@ class ReplayingSampler(Sampler):
 
     answers: Sequence[list[int]] = ()
 
-    def sample(self, features: Tensor, draws: Sequence[Draw], **kwargs: Any) -> list[int]:
-        super().sample(features, draws, **kwargs)
-        return [self.answers[draw.sampling.seed][draw.position] for draw in draws]
+    def prepare(self, draws: Sequence[Draw]) -> Prepared:
+        self._wanted = [self.answers[draw.sampling.seed][draw.position] for draw in draws]
+        return super().prepare(draws)
+
+    def finish(self, features: Tensor, prepared: Prepared) -> list[int]:
+        super().finish(features, prepared)
+        return self._wanted
 
 
 class ReplayEngine:

@@ -12,7 +12,7 @@ token, the text before a held token never changes, and after `PATIENCE` tries at
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class HeldToken:
 
     token_id: int
     data: bytes
-    reports: list[dict[str, Any]]
+    report: Callable[[], dict[str, Any]] | None
 
 
 class BannedText:

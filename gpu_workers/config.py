@@ -49,6 +49,11 @@ class EngineConfig(BaseModel):
         description="A sequence held up by a slow mask for this many steps lends its slot to those who wait for one.",
     )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; absent: what torch finds.")
+    overlap: bool | None = Field(
+        default=None,
+        description="Do the host's work while the model runs: grammars, text and streams; on a CPU the model then has a"
+        " thread of its own. Absent: on a GPU only, where it pays. The output is the same token for token.",
+    )
     sparse_limit: int = Field(
         default=256,
         ge=1,

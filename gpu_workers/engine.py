@@ -3,8 +3,9 @@
 Nothing is shared between the two but an inbox (in) and a stream per generation (out). A step, in words:
 
     take messages; give slots to waiting sequences; follow each sequence's grammar, append what it forces and retire
-    what is complete; run the model over what is pending and over drafts of what may follow; draw a token for every
-    sequence that has its features and its mask, and again for those whose drafts came true.
+    what is complete; launch the model over what is pending and over drafts of what may follow; meanwhile tell what the
+    last step drew, take messages and get ready for the draw; wait for the model; draw a token for every sequence that
+    has its features and its mask, and again for those whose drafts came true.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.draft_model import DraftModel
 from gpu_workers.drafts import Drafter
 from gpu_workers.forced_text import ForcedTextFinder
+from gpu_workers.launch import Launch, launching, when_awaited
 from gpu_workers.loader import LoadedModel
 from gpu_workers.logprobs import rejection_mass, reports
 from gpu_workers.masks import Constraint, ForbiddenTokenError, MaskReader
@@ -36,7 +38,7 @@ from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message, W
 from gpu_workers.output import FinishReason, GenerationOutput, Outbox, OutputStream
 from gpu_workers.prompt import PromptEncoder
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
-from gpu_workers.sampler import Draw, Sampler
+from gpu_workers.sampler import Draw, Prepared, Sampler
 from gpu_workers.scheduler import Scheduler, StepPlan
 from gpu_workers.sequence import Sequence
 from grammar_workers import GrammarError, TokenFSM
@@ -64,6 +66,14 @@ class Statistics:
     ended: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(FinishReason), 0))
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is to be drawn, as it was when the step was in flight; sequences change, a draw never does."""
+
+    draws: dict[Sequence, Draw]
+    prepared: Prepared
+
+
 class Engine:
     """Continuous batching on one model.
 
@@ -86,7 +96,7 @@ class Engine:
             shortest_prefix=config.shortest_prefix,
             patience=config.preempt_patience,
         )
-        self.sampler = Sampler(loaded.head)
+        self.sampler = Sampler(loaded.head, loaded.pool.device)
         self._runner = loaded.runner
         self._vocabulary = loaded.vocabulary
         self._token_limit = loaded.head.token_limit
@@ -115,6 +125,10 @@ class Engine:
         self._measure_at = 0
         self._failed_steps = 0
         self._progressed = False
+        self._launch: Launch = when_awaited
+        self._in_flight = False
+        self._ended_in_flight: list[tuple[Sequence, bool]] = []
+        self._stopping = False
         self._closed = False
         self._closing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -230,11 +244,15 @@ class Engine:
         if self._config.threads is not None:
             torch.set_num_threads(self._config.threads)
         try:
-            while self._take_messages():
-                try:
-                    self._step()
-                except Exception:
-                    self._fail_step()
+            with launching(self.pool.device, self._config.overlap) as self._launch:
+                while not self._stopping:
+                    if not self._progressed:
+                        self._outbox.deliver()
+                    self._take_messages(wait=not self._progressed)
+                    try:
+                        self._step()
+                    except Exception:
+                        self._fail_step()
         finally:
             self._shut_down()
 
@@ -244,27 +262,60 @@ class Engine:
         self._follow_grammars(self.scheduler.running)
         self._propose()
         plan = self.scheduler.plan()
-        if plan.feeds:
-            features = self._runner.forward(plan.decode, plan.chunks)
-            self.scheduler.commit(plan)
-            self._keep(features, plan)
-        sampled = self._sample(self.scheduler.running)
+        batch = self._fly(plan)
+        sampled = self._sample(self.scheduler.running, batch)
         while sampled:
             self._follow_grammars(sampled)
             sampled = self._sample(sampled)
         if not self._progressed:
             self._progressed = self.scheduler.make_room()
 
-    def _take_messages(self) -> bool:
-        """Handles what is in the inbox; waits for something when the last step changed nothing. False to end."""
-        self._outbox.flush()
-        wait = not self._progressed
+    def _fly(self, plan: StepPlan) -> Batch:
+        """Runs the model; the host's work for the steps before and after it is done meanwhile."""
+        if not plan.feeds:
+            return self._meanwhile(plan)
+        wait = self._launch(lambda: self._runner.forward(plan.decode, plan.chunks))
+        self._in_flight = True
+        try:
+            batch = self._meanwhile(plan)
+        finally:
+            features = wait()
+        self.scheduler.commit(plan)
+        self._land()
+        self._keep(features, plan)
+        return batch
+
+    def _meanwhile(self, plan: StepPlan) -> Batch:
+        """Between launch and landing: sequences may end, but their slots stay theirs."""
+        self._outbox.deliver()
+        self._take_messages(wait=False)
+        draws: dict[Sequence, Draw] = {}
+        wanted = [sequence for sequence, feed in zip(plan.sequences, plan.feeds, strict=True) if feed.wanted] + [
+            sequence for sequence in self.scheduler.running if sequence.features is not None
+        ]
+        for sequence in wanted:
+            if sequence in self._live:
+                with self._row(sequence):
+                    if (draw := sequence.draw()) is not None:
+                        draws[sequence] = draw
+        return Batch(draws, self.sampler.prepare(list(draws.values())))
+
+    def _land(self) -> None:
+        """Nothing writes to the pool any more: those that ended meanwhile leave their slots."""
+        self._in_flight = False
+        ended, self._ended_in_flight = self._ended_in_flight, []
+        for sequence, keep in ended:
+            self.scheduler.remove(sequence, keep=keep)
+
+    def _take_messages(self, *, wait: bool) -> None:
+        """Handles what is in the inbox; waits for something first if told so."""
         while True:
             try:
                 message = self._inbox.get(block=wait)
             except queue.Empty:
-                return True
+                return
             wait = False
+            self._progressed = True  # taken in the middle of a step, it is for the next one to act on
             match message:
                 case Add(sequence):
                     self._live.add(sequence)
@@ -278,7 +329,8 @@ class Engine:
                 case Cancel(sequence):
                     self._end(sequence, "cancelled")
                 case Close():
-                    return False
+                    self._stopping = True
+                    return
 
     def _propose(self) -> None:
         """Drafts for every sequence of the next step; the draft model's where there are no cheaper ones."""
@@ -311,29 +363,37 @@ class Engine:
         self.statistics.steps += 1
         self.statistics.fed_tokens += sum(len(feed.token_ids) for feed in plan.feeds)
         self.statistics.drafted_tokens += sum(plan.drafts)
-        finite = torch.isfinite(features).all(-1)
-        parts = [feed.wanted for feed in plan.feeds]
-        for sequence, rows, is_finite in zip(plan.sequences, features.split(parts), finite.split(parts), strict=True):
-            if not len(rows):
-                continue
-            sequence.receive(rows)
-            if not is_finite.all():
-                self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
+        finite = torch.isfinite(features).all(-1).tolist()
+        first = 0
+        for sequence, feed in zip(plan.sequences, plan.feeds, strict=True):
+            last = first + feed.wanted
+            if feed.wanted:
+                sequence.receive(features[first:last])
+                if not all(finite[first:last]):
+                    self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
+            first = last
 
-    def _sample(self, candidates: Iterable[Sequence]) -> list[Sequence]:
-        """Draws a token for each candidate that is ready; returns those whose draft came true: they can go on."""
-        self._wait_for_masks(candidates)
-        sequences, draws = [], []
-        for sequence in list(candidates):
+    def _sample(self, candidates: Iterable[Sequence], batch: Batch | None = None) -> list[Sequence]:
+        """Draws a token for each candidate that is ready; returns those whose draft came true: they can go on.
+
+        `batch`: draws made before the features were there. Whoever was not ready then joins them.
+        """
+        candidates = [sequence for sequence in candidates if sequence.features is not None]
+        snapshots = {} if batch is None else batch.draws
+        self._wait_for_masks(sequence for sequence in candidates if sequence not in snapshots)
+        drawing: dict[Sequence, Draw] = {}
+        for sequence in candidates:
             with self._row(sequence):
-                if (draw := sequence.draw()) is not None:
-                    sequences.append(sequence)
-                    draws.append(draw)
-        if not draws:
+                if (draw := snapshots.get(sequence) or sequence.draw()) is not None:
+                    drawing[sequence] = draw
+        if not drawing:
             return []
         self._progressed = True
+        if batch is None or drawing.keys() != snapshots.keys():
+            batch = Batch(drawing, self.sampler.prepare(list(drawing.values())))
+        sequences, draws = list(batch.draws), list(batch.draws.values())
         features = torch.stack([sequence.features for sequence in sequences if sequence.features is not None])
-        token_ids = self.sampler.sample(features, draws)
+        token_ids = self.sampler.finish(features, batch.prepared)
         told = reports(self.sampler.head, features, draws, token_ids)
         self._measure_rejection(features, draws)
         for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
@@ -380,19 +440,23 @@ class Engine:
         if sequence not in self._live:
             return
         self._close_stream(sequence, reason, error)
-        # After an error the slot may hold anything.
-        self.scheduler.remove(sequence, keep=reason != "error")
+        keep = reason != "error"  # after an error the slot may hold anything
+        if self._in_flight:
+            self._ended_in_flight.append((sequence, keep))
+        else:
+            self.scheduler.remove(sequence, keep=keep)
         self._progressed = True
 
     def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:
         self._live.remove(sequence)
         self.statistics.ended[reason] += 1
-        text = sequence.rest_of_text() if reason in ("stop", "length") else ""
+        text = sequence.rest_of_text if reason in ("stop", "length") else ""
         sequence.stream.end(reason, text=text, error=None if error is None else error.to_dict())
 
     def _fail_step(self) -> None:
         """The whole step failed: whatever was in it ends; the engine goes on with what waits."""
         self._failed_steps += 1
+        self._land()
         logger.exception("an engine step failed; %d sequences end", len(self.scheduler.running))
         for sequence in list(self.scheduler.running):
             self._end(sequence, "error", RequestError("the engine step failed", code="internal_error", status=500))
@@ -407,5 +471,5 @@ class Engine:
         gone = RequestError("the engine has shut down", code="unavailable", status=503)
         for sequence in list(self._live):
             self._close_stream(sequence, "error", gone)
-        self._outbox.flush()
+        self._outbox.deliver()
         self._mask_threads.shutdown(wait=False, cancel_futures=True)

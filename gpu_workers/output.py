@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -38,25 +38,49 @@ class GenerationOutput:
         return {**output, "reports": self.reports} if self.reports else output
 
 
+Text = str | Callable[[], str]
+"""Text, or the call that will decode it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One more token of a stream, or its end.
+
+    What it will say was fixed when it was made: its sequence goes on, and may be gone, before it is delivered.
+    """
+
+    stream: OutputStream
+    text: Text
+    token_id: int | None = None
+    report: Callable[[], dict[str, Any]] | None = None
+    finish_reason: FinishReason | None = None
+    error: dict[str, Any] | None = None
+
+
 class Outbox:
-    """The streams with news since the last `flush`. Waking an event loop costs a system call: once a step is enough."""
+    """What the streams are to be told, in order. Engine thread only.
+
+    Decoding, describing and waking event loops, which costs a system call, wait for `deliver`: once a step, while the
+    device is busy with the next one.
+    """
 
     def __init__(self) -> None:
-        self._streams: list[OutputStream] = []
+        self._pieces: list[Piece] = []
 
-    def add(self, stream: OutputStream) -> None:
-        self._streams.append(stream)
+    def add(self, piece: Piece) -> None:
+        self._pieces.append(piece)
 
-    def flush(self) -> None:
-        """Wakes the readers."""
-        streams, self._streams = self._streams, []
+    def deliver(self) -> None:
+        """Hands every piece to its stream and wakes the readers."""
+        pieces, self._pieces = self._pieces, []
+        streams = [piece.stream for piece in pieces if piece.stream.take(piece)]
         for loop in {stream.loop for stream in streams}:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no reader is left to wake
                 loop.call_soon_threadsafe(_wake, [stream for stream in streams if stream.loop is loop])
 
 
 class OutputStream:
-    """One generation's outputs: the engine thread pushes, one asyncio task reads, what waits is merged into one."""
+    """One generation's outputs: the engine thread writes, one asyncio task reads, what waits is merged into one."""
 
     def __init__(self, prompt_tokens: int, outbox: Outbox) -> None:
         self.loop = asyncio.get_running_loop()
@@ -67,18 +91,31 @@ class OutputStream:
         self._waiting: GenerationOutput | None = None
         self._ended = False
 
-    def push(self, text: str, token_ids: list[int], reports: Sequence[dict[str, Any]] = ()) -> None:
-        with self._lock:
-            assert not self._ended, "output after the terminal event"
-            self._merge(text, token_ids).reports += reports
+    def push(self, token_id: int, text: Text, report: Callable[[], dict[str, Any]] | None = None) -> None:
+        """One more token, the text that it made certain and what is to be told about it, in the order of the calls."""
+        assert not self._ended, "output after the terminal event"
+        self._outbox.add(Piece(self, text, token_id, report))
 
-    def end(self, finish_reason: FinishReason, *, text: str = "", error: dict[str, Any] | None = None) -> None:
+    def end(self, finish_reason: FinishReason, *, text: Text = "", error: dict[str, Any] | None = None) -> None:
         """The one terminal event."""
+        assert not self._ended, "a second terminal event"
+        self._ended = True
+        self._outbox.add(Piece(self, text, finish_reason=finish_reason, error=error))
+
+    def take(self, piece: Piece) -> bool:
+        """Merges a piece into what waits for the reader. Whether nothing waited before."""
+        text = piece.text if isinstance(piece.text, str) else piece.text()
+        report = None if piece.report is None else piece.report()
         with self._lock:
-            assert not self._ended, "a second terminal event"
-            self._ended = True
-            output = self._merge(text, [])
-            output.finish_reason, output.error = finish_reason, error
+            first = self._waiting is None
+            output = self._waiting = self._waiting or GenerationOutput(prompt_tokens=self._prompt_tokens)
+            output.text += text
+            if piece.token_id is not None:
+                output.token_ids.append(piece.token_id)
+            if report is not None:
+                output.reports.append(report)
+            output.finish_reason, output.error = piece.finish_reason, piece.error
+        return first
 
     async def next(self) -> GenerationOutput:
         """Everything since the last call; waits until there is something."""
@@ -88,14 +125,6 @@ class OutputStream:
             self.ready.clear()
         assert output is not None
         return output
-
-    def _merge(self, text: str, token_ids: list[int]) -> GenerationOutput:
-        if self._waiting is None:
-            self._waiting = GenerationOutput(prompt_tokens=self._prompt_tokens)
-            self._outbox.add(self)
-        self._waiting.text += text
-        self._waiting.token_ids += token_ids
-        return self._waiting
 
 
 def _wake(streams: list[OutputStream]) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gpu_workers.masks import AllowedTokens, unpack
 from gpu_workers.output_head import OutputHead
-from gpu_workers.penalties import History, adjust, adjustment
+from gpu_workers.penalties import Adjustment, History, adjust, adjustment
 from gpu_workers.randomness import uniforms
 from gpu_workers.request import SamplingParameters
 from grammar_workers.mask_batch import forbid_unmasked
@@ -57,17 +57,74 @@ class RowCounts:
     dense: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How rows [n] choose among their columns, but for the logits. `greedy` and `drawn` are the rows of either kind.
+
+    `temperature` and `uniform` float64 [len(drawn)].
+    """
+
+    draws: Sequence[Draw]
+    adjustments: list[tuple[int, Adjustment]]
+    greedy: list[int]
+    drawn: list[int]
+    temperature: Tensor
+    uniform: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """Rows `rows` of a batch that need the columns `union` int64 [U] alone, in NumPy and on the device.
+
+    Row i has `columns[i]` of them, int64 [n, K] padded at the end, and `padding` bool [n, K]; both are None where there
+    is one row, which needs all of them.
+    """
+
+    rows: list[int]
+    choice: Choice
+    allowed: list[NDArray[np.int64]]
+    union: NDArray[np.int64]
+    device_union: Tensor
+    columns: Tensor | None
+    padding: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows:
+    """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well."""
+
+    rows: list[int]
+    choice: Choice
+    masked: list[int]
+    allowed: list[AllowedTokens]
+    excluded: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything about `many` draws that does not depend on the model. `forced`: the tokens of rows without choice."""
+
+    many: int
+    forced: dict[int, int]
+    sparse: SparseRows | None
+    dense: DenseRows | None
+
+
 @dataclass(slots=True)
 class Sampler:
-    """Batched sampling over rows with different settings."""
+    """Batched sampling over rows with different settings, in two parts: `prepare` needs nothing from the device."""
 
     head: OutputHead
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     counts: RowCounts = field(default_factory=RowCounts)
 
-    @torch.inference_mode()
     def sample(self, features: Tensor, draws: Sequence[Draw]) -> list[int]:
         """features [n, F] in the order of `draws`. Returns n token ids; each is allowed by its row."""
-        tokens = [-1] * len(draws)
+        return self.finish(features, self.prepare(draws))
+
+    def prepare(self, draws: Sequence[Draw]) -> Prepared:
+        """The host's part: rows by kind, columns, penalties, random numbers."""
+        forced: dict[int, int] = {}
         sparse: list[int] = []
         dense: list[int] = []
         for i, draw in enumerate(draws):
@@ -75,44 +132,86 @@ class Sampler:
             if allowed is None or allowed.token_ids is None:
                 dense.append(i)
             elif allowed.count == 1:
-                tokens[i] = int(allowed.token_ids[0])
+                forced[i] = int(allowed.token_ids[0])
             else:
                 sparse.append(i)
-        for rows, choose in ((sparse, self._sparse), (dense, self._dense)):
-            if rows:
-                chosen = choose(features if len(rows) == len(draws) else features[rows], [draws[i] for i in rows])
-                for i, token_id in zip(rows, chosen, strict=True):
-                    tokens[i] = token_id
-        self.counts.forced += len(draws) - len(sparse) - len(dense)
-        self.counts.sparse += len(sparse)
-        self.counts.dense += len(dense)
-        return tokens
+        return Prepared(
+            len(draws),
+            forced,
+            self._prepare_sparse(sparse, [draws[i] for i in sparse]) if sparse else None,
+            self._prepare_dense(dense, [draws[i] for i in dense]) if dense else None,
+        )
 
-    def _sparse(self, features: Tensor, draws: list[Draw]) -> list[int]:
-        """Projects the union of the allowed columns once, then gathers each row's own (padded at the end)."""
+    @torch.inference_mode()
+    def finish(self, features: Tensor, prepared: Prepared) -> list[int]:
+        """The device's part: features [n, F] to n token ids."""
+        tokens = dict(prepared.forced)
+        if (sparse := prepared.sparse) is not None:
+            tokens.update(zip(sparse.rows, self._sparse(_rows(features, sparse.rows), sparse), strict=True))
+        if (dense := prepared.dense) is not None:
+            tokens.update(zip(dense.rows, self._dense(_rows(features, dense.rows), dense), strict=True))
+        self.counts.forced += len(prepared.forced)
+        self.counts.sparse += 0 if sparse is None else len(sparse.rows)
+        self.counts.dense += 0 if dense is None else len(dense.rows)
+        return [tokens[i] for i in range(prepared.many)]
+
+    def _prepare_sparse(self, rows: list[int], draws: list[Draw]) -> SparseRows:
+        """The union of the allowed columns is projected once; then each row gathers its own."""
         allowed = [draw.allowed.token_ids for draw in draws if draw.allowed and draw.allowed.token_ids is not None]
+        choice = self._choice(draws)
+        if len(rows) == 1:
+            union = allowed[0]
+            return SparseRows(rows, choice, allowed, union, torch.from_numpy(union).to(self.device), None, None)
         union, place = np.unique(np.concatenate(allowed), return_inverse=True)
         counts = np.array([len(token_ids) for token_ids in allowed])
         real = np.arange(counts.max()) < counts[:, None]
         columns = np.zeros(real.shape, dtype=np.int64)
         columns[real] = place
-        device = features.device
-        logits = self.head.columns(features, torch.from_numpy(union).to(device))
-        logits = logits.gather(1, torch.from_numpy(columns).to(device))
-        logits = logits.masked_fill(~torch.from_numpy(real).to(device), -torch.inf)
-        chosen = choose_columns(_adjusted(logits, draws, allowed), draws).numpy()
-        return union[columns[np.arange(len(draws)), chosen]].tolist()
+        tensors = (torch.from_numpy(array).to(self.device) for array in (union, columns, ~real))
+        return SparseRows(rows, choice, allowed, union, *tensors)
 
-    def _dense(self, features: Tensor, draws: list[Draw]) -> list[int]:
-        logits = self.head.logits(features)
-        masked = [(i, draw.allowed) for i, draw in enumerate(draws) if draw.allowed is not None]
-        if masked:
-            logits = self._masked(logits, [i for i, _ in masked], [allowed for _, allowed in masked])
+    def _sparse(self, features: Tensor, group: SparseRows) -> list[int]:
+        logits = self.head.columns(features, group.device_union)
+        if group.columns is not None and group.padding is not None:
+            logits = logits.gather(1, group.columns).masked_fill(group.padding, -torch.inf)
+        chosen = choose_columns(logits, group.choice, group.allowed)
+        return [int(token_ids[column]) for token_ids, column in zip(group.allowed, chosen, strict=True)]
+
+    def _prepare_dense(self, rows: list[int], draws: list[Draw]) -> DenseRows:
         excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
-        if excluded:
-            index = torch.tensor(excluded, device=logits.device).T
-            logits = logits.index_put((index[0], index[1]), logits.new_tensor(-torch.inf))
-        return choose_columns(_adjusted(logits, draws), draws).tolist()
+        return DenseRows(
+            rows,
+            self._choice(draws),
+            [i for i, draw in enumerate(draws) if draw.allowed is not None],
+            [draw.allowed for draw in draws if draw.allowed is not None],
+            torch.tensor(excluded, device=self.device).T if excluded else None,
+        )
+
+    def _dense(self, features: Tensor, group: DenseRows) -> list[int]:
+        logits = self.head.logits(features)
+        if group.masked:
+            logits = self._masked(logits, group.masked, group.allowed)
+        if group.excluded is not None:
+            logits = logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
+        return choose_columns(logits, group.choice)
+
+    def _choice(self, draws: list[Draw]) -> Choice:
+        drawn = [i for i, draw in enumerate(draws) if draw.sampling.temperature > 0]
+        rows = [draws[i] for i in drawn]
+        uniform = uniforms(
+            [draw.sampling.seed for draw in rows],
+            [draw.choice_index for draw in rows],
+            [draw.position for draw in rows],
+            attempts=[draw.attempt for draw in rows],
+        )
+        return Choice(
+            draws,
+            [(i, adjustment(draw.sampling, draw.history)) for i, draw in enumerate(draws) if draw.history is not None],
+            [i for i, draw in enumerate(draws) if draw.sampling.temperature == 0],
+            drawn,
+            torch.tensor([draw.sampling.temperature for draw in rows], dtype=torch.float64).to(self.device),
+            torch.from_numpy(uniform).to(self.device),
+        )
 
     def _masked(self, logits: Tensor, rows: list[int], allowed: list[AllowedTokens]) -> Tensor:
         """Logits [n, V] of the head with what `allowed[i]` leaves out of row `rows[i]` at -inf; may be the same."""
@@ -128,43 +227,39 @@ class Sampler:
         return logits.index_copy(0, index, logits[index].masked_fill(~allow, -torch.inf))
 
 
-def _adjusted(logits: Tensor, draws: Sequence[Draw], columns: Sequence[NDArray[np.int64]] | None = None) -> Tensor:
-    """The logits after bias and penalties; untouched when no row has any."""
-    adjustments = [
-        (i, adjustment(draw.sampling, draw.history)) for i, draw in enumerate(draws) if draw.history is not None
-    ]
-    return adjust(logits, adjustments, columns) if adjustments else logits
+def _rows(features: Tensor, rows: list[int]) -> Tensor:
+    """Some rows of a batch, ascending; no copy where it is all of them."""
+    return features if len(rows) == len(features) else features[rows]
 
 
-def choose_columns(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """One column per row of masked logits [n, K]: the largest for temperature 0, otherwise drawn. CPU int64 [n]."""
+def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> list[int]:
+    """One column per row of masked logits [n, K]: after bias and penalties the largest for temperature 0, else drawn.
+
+    `columns[row]`: the token ids that the row's first columns stand for; None when column = token id.
+    """
+    if choice.adjustments:
+        logits = adjust(logits, choice.adjustments, columns)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
-    chosen = torch.empty(len(draws), dtype=torch.int64)
-    greedy = [i for i, draw in enumerate(draws) if draw.sampling.temperature == 0]
-    drawn = [i for i, draw in enumerate(draws) if draw.sampling.temperature > 0]
-    if greedy:
-        chosen[greedy] = (logits if not drawn else logits[greedy]).argmax(-1).cpu()
-    if drawn:
-        chosen[drawn] = _draw(logits if not greedy else logits[drawn], [draws[i] for i in drawn]).cpu()
-    return chosen
+    if not choice.drawn:
+        return logits.argmax(-1).tolist()
+    if not choice.greedy:
+        return _draw(logits, choice).tolist()
+    chosen = dict(zip(choice.greedy, logits[choice.greedy].argmax(-1).tolist(), strict=True))
+    chosen |= zip(choice.drawn, _draw(logits[choice.drawn], choice).tolist(), strict=True)
+    return [chosen[i] for i in range(len(logits))]
 
 
-def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    device = logits.device
-    temperature = torch.tensor([draw.sampling.temperature for draw in draws], dtype=logits.dtype, device=device)
+def _draw(logits: Tensor, choice: Choice) -> Tensor:
+    """Columns int64 [n] of the rows that are drawn."""
+    temperature = choice.temperature.to(logits.dtype)
     temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
     # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
     weights = ((logits - logits.amax(-1, keepdim=True)) / temperature[:, None]).exp()
-    weights = truncate(weights, [draw.sampling.top_k for draw in draws], [draw.sampling.top_p for draw in draws])
-    weights = drop_unlikely(weights, [draw.sampling.min_p for draw in draws])
-    uniform = uniforms(
-        [draw.sampling.seed for draw in draws],
-        [draw.choice_index for draw in draws],
-        [draw.position for draw in draws],
-        attempts=[draw.attempt for draw in draws],
-    )
-    return inverse_cdf(weights, torch.from_numpy(uniform).to(device))
+    sampling = [choice.draws[i].sampling for i in choice.drawn]
+    weights = truncate(weights, [one.top_k for one in sampling], [one.top_p for one in sampling])
+    weights = drop_unlikely(weights, [one.min_p for one in sampling])
+    return inverse_cdf(weights, choice.uniform)
 
 
 def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:

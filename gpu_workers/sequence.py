@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 import zlib
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from gpu_workers.drafts import Draft, Drafter
 from gpu_workers.finish_budget import FinishBudget
 from gpu_workers.logprobs import TokenNames, TokenReport
 from gpu_workers.masks import AllowedTokens, Constraint, advance
-from gpu_workers.output import FinishReason, OutputStream
+from gpu_workers.output import FinishReason, OutputStream, Text
 from gpu_workers.penalties import History
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampler import Draw
@@ -140,7 +142,9 @@ class Sequence:
             complete_before = fsm is not None and fsm.is_terminal(state)
             if fsm is not None:
                 state = advance(fsm, state, token_id)
-            self._read(token_id, position, complete_before)
+            text = self._read(token_id, position, complete_before)
+            if callable(text):
+                text()
             if self._banned is not None:
                 self._banned.skip(self._vocabulary.token_bytes(token_id))
         if self._budget is not None and fsm is not None:
@@ -225,7 +229,7 @@ class Sequence:
         text = self._read(token_id, position, complete_before=constraint is not None and constraint.is_terminal)
         if constraint is not None and not self._stopped:
             constraint.accept(token_id)
-        self.stream.push(text, [token_id], described)
+        self.stream.push(token_id, text, described)
 
     def catch_up(self) -> None:
         """Decides on a token that waits; advances the grammar state over the last one. Raises what the FSM raises."""
@@ -285,8 +289,8 @@ class Sequence:
         return len(self.token_ids) - before
 
     def draw(self) -> Draw | None:
-        """What to sample next, or None while there is nothing to sample from. Raises what reading the row raised."""
-        if self.features is None or not self._settled or self.undecided:
+        """What to sample next, fixed from here on; None while that is open. Raises what reading the row raised."""
+        if not self._settled or self.undecided:
             return None
         allowed = None
         if self._constraint is not None:
@@ -307,12 +311,14 @@ class Sequence:
         """Text held back until now, when the output is over."""
         return self._text.finish()
 
-    def _describe(self, position: int, report: TokenReport | None, drafted: bool) -> list[dict[str, Any]]:
+    def _describe(
+        self, position: int, report: TokenReport | None, drafted: bool
+    ) -> Callable[[], dict[str, Any]] | None:
         if report is None or self._names is None:
-            return []
+            return None
         state = None if self._constraint is None else self._constraint.state
         rolled_back = 0 if self._banned is None else len(self._banned.excluded(position))
-        return [self._names.describe(report, state=state, drafted=drafted, rolled_back=rolled_back)]
+        return partial(self._names.describe, report, state=state, drafted=drafted, rolled_back=rolled_back)
 
     def _append_unless_banned(self, token: HeldToken) -> None:
         """Streams what no banned word can reach; returns to where a word began when there is one."""
@@ -327,7 +333,7 @@ class Sequence:
                 return
         first = self.output_length - len(self._banned)
         for at, held in enumerate(self._banned.release(over=over), first):
-            self.stream.push(self._read(held.token_id, at, complete_before=False), [held.token_id], held.reports)
+            self.stream.push(held.token_id, self._read(held.token_id, at, complete_before=False), held.report)
             if self._stopped:
                 return
         self._stopped = gave_up
@@ -372,19 +378,24 @@ class Sequence:
             return self._end_token_ids | self._stop_token_ids
         return self._end_token_ids if self.request.sampling.ignore_eos else frozenset()
 
-    def _read(self, token_id: int, position: int, complete_before: bool) -> str:
+    def _read(self, token_id: int, position: int, complete_before: bool) -> Text:
         """The text that one more output token makes certain; notices end tokens, stop tokens and stop strings.
 
-        Under a grammar a stop token counts only where the output was complete before it.
+        Under a grammar a stop token counts only where the output was complete before it. Where no stop string makes the
+        text decide about the output, it is decoded when it is delivered.
         """
         if self._ends(token_id, complete_before):
             self._stopped = True
             return ""
-        text = self._text.append(
+        decode = partial(
+            self._text.append,
             self._shown.get(token_id) or self._vocabulary.token_bytes(token_id),
             complete_before=complete_before,
             may_stop=position >= self.request.sampling.min_tokens,
         )
+        if not self.request.sampling.stop:
+            return decode
+        text = decode()
         self._stopped = self._text.stopped
         return text
 

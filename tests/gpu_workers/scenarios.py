@@ -3,8 +3,8 @@
     python -m tests.gpu_workers.scenarios --count 500
 
 Circumstances: forced text, n-gram drafts and their eagerness, a draft model, chunk sizes, slots and order of arrival,
-prefix reuse, masks that come late and so preemption, and outputs cut off somewhere and resumed as after a retry. Models
-in float64: identity holds up to ties of the logits.
+prefix reuse, host work beside the model or before it, masks that come late and so preemption, and outputs cut off
+somewhere and resumed as after a retry. Models in float64: identity holds up to ties of the logits.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ def circumstances(rng: np.random.Generator) -> dict[str, Any]:
         "shortest_prefix": int(rng.choice([2, 16, 1000])),
         "sparse_limit": int(rng.choice([1, 256])),
         "preempt_patience": int(rng.choice([0, 8])),
+        "overlap": bool(rng.integers(2)),
     }
 
 

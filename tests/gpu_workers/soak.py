@@ -131,7 +131,9 @@ def soak(requests: int, seed: int, *, at_once: int = 24, progress: bool = False)
             while engine.scheduler.running or engine.scheduler.waiting:
                 await asyncio.sleep(0.01)
 
-    with running_engine(config=engine_config(preempt_patience=2), fetch=grammars(**fsms)) as engine:
+    with running_engine(
+        config=engine_config(preempt_patience=2, overlap=bool(seed % 2)), fetch=grammars(**fsms)
+    ) as engine:
         asyncio.run(everything(engine))
         report.ended = sum(engine.statistics.ended.values())
     assert report.ended == requests

@@ -39,7 +39,7 @@ def generate(
         while token in text.excluded(position):
             token = (token + 1) % len(vocabulary)
         output.append(token)
-        text.append(HeldToken(token, vocabulary[token], []))
+        text.append(HeldToken(token, vocabulary[token], None))
         over = token == end or len(output) == length
         back_to = text.go_back(over=over)
         if back_to is not None:
@@ -78,7 +78,7 @@ def test_text_without_a_banned_word_is_let_go_as_it_is_and_early(tokens: list[st
     text = BannedText(banned, [])
     released = ""
     for token in tokens:
-        text.append(HeldToken(0, token.encode(), []))
+        text.append(HeldToken(0, token.encode(), None))
         if text.go_back(over=False) is not None:
             return
         released += "".join(held.data.decode() for held in text.release(over=False))

@@ -81,7 +81,7 @@ def test_batch_chunking_and_drafts_change_nothing(kind: str, seed: int) -> None:
         alone = [summary(run(engine, one)[0]) for one in requests]
     for config, stagger in (
         (engine_config(), 0),
-        (engine_config(prefill_chunk=2, slots=6), 1),
+        (engine_config(prefill_chunk=2, slots=6, overlap=True), 1),
         (engine_config(sparse_limit=1, ngram=1, draft_cost=0.01, step_tokens=30), 3),
     ):
         with running_engine(kind, config, grammars(**FSMS)) as engine:
