@@ -69,17 +69,20 @@ class _Parts:
 def watch(clock: Clock, replay: ReplayEngine) -> None:
     engine = replay.engine
     clock.wrap(engine, "_step", "the step's own loop")
-    clock.wrap(engine, "_take_messages", "messages and streams")
+    clock.wrap(engine, "_take_messages", "messages")
+    clock.wrap(engine._outbox, "deliver", "text and streams")
+    clock.wrap(engine, "_meanwhile", "draws")
     clock.wrap(engine, "_follow_grammars", "grammar states and masks")
     clock.wrap(engine, "_propose", "drafts")
     clock.wrap(engine, "_keep", "rows of features")
-    clock.wrap(engine, "_sample", "tokens, text and output")
+    clock.wrap(engine, "_sample", "tokens")
     clock.wrap(engine.scheduler, "admit", "slots and plans")
     clock.wrap(engine.scheduler, "plan", "slots and plans")
     clock.wrap(engine._runner, "forward", "forward pass")
     sampler: Any = _Parts(engine.sampler)
     engine.sampler.head = head = _Parts(engine.sampler.head)
-    clock.wrap(sampler, "sample", "sampling")
+    clock.wrap(sampler, "prepare", "masks, penalties, random numbers")
+    clock.wrap(sampler, "finish", "sampling")
     clock.wrap(head, "logits", "output projection")
     clock.wrap(head, "columns", "output projection")
     engine.sampler = sampler
@@ -106,9 +109,9 @@ def measure(arguments: argparse.Namespace) -> None:
         kind = "guided" if guided else "unguided"
         print(f"\n{kind}, {arguments.rows} rows, vocabulary of {vocabulary.size}: {1000 * total / steps:.1f} ms a step")
         for part, seconds in clock.seconds.most_common():
-            print(f"  {part:26} {1000 * seconds / steps:8.2f} ms {100 * seconds / total:6.1f} %")
+            print(f"  {part:33} {1000 * seconds / steps:8.2f} ms {100 * seconds / total:6.1f} %")
         host = sum(seconds for part, seconds in clock.seconds.items() if part not in DEVICE_PARTS)
-        print(f"  {'host work, all parts':26} {1000 * host / steps:8.2f} ms {100 * host / total:6.1f} %")
+        print(f"  {'host work, all parts':33} {1000 * host / steps:8.2f} ms {100 * host / total:6.1f} %")
 
 
 def main() -> None:

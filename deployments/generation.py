@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
@@ -189,10 +190,13 @@ class Tiers:
             reference = {"key": grammar.key, "specification": grammar.specification, "tenant": grammar.tenant}
             request = {**request, "grammar": reference}
         handle = self._replica.options(stream=True)
+        limit = request.get("timeout_s")
+        deadline = None if limit is None else time.monotonic() + limit
         emitted: list[int] = []
         pauses = _Pauses(REPLICA, self._retries)
         while True:
-            call = handle.generate.remote({**request, "emitted_token_ids": list(emitted)})
+            left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
+            call = handle.generate.remote({**request, "timeout_s": left, "emitted_token_ids": list(emitted)})
             stream = cast(DeploymentResponseGenerator[Event], call)
             ended = False
             try:

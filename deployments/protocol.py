@@ -17,6 +17,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StrictBool,
+    StrictFloat,
     StrictInt,
     model_validator,
 )
@@ -29,6 +30,7 @@ from deployments.tools import Offer
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+MAX_TIMEOUT_S = 24 * 3600
 
 
 class Only:
@@ -116,6 +118,13 @@ class GenerationBody(SamplingBody):
     structured_outputs: StructuredOutputs | None = Field(
         None, description="What the output must match (vLLM's spelling)."
     )
+    timeout_s: StrictFloat | None = Field(
+        None,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        description="Seconds for the whole answer, waiting and compiling included; after them it ends with status 504,"
+        " or an error event where it is streamed already.",
+    )
     user: str | None = Field(None, description="Accepted and ignored.")
     metadata: dict[str, str] | None = Field(None, description="Accepted and ignored.")
 
@@ -175,6 +184,7 @@ class GenerationBody(SamplingBody):
             "sampling": sampling,
             "choice_index": 0,
             "grammar": None,
+            "timeout_s": self.timeout_s,
             "emitted_token_ids": [],
         }
 

@@ -26,9 +26,8 @@ from gpu_workers.output_head import OutputHead
 from gpu_workers.penalties import Adjustment, History, adjust, adjustment
 from gpu_workers.randomness import uniforms
 from gpu_workers.request import SamplingParameters
+from gpu_workers.truncation import drop_unlikely, truncate
 from grammar_workers.mask_batch import forbid_unmasked
-
-_TOP = 1024  # values looked at before a top-p row is sorted in full
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,39 +272,3 @@ def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
     # Rounding may lift u * total to total itself, past the last column.
     target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
     return torch.searchsorted(cumulative, target, right=True)[:, 0]
-
-
-def truncate(weights: Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> Tensor:
-    """Zeroes what top-k (0 = off), then top-p (1 = off) leave out; ties at either cut are kept. weights [n, K] >= 0.
-
-    top-p keeps the likeliest tokens until their share reaches `top_p` of what top-k left (Holtzman et al. 2020).
-    """
-    rows = [i for i, (k, p) in enumerate(zip(top_k, top_p, strict=True)) if k or p < 1]
-    if not rows:
-        return weights
-    device, width = weights.device, weights.shape[1]
-    part = weights[rows]
-    k = torch.tensor([min(top_k[i] or width, width) for i in rows], device=device)
-    p = torch.tensor([top_p[i] for i in rows], dtype=torch.float64, device=device)
-    largest = part.topk(min(width, max(_TOP, max(top_k)))).values  # descending; wide enough for every top-k
-
-    limited = (k < width)[:, None]
-    cut = largest.gather(1, (k - 1).clamp(max=largest.shape[1] - 1)[:, None])
-    part = torch.where(limited & (part < cut), 0, part)
-    total = part.sum(-1, keepdim=True, dtype=torch.float64)
-    largest = torch.where(limited & (largest < cut), 0, largest)
-    if bool((largest.sum(-1, keepdim=True, dtype=torch.float64) < p[:, None] * total)[p < 1].any()):
-        largest = part.sort(-1, descending=True).values
-    before = largest.cumsum(-1, dtype=torch.float64) - largest
-    kept = (before < p[:, None] * total).sum(-1, keepdim=True)
-    cut = torch.where((p < 1)[:, None], largest.gather(1, kept - 1), 0)
-    part = torch.where(part < cut, 0, part)
-    return weights.index_copy(0, torch.tensor(rows, device=device), part)
-
-
-def drop_unlikely(weights: Tensor, min_p: Sequence[float]) -> Tensor:
-    """Zeroes weights below `min_p` (0 = off) times the row's largest (Nguyen et al. 2024). weights [n, K] >= 0."""
-    if not any(min_p):
-        return weights
-    share = torch.tensor(min_p, dtype=weights.dtype, device=weights.device)
-    return torch.where(weights < share[:, None] * weights.amax(-1, keepdim=True), 0, weights)

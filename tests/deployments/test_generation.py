@@ -99,6 +99,13 @@ async def test_a_stream_resumes_after_its_replica_died(tiers: Tiers, replica: Fa
     assert [call["emitted_token_ids"] for call in replica.requests] == [[], [], [0, 1], [0, 1], [0, 1, 2]]
 
 
+async def test_the_next_replica_has_what_is_left_of_the_time(tiers: Tiers, replica: FakeReplica) -> None:
+    replica.faults = [(1, UNAVAILABLE)]
+    await text(await tiers.start_generation({**request(), "timeout_s": 60.0}, None))
+    first, second = (asked["timeout_s"] for asked in replica.requests)
+    assert 0 < second < first <= 60
+
+
 async def test_a_replica_that_shuts_down_is_left_for_another(tiers: Tiers, replica: FakeReplica) -> None:
     closing = {"status": 503, "code": "unavailable", "message": "the engine has shut down", "param": None}
     replica.faults = [(3, closing)]

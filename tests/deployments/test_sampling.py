@@ -95,6 +95,11 @@ def test_a_beam_search_reaches_the_replica() -> None:
     assert request.sampling.beam_search == BeamSearch(num_beams=4, length_penalty=0.5)
 
 
+def test_a_deadline_reaches_the_replica() -> None:
+    body = CompletionBody.model_validate({"prompt": "x", "timeout_s": 2})
+    assert GenerationRequest.model_validate(body.generation_request("r", drawn_seed=0)).timeout_s == 2
+
+
 def test_a_budget_goes_with_a_constraint() -> None:
     fields = {"finish_within_budget": True, "response_format": {"type": "json_object"}}
     body = ChatCompletionBody.model_validate({"messages": HELLO, **fields})
@@ -107,6 +112,8 @@ def test_a_budget_goes_with_a_constraint() -> None:
         ({"n": 0}, "n"),
         ({"n": 17}, "n"),
         ({"n": 1.5}, "n"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"timeout_s": 1e9}, "timeout_s"),
         ({"min_p": 1.1}, "min_p"),
         ({"min_p": -0.1}, "min_p"),
         ({"repetition_penalty": 0}, "repetition_penalty"),

@@ -23,7 +23,8 @@ from gpu_workers.masks import AllowedTokens, read_row, unpack
 from gpu_workers.output_head import OutputHead
 from gpu_workers.penalties import History, adjust, adjustment
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampler import Draw, Sampler, drop_unlikely, inverse_cdf, truncate
+from gpu_workers.sampler import Draw, Sampler, inverse_cdf
+from gpu_workers.truncation import cuts_by_sorting, drop_unlikely, top_p_cuts, truncate
 
 LIMIT = 1000
 WIDTH = 1024
@@ -85,6 +86,19 @@ def test_truncation_equals_transformers(seed: int, top_k: int, top_p: float, tem
     assert torch.equal(actual[1], weights[1])
     for row in (0, 2):
         torch.testing.assert_close(actual[row] / actual[row].sum(), expected[row])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.floats(0.001, 0.999), st.sampled_from([0.05, 1.0, 20.0]), st.booleans())
+def test_top_p_without_sorting_keeps_what_sorting_keeps(seed: int, top_p: float, scale: float, single: bool) -> None:
+    """From one likely token to a nearly flat row; columns that a mask has zeroed change nothing."""
+    logits = torch.randn(2, 3000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * scale
+    weights = (logits - logits.amax(-1, keepdim=True)).exp().to(torch.float32 if single else torch.float64)
+    weights[:, ::3] = 0
+    cuts = top_p_cuts(weights, [top_p, 0.5])
+    assert torch.equal(cuts, cuts_by_sorting(weights, [top_p, 0.5]))
+    narrow = torch.cat([weights[:, 1::3], weights[:, 2::3]], dim=1)
+    assert torch.equal(cuts, top_p_cuts(narrow, [top_p, 0.5]))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50).filter(any), st.floats(0, 1, exclude_max=True))

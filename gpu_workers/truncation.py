@@ -1,0 +1,117 @@
+"""Which tokens are likely enough to be drawn: top-k, top-p and min-p over a batch of weights.
+
+The likeliest tokens with a given share of the mass, without sorting a vocabulary: weights are summed by the leading
+bits of their floating-point numbers, which order them, and only the bucket that the share ends in is sorted.
+
+    bits of 1.0    0 01111111 0000|0000...      4,096 buckets, sixteen to a power of two
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numba import njit, types
+from torch import Tensor
+
+T = TypeVar("T", int, float)
+
+_SHIFT = 19
+_BUCKETS = 1 << (31 - _SHIFT)
+
+
+def truncate(weights: Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> Tensor:
+    """Zeroes what top-k (0 = off), then top-p (1 = off) leave out; ties at either cut are kept. weights [n, K] >= 0.
+
+    top-p keeps the likeliest tokens until their share reaches `top_p` of what top-k left (Holtzman et al. 2020).
+    """
+    width = weights.shape[1]
+    weights = _cut_rows(weights, {i: k for i, k in enumerate(top_k) if 0 < k < width}, _top_k_cuts)
+    return _cut_rows(weights, {i: p for i, p in enumerate(top_p) if p < 1}, top_p_cuts)
+
+
+def _cut_rows(weights: Tensor, settings: dict[int, T], cuts: Callable[[Tensor, list[T]], Tensor]) -> Tensor:
+    """Zeroes what is below its row's cut in the rows that have a setting."""
+    if not settings:
+        return weights
+    if len(settings) == len(weights):
+        return torch.where(weights < cuts(weights, list(settings.values())), 0, weights)
+    index = torch.tensor(list(settings), device=weights.device)
+    part = weights[index]
+    return weights.index_copy(0, index, torch.where(part < cuts(part, list(settings.values())), 0, part))
+
+
+def drop_unlikely(weights: Tensor, min_p: Sequence[float]) -> Tensor:
+    """Zeroes weights below `min_p` (0 = off) times the row's largest (Nguyen et al. 2024). weights [n, K] >= 0."""
+    if not any(min_p):
+        return weights
+    share = torch.tensor(min_p, dtype=weights.dtype, device=weights.device)
+    return torch.where(weights < share[:, None] * weights.amax(-1, keepdim=True), 0, weights)
+
+
+def _top_k_cuts(weights: Tensor, top_k: list[int]) -> Tensor:
+    """The k-th largest weight of each row: [n, 1]."""
+    largest = weights.topk(max(top_k)).values
+    return largest.gather(1, torch.tensor(top_k, device=weights.device)[:, None] - 1)
+
+
+def top_p_cuts(weights: Tensor, top_p: list[float]) -> Tensor:
+    """The smallest weight of each row that is kept: [n, 1]."""
+    if weights.device.type != "cpu":
+        return cuts_by_sorting(weights, top_p)
+    rows = weights.numpy()
+    # Rounding to float32 keeps the order; equal numbers share a bucket.
+    keys = np.ascontiguousarray(rows, dtype=np.float32).view(np.int32)
+    cuts = [_cut(row, key, share) for row, key, share in zip(rows, keys, top_p, strict=True)]
+    return torch.tensor(cuts, dtype=weights.dtype)[:, None]
+
+
+def cuts_by_sorting(weights: Tensor, top_p: Sequence[float]) -> Tensor:
+    """The same from sorted rows, which a GPU makes faster than anything that branches: [n, 1]."""
+    ordered = weights.sort(-1, descending=True).values
+    cumulative = ordered.cumsum(-1, dtype=torch.float64)
+    share = torch.tensor(top_p, dtype=torch.float64, device=weights.device)[:, None]
+    kept = (cumulative - ordered < share * cumulative[:, -1:]).sum(-1, keepdim=True)
+    return ordered.gather(1, kept - 1)
+
+
+@njit(
+    [
+        types.float64(types.float32[::1], types.int32[::1], types.float64),
+        types.float64(types.float64[::1], types.int32[::1], types.float64),
+    ],
+    cache=True,
+    nogil=True,
+)
+def _cut(weights, keys, share):  # type: ignore[no-untyped-def]
+    """The weight at which the largest ones first reach `share` of the sum. `keys`: the weights' float32 bits."""
+    sums = np.zeros(_BUCKETS)
+    sizes = np.zeros(_BUCKETS, np.int64)
+    for i in range(len(weights)):
+        bucket = keys[i] >> _SHIFT
+        sums[bucket] += weights[i]
+        sizes[bucket] += 1
+    wanted = 0.0
+    for bucket in range(_BUCKETS - 1, -1, -1):
+        wanted += sums[bucket]
+    wanted *= share
+    before, bucket = 0.0, _BUCKETS - 1
+    while bucket > 0 and before + sums[bucket] < wanted:
+        before += sums[bucket]
+        bucket -= 1
+    if bucket == 0 or sizes[bucket] == 0:  # the whole row, or one that is not finite
+        return 0.0
+    inside = np.empty(sizes[bucket], weights.dtype)
+    found = 0
+    for i in range(len(weights)):
+        if keys[i] >> _SHIFT == bucket:
+            inside[found] = weights[i]
+            found += 1
+    inside.sort()
+    for i in range(found - 1, 0, -1):
+        before += inside[i]
+        if before >= wanted:
+            return inside[i]
+    return inside[0]
