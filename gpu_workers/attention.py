@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
@@ -22,14 +23,37 @@ IMPLEMENTATION = "turnstile_slots"
 _KV_BUCKET = 64
 
 
+class CausalMask:
+    """Where queries at `positions` (int64 [..., queries]) of their sequences may look among `kv_length` keys."""
+
+    def __init__(self, positions: NDArray[np.int64], kv_length: int, device: torch.device) -> None:
+        self._positions = positions[..., None]
+        self._keys = np.arange(kv_length)
+        self._device = device
+        self._made: dict[int | None, Tensor] = {}
+
+    def within(self, window: int | None) -> Tensor:
+        """bool [..., queries, kv_length]; with a window a query sees that many keys, its own the last of them.
+
+        Made once a step for the layers that share it.
+        """
+        if window is not None and window > self._positions.max():
+            window = None
+        if window not in self._made:
+            allowed = self._keys <= self._positions
+            if window is not None:
+                allowed &= self._keys > self._positions - window
+            self._made[window] = torch.from_numpy(allowed).to(self._device)
+        return self._made[window]
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeGroup:
     """Rows that feed a few tokens each: the first `tokens` tokens of the step, row after row.
 
-    `slots` is a slice (a view of the pool) or int64 [rows] (a gather); `mask` bool [rows, 1, queries, kv_length]
-    is true where a query may look. Rows that feed fewer than `queries` tokens are padded for attention alone:
-    `padded` int64 [rows * queries] names the token at each place, `real` int64 [tokens] the place of each token. Both
-    are None when all rows feed equally many.
+    `slots` is a slice (a view of the pool) or int64 [rows] (a gather); `mask` is over [rows, 1, queries]. Rows feeding
+    fewer than `queries` tokens are padded for attention alone: `padded` int64 [rows * queries] names the token at each
+    place, `real` int64 [tokens] the place of each token. Both are None when all rows feed equally many.
     """
 
     rows: int
@@ -37,20 +61,20 @@ class DecodeGroup:
     tokens: int
     slots: slice | Tensor
     kv_length: int
-    mask: Tensor
+    mask: CausalMask
     padded: Tensor | None = None
     real: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One prompt chunk: tokens `start:stop` of the step; `mask` bool [stop - start, kv_length]."""
+    """One prompt chunk: tokens `start:stop` of the step; `mask` is over [1, 1, stop - start]."""
 
     start: int
     stop: int
     slot: int
     kv_length: int
-    mask: Tensor
+    mask: CausalMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +94,7 @@ def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: lis
     # A padded query looks where its row's last token looks.
     query = np.minimum(np.arange(queries), fed - 1)
     kv_length = min(-(-int((past + fed).max()) // _KV_BUCKET) * _KV_BUCKET, pool.length)
-    mask = torch.from_numpy(np.arange(kv_length) <= (past + query)[:, None, :, None]).to(pool.device)
+    mask = CausalMask((past + query)[:, None], kv_length, pool.device)
     contiguous = slots[-1] - slots[0] == rows - 1
     where = slice(slots[0], slots[-1] + 1) if contiguous else torch.tensor(slots, device=pool.device)
     if tokens == rows * queries:
@@ -83,7 +107,7 @@ def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: lis
 def segment(pool: KVPool, start: int, tokens: int, slot: int, past: int) -> Segment:
     """The chunk of `tokens` tokens at `start` of the step, after `past` tokens already in `slot`."""
     kv_length = past + tokens
-    mask = torch.from_numpy(np.arange(kv_length) <= np.arange(past, kv_length)[:, None]).to(pool.device)
+    mask = CausalMask(np.arange(past, kv_length)[None, None], kv_length, pool.device)
     return Segment(start, start + tokens, slot, kv_length, mask)
 
 
@@ -97,9 +121,14 @@ def slot_attention(
     dropout: float = 0.0,
     *,
     attention_plan: AttentionPlan,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """query [1, heads, T, head_dim], key, value [1, kv_heads, T, head_dim] -> ([1, T, heads, head_dim], None)."""
+    """query [1, heads, T, head_dim], key, value [1, kv_heads, T, head_dim] -> ([1, T, heads, head_dim], None).
+
+    Layers with a sliding window or soft-capped scores hand these over; they keep all keys, so prefixes stay reusable.
+    """
     plan, layer = attention_plan, int(module.layer_idx)  # type: ignore[arg-type]
     plan.pool.write(layer, plan.write_index, key[0].transpose(0, 1), value[0].transpose(0, 1))
     keys, values = plan.pool.keys[layer], plan.pool.values[layer]
@@ -111,8 +140,9 @@ def slot_attention(
             rows.unflatten(0, (group.rows, group.queries)),
             keys[group.slots, : group.kv_length],
             values[group.slots, : group.kv_length],
-            group.mask,
+            group.mask.within(sliding_window),
             scaling,
+            softcap,
         ).flatten(0, 1)
         output[: group.tokens] = attended if group.real is None else attended[group.real]
     for part in plan.segments:
@@ -120,13 +150,16 @@ def slot_attention(
             tokens[None, part.start : part.stop],
             keys[part.slot : part.slot + 1, : part.kv_length],
             values[part.slot : part.slot + 1, : part.kv_length],
-            part.mask[None, None],
+            part.mask.within(sliding_window),
             scaling,
+            softcap,
         )[0]
     return output[None], None
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None) -> Tensor:
+def _attend(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None, softcap: float | None
+) -> Tensor:
     """query [B, Q, heads, D], keys and values [B, kv, kv_heads, D], mask [B, 1, Q, kv]. Returns [B, Q, heads, D].
 
     Query heads that share a key head are stacked along the query axis, so the cache is never repeated in memory.
@@ -137,14 +170,23 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: 
     stacked = query.view(rows, queries, kv_heads, shared, head_dim).permute(0, 2, 3, 1, 4)
     if queries > 1 and shared > 1:
         mask = mask.repeat(1, 1, shared, 1)
-    output = F.scaled_dot_product_attention(
-        stacked.reshape(rows, kv_heads, shared * queries, head_dim),
-        keys.transpose(1, 2),
-        values.transpose(1, 2),
-        attn_mask=mask,
-        scale=scaling,
-    )
+    stacked = stacked.reshape(rows, kv_heads, shared * queries, head_dim)
+    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
+    if softcap is None:
+        output = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scaling)
+    else:
+        output = _capped_attention(stacked, keys, values, mask, scaling or head_dim**-0.5, softcap)
     return output.view(rows, kv_heads, shared, queries, head_dim).permute(0, 3, 1, 2, 4).flatten(2, 3)
+
+
+def _capped_attention(
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float, softcap: float
+) -> Tensor:
+    """Scores stay within +-softcap (Gemma 2, arXiv:2408.00118). [B, kv_heads, Q, D], keys and values [.., kv, D]."""
+    scores = (query @ keys.transpose(2, 3)) * (scaling / softcap)
+    scores = (scores.tanh() * softcap).masked_fill(~mask, -torch.inf)
+    wide = torch.float32 if scores.dtype in (torch.bfloat16, torch.float16) else scores.dtype
+    return scores.softmax(-1, dtype=wide).to(query.dtype) @ values
 
 
 AttentionInterface.register(IMPLEMENTATION, slot_attention)

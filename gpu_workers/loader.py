@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +66,7 @@ def prepare(model: PreTrainedModel, tokenizer: Tokenizer, vocabulary: Vocabulary
     """Puts a model on its device and its KV pool. Raises UnsupportedModelError."""
     settings = model.config.get_text_config()
     max_length = min(config.max_length, getattr(settings, "max_position_embeddings", None) or config.max_length)
-    check_supported(model, max_length)
+    check_supported(model)
     model = model.to(config.device).eval()  # type: ignore[arg-type]
     heads = settings.num_attention_heads
     pool = KVPool(
@@ -89,7 +91,7 @@ def token_limit(tokenizer: Tokenizer, logits_width: int) -> int:
     return min(logits_width, max(tokenizer.get_vocab().values()) + 1)
 
 
-def check_supported(model: PreTrainedModel, max_length: int) -> None:
+def check_supported(model: PreTrainedModel) -> None:
     """Refuses, by name of the feature, what the attention function or the KV pool cannot honour."""
     settings = model.config.get_text_config()
     kind = settings.model_type
@@ -100,33 +102,28 @@ def check_supported(model: PreTrainedModel, max_length: int) -> None:
         raise UnsupportedModelError(f"{kind}: layers of kind {', '.join(other_layers)} are not supported")
     if model._is_stateful:
         raise UnsupportedModelError(f"{kind}: layers without attention state cannot be rolled back")
-    layer_types = getattr(settings, "layer_types", None)
-    slides = "sliding_attention" in layer_types if layer_types else getattr(settings, "use_sliding_window", True)
-    window = getattr(settings, "sliding_window", None)
-    if slides and window is not None and window < max_length:
-        raise UnsupportedModelError(
-            f"{kind}: a sliding window of {window} is not supported; set max_length to at most it"
-        )
-    if getattr(settings, "attn_logit_softcapping", None):
-        raise UnsupportedModelError(f"{kind}: soft-capped attention scores are not supported")
 
 
 @torch.inference_mode()
 def verify(model: PreTrainedModel, pool: KVPool) -> bool:
     """Compares this engine's step with the model's own attention, and tells whether the output head is separable.
 
-    Runs a few tokens in the dummy slot, in two chunks and one decode step. Catches what no configuration key names:
-    attention sinks, position biases, unusual head shapes. Leaves the model on this engine's attention function.
+    Runs a few tokens in the dummy slot, in two chunks and one decode step, sliding windows made so small that they
+    matter. Catches what no configuration key names: attention sinks, position biases, unusual head shapes, windows that
+    a model does not tell its attention function. Leaves the model on this engine's attention function.
     """
     tokens = [
         1 + i % (min(model.config.get_text_config().vocab_size, 1000) - 1)
         for i in range(min(_PROBE_TOKENS, pool.length))
     ]
-    expected = model(torch.tensor([tokens], device=model.device), use_cache=False).logits[0, -1].double()
-    model.set_attn_implementation(IMPLEMENTATION)
+    if getattr(model.config.get_text_config(), "attn_logit_softcapping", None):
+        model.set_attn_implementation("eager")  # the others of transformers leave the cap out
     try:
-        logits = _probe(ModelRunner(model, pool, separable=False), pool, tokens)
-        hidden = _probe(ModelRunner(model, pool, separable=True), pool, tokens)
+        with _small_windows(model):
+            expected = model(torch.tensor([tokens], device=model.device), use_cache=False).logits[0, -1].double()
+            model.set_attn_implementation(IMPLEMENTATION)
+            logits = _probe(ModelRunner(model, pool, separable=False), pool, tokens)
+            hidden = _probe(ModelRunner(model, pool, separable=True), pool, tokens)
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UnsupportedModelError(
             f"{model.config.model_type}: the model's layers do not fit the engine: {error}"
@@ -135,12 +132,27 @@ def verify(model: PreTrainedModel, pool: KVPool) -> bool:
         pool.clear(pool.dummy_slot, pool.length)
     if not _close(logits[0].double(), expected, _TOLERANCE[model.dtype]):
         raise UnsupportedModelError(
-            f"{model.config.model_type}: its attention is not plain causal attention, which is all the engine supports"
+            f"{model.config.model_type}: its attention is not plain causal attention, and sliding windows and"
+            " soft-capped scores are all the engine supports beside it"
         )
     separable = _is_separable(model, hidden, logits)
     if not separable:
         logger.warning("the output head is not a plain linear map: every row computes all its logits")
     return separable
+
+
+@contextlib.contextmanager
+def _small_windows(model: PreTrainedModel) -> Iterator[None]:
+    """Sliding windows of half a probe: configurations have them for transformers' masks, layers for ours."""
+    owners: list[Any] = [model.config.get_text_config(), *model.modules()]
+    windows = [(owner, owner.sliding_window) for owner in owners if getattr(owner, "sliding_window", None)]
+    try:
+        for owner, _ in windows:
+            owner.sliding_window = _PROBE_TOKENS // 2
+        yield
+    finally:
+        for owner, window in windows:
+            owner.sliding_window = window
 
 
 def _is_separable(model: PreTrainedModel, hidden: Tensor, logits: Tensor) -> bool:

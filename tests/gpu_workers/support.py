@@ -58,11 +58,18 @@ _GROUPED = {
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     "llama": lambda: LlamaConfig(**_GROUPED),
     "qwen3": lambda: Qwen3Config(head_dim=16, **_GROUPED),
-    "mistral": lambda: MistralConfig(sliding_window=None, head_dim=8, **_GROUPED),
+    # Windows that prompts exceed, and caps that scores reach; Gemma's second layer sees everything.
+    "mistral": lambda: MistralConfig(sliding_window=16, head_dim=8, **_GROUPED),
     "gemma2": lambda: Gemma2Config(
-        head_dim=8, query_pre_attn_scalar=8, sliding_window=MAX_LENGTH, attn_logit_softcapping=None, **_GROUPED
+        head_dim=8, query_pre_attn_scalar=8, sliding_window=16, attn_logit_softcapping=5.0, **_GROUPED
     ),
-    "gemma3": lambda: Gemma3TextConfig(head_dim=8, query_pre_attn_scalar=8, sliding_window=MAX_LENGTH, **_GROUPED),
+    "gemma3": lambda: Gemma3TextConfig(
+        head_dim=8,
+        query_pre_attn_scalar=8,
+        sliding_window=16,
+        layer_types=["sliding_attention", "full_attention"],
+        **_GROUPED,
+    ),
     "gpt_neox": lambda: GPTNeoXConfig(
         hidden_size=32,
         intermediate_size=48,
@@ -80,7 +87,9 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 def tiny_model(config: PretrainedConfig, seed: int = 0) -> PreTrainedModel:
     """Random weights, float64: results are then identical across batch shapes."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64).eval()
+    # transformers leaves soft caps out unless told to be eager.
+    attention = "eager" if getattr(config, "attn_logit_softcapping", None) else None
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float64, attn_implementation=attention).eval()
     # Random initialisation is close to uniform; larger weights give outputs that depend on the prompt.
     with torch.no_grad():
         for parameter in model.parameters():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,6 @@ def prepared(config: PretrainedConfig, **settings: Any) -> Any:
     ("config", "reason"),
     [
         (MambaConfig(vocab_size=WIDTH, hidden_size=32, num_hidden_layers=2, state_size=4), "linear_attention"),
-        (MistralConfig(**SIZES, sliding_window=16), "sliding window of 16"),
-        (Gemma2Config(**SIZES, sliding_window=4096), "soft-capped"),
         (BloomConfig(vocab_size=WIDTH, hidden_size=32, n_layer=2, n_head=4), "bloom"),
     ],
 )
@@ -55,8 +54,24 @@ def test_models_the_engine_cannot_run_are_refused(config: PretrainedConfig, reas
         prepared(config)
 
 
-def test_a_window_that_no_sequence_can_reach_is_harmless() -> None:
-    assert prepared(MistralConfig(**SIZES, sliding_window=32), max_length=32).max_length == 32
+def test_windows_are_checked_and_left_as_they_were() -> None:
+    """A probe is shorter than real windows and makes them small: one that a layer keeps to itself is found."""
+    loaded = prepared(MistralConfig(**SIZES, sliding_window=32))
+    assert loaded.model.config.sliding_window == 32
+
+    class Secretive(type(loaded.model.model.layers[0].self_attn)):  # type: ignore[misc]
+        """Says nothing about its window, as models may whose masks are all they need."""
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            if self.config._attn_implementation == "turnstile_slots":
+                self.config = copy.copy(self.config)
+                self.config.sliding_window = None
+            return super().forward(*args, **kwargs)
+
+    model = tiny_model(MistralConfig(**SIZES, sliding_window=32))
+    model.model.layers[1].self_attn.__class__ = Secretive
+    with pytest.raises(UnsupportedModelError, match="not plain causal attention"):
+        prepare(model, byte_tokenizer(), byte_vocabulary(), engine_config())
 
 
 def test_attention_that_deviates_unannounced_is_caught() -> None:
