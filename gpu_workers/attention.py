@@ -30,12 +30,12 @@ class CausalMask:
         self._positions = positions[..., None]
         self._keys = np.arange(kv_length)
         self._device = device
-        self._made: dict[int | None, Tensor] = {}
+        self._made: dict[int | None, Tensor | None] = {}
 
-    def within(self, window: int | None) -> Tensor:
+    def within(self, window: int | None) -> Tensor | None:
         """bool [..., queries, kv_length]; with a window a query sees that many keys, its own the last of them.
 
-        Made once a step for the layers that share it.
+        None where every query sees every key. Made once a step for the layers that share it.
         """
         if window is not None and window > self._positions.max():
             window = None
@@ -43,7 +43,7 @@ class CausalMask:
             allowed = self._keys <= self._positions
             if window is not None:
                 allowed &= self._keys > self._positions - window
-            self._made[window] = torch.from_numpy(allowed).to(self._device)
+            self._made[window] = None if allowed.all() else torch.from_numpy(allowed).to(self._device)
         return self._made[window]
 
 
@@ -93,7 +93,9 @@ def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: lis
     past, fed = np.array(lengths)[:, None], np.array(counts)[:, None]
     # A padded query looks where its row's last token looks.
     query = np.minimum(np.arange(queries), fed - 1)
-    kv_length = min(-(-int((past + fed).max()) // _KV_BUCKET) * _KV_BUCKET, pool.length)
+    kv_length = int((past + fed).max())
+    if rows > 1:  # one row alone needs no mask
+        kv_length = min(-(-kv_length // _KV_BUCKET) * _KV_BUCKET, pool.length)
     mask = CausalMask((past + query)[:, None], kv_length, pool.device)
     contiguous = slots[-1] - slots[0] == rows - 1
     where = slice(slots[0], slots[-1] + 1) if contiguous else torch.tensor(slots, device=pool.device)
@@ -133,7 +135,6 @@ def slot_attention(
     plan.pool.write(layer, plan.write_index, key[0].transpose(0, 1), value[0].transpose(0, 1))
     keys, values = plan.pool.keys[layer], plan.pool.values[layer]
     tokens = query[0].transpose(0, 1)  # [T, heads, head_dim]
-    output = torch.empty_like(tokens)
     if (group := plan.decode) is not None:
         rows = tokens[: group.tokens] if group.padded is None else tokens[group.padded]
         attended = _attend(
@@ -144,7 +145,13 @@ def slot_attention(
             scaling,
             softcap,
         ).flatten(0, 1)
-        output[: group.tokens] = attended if group.real is None else attended[group.real]
+        if group.real is not None:
+            attended = attended[group.real]
+        if not plan.segments:
+            return attended[None], None
+    output = torch.empty_like(tokens)
+    if group is not None:
+        output[: group.tokens] = attended
     for part in plan.segments:
         output[part.start : part.stop] = _attend(
             tokens[None, part.start : part.stop],
@@ -158,7 +165,7 @@ def slot_attention(
 
 
 def _attend(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float | None, softcap: float | None
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None, softcap: float | None
 ) -> Tensor:
     """query [B, Q, heads, D], keys and values [B, kv, kv_heads, D], mask [B, 1, Q, kv]. Returns [B, Q, heads, D].
 
@@ -168,7 +175,7 @@ def _attend(
     kv_heads = keys.shape[2]
     shared = heads // kv_heads
     stacked = query.view(rows, queries, kv_heads, shared, head_dim).permute(0, 2, 3, 1, 4)
-    if queries > 1 and shared > 1:
+    if mask is not None and queries > 1 and shared > 1:
         mask = mask.repeat(1, 1, shared, 1)
     stacked = stacked.reshape(rows, kv_heads, shared * queries, head_dim)
     keys, values = keys.transpose(1, 2), values.transpose(1, 2)
@@ -180,11 +187,13 @@ def _attend(
 
 
 def _capped_attention(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float, softcap: float
+    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float, softcap: float
 ) -> Tensor:
     """Scores stay within +-softcap (Gemma 2, arXiv:2408.00118). [B, kv_heads, Q, D], keys and values [.., kv, D]."""
     scores = (query @ keys.transpose(2, 3)) * (scaling / softcap)
-    scores = (scores.tanh() * softcap).masked_fill(~mask, -torch.inf)
+    scores = scores.tanh() * softcap
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
     wide = torch.float32 if scores.dtype in (torch.bfloat16, torch.float16) else scores.dtype
     return scores.softmax(-1, dtype=wide).to(query.dtype) @ values
 

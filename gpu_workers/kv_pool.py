@@ -33,6 +33,9 @@ class KVPool:
         shape = (slots + 1, length, kv_heads, head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        # The same memory, position after position.
+        self._flat_keys = [layer.flatten(0, 1) for layer in self.keys]
+        self._flat_values = [layer.flatten(0, 1) for layer in self.values]
         self.slots = slots
         self.length = length
         self.device = device
@@ -75,5 +78,5 @@ class KVPool:
 
     def write(self, layer: int, index: Tensor, keys: Tensor, values: Tensor) -> None:
         """Stores keys and values `[T, kv_heads, head_dim]` at flat places `slot * length + position`, int64 [T]."""
-        self.keys[layer].flatten(0, 1).index_copy_(0, index, keys)
-        self.values[layer].flatten(0, 1).index_copy_(0, index, values)
+        self._flat_keys[layer].index_copy_(0, index, keys)
+        self._flat_values[layer].index_copy_(0, index, values)
