@@ -25,7 +25,7 @@ Launch = Callable[[Forward], Wait]
 
 @contextlib.contextmanager
 def launching(device: torch.device, overlap: bool | None) -> Iterator[Launch]:
-    """The way to launch on `device`. `overlap` None: where it pays, which is on a GPU (docs/decisions/0014)."""
+    """The way to launch on `device`. `overlap` None: where it pays, which is on a GPU (docs/decisions/0016)."""
     if not (device.type == "cuda" if overlap is None else overlap):
         yield when_awaited
     elif device.type == "cuda":
