@@ -48,6 +48,20 @@ class CausalMask:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceMask:
+    """The same where the positions, int64 [..., queries], are on the device, and may not be looked at."""
+
+    positions: Tensor
+    kv_length: int
+
+    def within(self, window: int | None) -> Tensor:
+        """bool [..., queries, kv_length]."""
+        keys, positions = torch.arange(self.kv_length, device=self.positions.device), self.positions[..., None]
+        allowed = keys <= positions
+        return allowed if window is None else allowed & (keys > positions - window)
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeGroup:
     """Rows that feed a few tokens each: the first `tokens` tokens of the step, row after row.
 
@@ -61,7 +75,7 @@ class DecodeGroup:
     tokens: int
     slots: slice | Tensor
     kv_length: int
-    mask: CausalMask
+    mask: CausalMask | DeviceMask
     padded: Tensor | None = None
     real: Tensor | None = None
 

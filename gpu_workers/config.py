@@ -87,12 +87,27 @@ class EngineConfig(BaseModel):
     draft_model: str | None = Field(
         default=None,
         description="A smaller model with the same tokenizer, a folder or Hugging Face id: it drafts where nothing else"
-        " does. The output is the same token for token.",
+        " does. The output is the same token for token, unless `draft_sampling` is `random`.",
+    )
+    draft_sampling: Literal["greedy", "random"] = Field(
+        default="greedy",
+        description="How the draft model drafts. `greedy`: the likeliest tokens. `random`: it draws, and drafts are"
+        " kept or replaced so that outputs have the same distribution as without drafts. More drafts come true at high"
+        " temperatures, but an output is no longer the same token for token, nor exactly repeated by its seed.",
     )
     draft_vocabulary: str | None = Field(
         default=None,
         description="A JSON file with a list of the token ids that the draft model may propose; absent: all of them.",
     )
+    device_step: Literal["off", "eager", "compile", "cuda_graph"] = Field(
+        default="off",
+        description="How sequences that decode take a step. `off`: masks and draws are the host's. Otherwise states,"
+        " masks, draws and the verification of drafts stay on the device, in one step without a host read, run op by"
+        " op (`eager`), compiled (`compile`: on a CPU every new shape of the batch takes half a minute once) or"
+        " captured in CUDA graphs (`cuda_graph`: not yet tried on a GPU). Automata without end and settings that the"
+        " device does not know stay with the host, row by row. The output is the same token for token.",
+    )
+    device_table_mb: int = Field(default=128, ge=1, description="Device memory for automata of `device_step`, in MiB.")
     mask_patience_ms: float = Field(
         default=5.0,
         ge=0,
@@ -104,7 +119,9 @@ class EngineConfig(BaseModel):
     automaton_cache_mb: int = Field(default=512, ge=1, description="Memory for automata kept in this process, in MiB.")
 
     @model_validator(mode="after")
-    def _budget_holds_every_slot(self) -> EngineConfig:
+    def _settings_fit(self) -> EngineConfig:
         if self.step_tokens <= self.slots:
             raise ValueError(f"step_tokens ({self.step_tokens}) must exceed slots ({self.slots}), or prefill starves")
+        if self.device_step == "cuda_graph" and not self.device.startswith("cuda"):
+            raise ValueError(f"device_step: cuda_graph needs a CUDA device, not {self.device}")
         return self

@@ -1,8 +1,9 @@
 """A small second model that drafts for the first: greedily, under the grammar's mask, for all rows together.
 
 It has a KV pool of its own with the same slots. What a slot of it holds is compared with the sequence's tokens before
-each use, so rejected drafts, rollbacks and new owners of a slot need no message. Drafts are deterministic: the target
-draws exactly the tokens it would draw without them (Leviathan et al. 2023, with a point mass as the draft's choice).
+each use, so rejected drafts, rollbacks and new owners of a slot need no message. Greedy drafts are deterministic: the
+target draws exactly the tokens it would draw without them (Leviathan et al. 2023, with a point mass as the draft's
+choice). Drafts drawn at random (`draft_sampling`) are verified by `rejection`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ from gpu_workers.drafts import AcceptanceRate, Draft
 from gpu_workers.loader import LoadedModel, UnsupportedModelError, load
 from gpu_workers.masks import AllowedTokens
 from gpu_workers.model_runner import Feed
+from gpu_workers.randomness import Stream, uniforms
+from gpu_workers.rejection import Proposal
+from gpu_workers.sampler import inverse_cdf, softmax_weights
 from gpu_workers.sequence import Sequence
+from gpu_workers.truncation import drop_unlikely, truncate
 
 _PRIOR = 0.7
 
@@ -36,7 +41,7 @@ class _Row:
     state: int
     room: int
     worth: float
-    drafts: list[int]
+    drafts: list[Draft]
     states: list[int]
 
 
@@ -53,6 +58,7 @@ class DraftModel:
         self._loaded = loaded
         self._cost = config.draft_cost
         self._limit = config.max_drafts
+        self._random = config.draft_sampling == "random"
         self._chunk = config.prefill_chunk
         limit = loaded.head.token_limit
         ids = np.arange(limit) if draft_to_target is None else draft_to_target
@@ -74,7 +80,7 @@ class DraftModel:
                 alive.sort(key=lambda row: row.sequence.slot or 0)
                 features = self._step(alive)
         for row in rows:
-            row.sequence.use_drafts([Draft(token_id, row.rate) for token_id in row.drafts], row.states)
+            row.sequence.use_drafts(row.drafts, row.states)
 
     def _row(self, sequence: Sequence) -> _Row | None:
         if (rate := self._rates.get(sequence)) is None:
@@ -119,13 +125,14 @@ class DraftModel:
         for row in rows:
             assert row.sequence.slot is not None
             held = self._held[row.sequence.slot]
-            feeds.append(Feed(row.sequence.slot, len(held), row.drafts[-1:], wanted=1))
-            held.append(row.drafts[-1])
+            token_id = row.drafts[-1].token_id
+            feeds.append(Feed(row.sequence.slot, len(held), [token_id], wanted=1))
+            held.append(token_id)
         return self._loaded.runner.forward(feeds, [])
 
     @torch.inference_mode()
     def _extend(self, rows: list[_Row], features: Tensor) -> list[_Row]:
-        """Adds the likeliest allowed token to each row; returns the rows to go on with."""
+        """Adds a token to each row, the likeliest that is allowed or a random one; returns the rows to go on with."""
         head = self._loaded.head
         logits = head.logits(features) if self._columns is None else head.columns(features, self._columns)
         scores = logits.float().cpu().numpy()
@@ -137,23 +144,39 @@ class DraftModel:
                 if (allowed := constraint.row(row.state)) is None:
                     continue
                 score = np.where(self._allowed(allowed), score, -np.inf)
-            best = int(score.argmax())
             row.worth *= row.rate.value
-            if score[best] == -np.inf or row.worth < self._cost:
+            if row.worth < self._cost or (draft := self._choose(row, score)) is None:
                 continue
-            token_id, state = int(self._ids[best]), -1
             if constraint is not None:
-                if not (path := constraint.walk(row.state, [token_id])):
+                if not (path := constraint.walk(row.state, [draft.token_id])):
                     continue
-                state = path[0][1]
-            elif row.sequence.ends_output(token_id):
-                continue
-            row.state = state
-            row.drafts.append(token_id)
-            row.states.append(state)
+                row.state = path[0][1]
+            row.drafts.append(draft)
+            row.states.append(row.state)
             if len(row.drafts) < row.room:
                 going_on.append(row)
         return going_on
+
+    def _choose(self, row: _Row, score: NDArray[np.float32]) -> Draft | None:
+        """A draft by the masked `score` float32 [k] of this model's vocabulary; None: nothing that goes on.
+
+        Whether there is a draft must not depend on what is drawn, so tokens that end the output are left out before.
+        """
+        score = np.where(np.isin(self._ids, list(row.sequence.ending_token_ids)), -np.inf, score)
+        best = int(score.argmax())
+        if score[best] == -np.inf:
+            return None
+        sampling = row.sequence.request.sampling
+        if not self._random or sampling.temperature == 0 or row.sequence.may_take_back:
+            return Draft(int(self._ids[best]), row.rate)
+        logits = torch.from_numpy(score)[None].double()
+        weights = softmax_weights(logits, torch.tensor([sampling.temperature], dtype=torch.float64))
+        weights = truncate(weights, [sampling.top_k], [sampling.top_p])
+        weights = drop_unlikely(weights, [sampling.min_p])
+        position = row.sequence.output_length + len(row.drafts)
+        uniform = uniforms([sampling.seed], [row.sequence.request.choice_index], [position], Stream.DRAFT)
+        token_id = int(self._ids[int(inverse_cdf(weights, torch.from_numpy(uniform)))])
+        return Draft(token_id, row.rate, Proposal(token_id, self._ids, (weights / weights.sum())[0].numpy()))
 
     def _allowed(self, row: AllowedTokens) -> NDArray[np.bool_]:
         """The mask over this model's vocabulary, bool [k]; ids past the mask's width are forbidden."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpu_workers.masks import Constraint
+from gpu_workers.rejection import Proposal
 
 _MEMORY = 0.15
 _RECOVERY = 0.01
@@ -41,10 +42,11 @@ class AcceptanceRate:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One drafted token. `rate` is None where the grammar allows no other token."""
+    """One drafted token. `rate` is None where the grammar allows no other token; `proposal`: if drawn at random."""
 
     token_id: int
     rate: AcceptanceRate | None
+    proposal: Proposal | None = None
 
 
 class NgramIndex:

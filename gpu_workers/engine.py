@@ -17,7 +17,7 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -27,6 +27,7 @@ from torch import Tensor
 from gpu_workers.automaton_view import add_surroundings
 from gpu_workers.beam_search import beam_search
 from gpu_workers.config import EngineConfig
+from gpu_workers.device_step import DevicePlan, Drawn, device_step
 from gpu_workers.draft_model import DraftModel
 from gpu_workers.drafts import Drafter
 from gpu_workers.forced_text import ForcedTextFinder
@@ -107,6 +108,7 @@ class Engine:
         self._config = config
         self._fetch_grammar = fetch_grammar
         self._draft_model = draft_model
+        self._device_step = device_step(loaded, config)
         self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._outbox = Outbox()
         self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
@@ -273,20 +275,33 @@ class Engine:
     def _fly(self, plan: StepPlan) -> Batch:
         """Runs the model; the host's work for the steps before and after it is done meanwhile."""
         if not plan.feeds:
-            return self._meanwhile(plan)
-        wait = self._launch(lambda: self._runner.forward(plan.decode, plan.chunks))
+            return self._meanwhile(plan, {})
+        device_plan = None
+        if self._device_step is not None and plan.decode:
+            device_plan = self._device_step.plan(plan, self._to_measure(plan.sequences))
+        wait = self._launch(lambda: self._forward(plan, device_plan))
         self._in_flight = True
         try:
-            batch = self._meanwhile(plan)
+            batch = self._meanwhile(plan, {} if device_plan is None else device_plan.drawing)
         finally:
             features = wait()
         self.scheduler.commit(plan)
         self._land()
-        self._keep(features, plan)
+        self._keep(features, plan, {} if device_plan is None else device_plan.drawn())
         return batch
 
-    def _meanwhile(self, plan: StepPlan) -> Batch:
-        """Between launch and landing: sequences may end, but their slots stay theirs."""
+    def _forward(self, plan: StepPlan, device_plan: DevicePlan | None) -> Tensor:
+        """The step's features; with a device plan its decode rows go through the static step."""
+        if self._device_step is None or device_plan is None:
+            return self._runner.forward(plan.decode, plan.chunks)
+        features = self._device_step.run(device_plan)
+        return torch.cat([features, self._runner.forward([], plan.chunks)]) if plan.chunks else features
+
+    def _meanwhile(self, plan: StepPlan, drawing: Container[Sequence]) -> Batch:
+        """Between launch and landing: sequences may end, but their slots stay theirs.
+
+        Those in `drawing` will come back with their tokens.
+        """
         self._outbox.deliver()
         self._take_messages(wait=False)
         draws: dict[Sequence, Draw] = {}
@@ -294,7 +309,7 @@ class Engine:
             sequence for sequence in self.scheduler.running if sequence.features is not None
         ]
         for sequence in wanted:
-            if sequence in self._live:
+            if sequence in self._live and sequence not in drawing:
                 with self._row(sequence):
                     if (draw := sequence.draw()) is not None:
                         draws[sequence] = draw
@@ -356,7 +371,7 @@ class Engine:
                 if sequence.finish_reason is not None:
                     self._end(sequence, sequence.finish_reason)
 
-    def _keep(self, features: Tensor, plan: StepPlan) -> None:
+    def _keep(self, features: Tensor, plan: StepPlan, drawn: Mapping[Sequence, Drawn]) -> None:
         """Hands each sequence its rows of the step. A row that is not finite is that sequence's failure."""
         self._progressed = True
         self._failed_steps = 0
@@ -368,7 +383,7 @@ class Engine:
         for sequence, feed in zip(plan.sequences, plan.feeds, strict=True):
             last = first + feed.wanted
             if feed.wanted:
-                sequence.receive(features[first:last])
+                sequence.receive(features[first:last], drawn.get(sequence, ()))
                 if not all(finite[first:last]):
                     self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
             first = last
@@ -380,16 +395,34 @@ class Engine:
         """
         candidates = [sequence for sequence in candidates if sequence.features is not None]
         snapshots = {} if batch is None else batch.draws
+        taken = self._take_drawn(candidates)
+        candidates = [sequence for sequence in candidates if sequence not in taken]
         self._wait_for_masks(sequence for sequence in candidates if sequence not in snapshots)
         drawing: dict[Sequence, Draw] = {}
         for sequence in candidates:
             with self._row(sequence):
                 if (draw := snapshots.get(sequence) or sequence.draw()) is not None:
                     drawing[sequence] = draw
-        if not drawing:
-            return []
-        self._progressed = True
-        if batch is None or drawing.keys() != snapshots.keys():
+        if drawing:
+            self._draw(drawing, batch)
+        self.statistics.sampled_tokens += len(drawing) + len(taken)
+        self.statistics.masks += sum(sequence.constraint is not None for sequence in (*taken, *drawing))
+        self._progressed |= bool(drawing or taken)
+        going_on = [sequence for sequence in (*taken, *drawing) if sequence.features is not None]
+        self.statistics.accepted_tokens += sum(not sequence.undecided for sequence in going_on)
+        return going_on
+
+    def _take_drawn(self, candidates: Iterable[Sequence]) -> dict[Sequence, int]:
+        """Appends the next tokens that were drawn on the device, where sequences are ready for them."""
+        taken = {sequence: token_id for sequence in candidates if (token_id := sequence.drawn) is not None}
+        for sequence, token_id in taken.items():
+            with self._row(sequence):
+                sequence.append(token_id)
+        return taken
+
+    def _draw(self, drawing: dict[Sequence, Draw], batch: Batch | None) -> None:
+        """Draws and appends a token each; `batch`: the same draws, if none has changed, prepared already."""
+        if batch is None or drawing.keys() != batch.draws.keys():
             batch = Batch(drawing, self.sampler.prepare(list(drawing.values())))
         sequences, draws = list(batch.draws), list(batch.draws.values())
         features = torch.stack([sequence.features for sequence in sequences if sequence.features is not None])
@@ -399,11 +432,13 @@ class Engine:
         for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
             with self._row(sequence):
                 sequence.append(token_id, report)
-        self.statistics.sampled_tokens += len(draws)
-        self.statistics.masks += sum(draw.allowed is not None for draw in draws)
-        going_on = [sequence for sequence in sequences if sequence.features is not None]
-        self.statistics.accepted_tokens += sum(not sequence.undecided for sequence in going_on)
-        return going_on
+
+    def _to_measure(self, sequences: Iterable[Sequence]) -> Sequence | None:
+        """The row to draw on the host, because the probability that its mask takes away is to be measured."""
+        interval = self._config.rejection_mass_interval
+        if not interval or self.statistics.steps < self._measure_at:
+            return None
+        return next((sequence for sequence in sequences if sequence.constraint is not None), None)
 
     def _measure_rejection(self, features: Tensor, draws: list[Draw]) -> None:
         """Now and then, for one row under a grammar: it costs that row's full logits."""
@@ -473,3 +508,5 @@ class Engine:
             self._close_stream(sequence, "error", gone)
         self._outbox.deliver()
         self._mask_threads.shutdown(wait=False, cancel_futures=True)
+        if self._device_step is not None:
+            self._device_step.close()

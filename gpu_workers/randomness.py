@@ -11,29 +11,34 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
-_WEYL = (np.uint64(0x9E3779B9), np.uint64(0xBB67AE85))
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
-_LOW = np.uint64(0xFFFFFFFF)
+_LOW = 0xFFFFFFFF
 _32 = np.uint64(32)
 
 
 class Stream(IntEnum):
-    """Independent draws at one position. Only sampling exists today; a draft model needs its own."""
+    """Independent draws at one position: the token, a draft model's guess at it, and whether that is kept."""
 
     SAMPLE = 0
+    DRAFT = 1
+    ACCEPT = 2
 
 
 def philox(counter: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Philox-4x32-10. counter: uint64 [n, 4], key: uint64 [n, 2], every value below 2**32. Returns uint64 [n, 4]."""
     c0, c1, c2, c3 = (counter[:, i] for i in range(4))
     k0, k1 = key[:, 0], key[:, 1]
+    multiplier0, multiplier1, weyl0, weyl1, low = np.array([*_MULTIPLIERS, *_WEYL, _LOW], np.uint64)
     for _ in range(_ROUNDS):
-        product0, product1 = _MULTIPLIERS[0] * c0, _MULTIPLIERS[1] * c2
-        c0, c1, c2, c3 = (product1 >> _32) ^ c1 ^ k0, product1 & _LOW, (product0 >> _32) ^ c3 ^ k1, product0 & _LOW
-        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+        product0, product1 = multiplier0 * c0, multiplier1 * c2
+        c0, c1, c2, c3 = (product1 >> _32) ^ c1 ^ k0, product1 & low, (product0 >> _32) ^ c3 ^ k1, product0 & low
+        k0, k1 = (k0 + weyl0) & low, (k1 + weyl1) & low
     return np.stack([c0, c1, c2, c3], axis=1)
 
 
@@ -56,4 +61,21 @@ def uniforms(
     counter[:, 2] = stream
     counter[:, 3] = attempts
     words = philox(counter, key)
-    return ((words[:, 0] >> np.uint64(5)) * 67108864.0 + (words[:, 1] >> np.uint64(6))) / 9007199254740992.0
+    return ((words[:, 0] >> 5) * 67108864.0 + (words[:, 1] >> 6)) / 9007199254740992.0
+
+
+def device_uniforms(seed_low: Tensor, seed_high: Tensor, positions: Tensor, choice_indices: Tensor) -> Tensor:
+    """`uniforms` of the first attempt at sampling, where the numbers live: int64 [n] each, below 2**32. float64 [n].
+
+    Products of 32-bit numbers overflow int64, but wrap to the right bits.
+    """
+    c0, c1 = positions, choice_indices
+    c2 = torch.full_like(positions, int(Stream.SAMPLE))
+    c3 = torch.zeros_like(positions)
+    k0, k1 = seed_low, seed_high
+    for _ in range(_ROUNDS):
+        product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c2 = ((product1 >> 32) & _LOW) ^ c1 ^ k0, ((product0 >> 32) & _LOW) ^ c3 ^ k1
+        c1, c3 = product1 & _LOW, product0 & _LOW
+        k0, k1 = (k0 + _WEYL[0]) & _LOW, (k1 + _WEYL[1]) & _LOW
+    return ((c0 >> 5).double() * 67108864.0 + (c1 >> 6).double()) / 9007199254740992.0

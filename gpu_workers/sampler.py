@@ -24,7 +24,8 @@ from torch import Tensor
 from gpu_workers.masks import AllowedTokens, unpack
 from gpu_workers.output_head import OutputHead
 from gpu_workers.penalties import Adjustment, History, adjust, adjustment
-from gpu_workers.randomness import uniforms
+from gpu_workers.randomness import Stream, uniforms
+from gpu_workers.rejection import Proposal, Verification
 from gpu_workers.request import SamplingParameters
 from gpu_workers.truncation import drop_unlikely, truncate
 from grammar_workers.mask_batch import forbid_unmasked
@@ -35,7 +36,8 @@ class Draw:
     """One token to draw. `allowed` is None for a row without a grammar; `position` counts output tokens from 0.
 
     `history` is what penalties look at, None where there are none; `excluded`: ids that a row without a grammar may
-    not have here; `attempt`: numbers apart what may be drawn at this position more than once.
+    not have here; `attempt`: numbers apart what may be drawn at this position more than once; `proposal`: the draft for
+    this position, if it was drawn at random.
     """
 
     sampling: SamplingParameters
@@ -45,6 +47,7 @@ class Draw:
     history: History | None = None
     excluded: frozenset[int] = frozenset()
     attempt: int = 0
+    proposal: Proposal | None = None
 
 
 @dataclass(slots=True)
@@ -60,7 +63,7 @@ class RowCounts:
 class Choice:
     """How rows [n] choose among their columns, but for the logits. `greedy` and `drawn` are the rows of either kind.
 
-    `temperature` and `uniform` float64 [len(drawn)].
+    `temperature` and `uniform` float64 [len(drawn)]; `verification` numbers its rows among them.
     """
 
     draws: Sequence[Draw]
@@ -69,6 +72,7 @@ class Choice:
     drawn: list[int]
     temperature: Tensor
     uniform: Tensor
+    verification: Verification | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +161,12 @@ class Sampler:
     def _prepare_sparse(self, rows: list[int], draws: list[Draw]) -> SparseRows:
         """The union of the allowed columns is projected once; then each row gathers its own."""
         allowed = [draw.allowed.token_ids for draw in draws if draw.allowed and draw.allowed.token_ids is not None]
-        choice = self._choice(draws)
+        counts = np.array([len(token_ids) for token_ids in allowed])
+        choice = self._choice(draws, allowed, int(counts.max()))
         if len(rows) == 1:
             union = allowed[0]
             return SparseRows(rows, choice, allowed, union, torch.from_numpy(union).to(self.device), None, None)
         union, place = np.unique(np.concatenate(allowed), return_inverse=True)
-        counts = np.array([len(token_ids) for token_ids in allowed])
         real = np.arange(counts.max()) < counts[:, None]
         columns = np.zeros(real.shape, dtype=np.int64)
         columns[real] = place
@@ -180,7 +184,7 @@ class Sampler:
         excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
         return DenseRows(
             rows,
-            self._choice(draws),
+            self._choice(draws, None, self.head.token_limit),
             [i for i, draw in enumerate(draws) if draw.allowed is not None],
             [draw.allowed for draw in draws if draw.allowed is not None],
             torch.tensor(excluded, device=self.device).T if excluded else None,
@@ -194,7 +198,8 @@ class Sampler:
             logits = logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
         return choose_columns(logits, group.choice)
 
-    def _choice(self, draws: list[Draw]) -> Choice:
+    def _choice(self, draws: list[Draw], columns: Sequence[NDArray[np.int64]] | None, width: int) -> Choice:
+        """`columns[row]`: the token ids of the row's first columns, of `width`; None: column = token id."""
         drawn = [i for i, draw in enumerate(draws) if draw.sampling.temperature > 0]
         rows = [draws[i] for i in drawn]
         uniform = uniforms(
@@ -209,6 +214,27 @@ class Sampler:
             [i for i, draw in enumerate(draws) if draw.sampling.temperature == 0],
             drawn,
             torch.tensor([draw.sampling.temperature for draw in rows], dtype=torch.float64).to(self.device),
+            torch.from_numpy(uniform).to(self.device),
+            self._verification(draws, drawn, columns, width),
+        )
+
+    def _verification(
+        self, draws: list[Draw], drawn: list[int], columns: Sequence[NDArray[np.int64]] | None, width: int
+    ) -> Verification | None:
+        rows = [(row, i, proposal) for row, i in enumerate(drawn) if (proposal := draws[i].proposal) is not None]
+        if not rows:
+            return None
+        placed = [proposal.over(None if columns is None else columns[i], width) for _, i, proposal in rows]
+        uniform = uniforms(
+            [draws[i].sampling.seed for _, i, _ in rows],
+            [draws[i].choice_index for _, i, _ in rows],
+            [draws[i].position for _, i, _ in rows],
+            Stream.ACCEPT,
+        )
+        return Verification(
+            torch.tensor([row for row, _, _ in rows], device=self.device),
+            torch.from_numpy(np.stack([probabilities for probabilities, _ in placed])).to(self.device),
+            torch.tensor([column for _, column in placed], device=self.device),
             torch.from_numpy(uniform).to(self.device),
         )
 
@@ -251,14 +277,20 @@ def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.
 
 def _draw(logits: Tensor, choice: Choice) -> Tensor:
     """Columns int64 [n] of the rows that are drawn."""
-    temperature = choice.temperature.to(logits.dtype)
-    temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
-    # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
-    weights = ((logits - logits.amax(-1, keepdim=True)) / temperature[:, None]).exp()
+    weights = softmax_weights(logits, choice.temperature.to(logits.dtype))
     sampling = [choice.draws[i].sampling for i in choice.drawn]
     weights = truncate(weights, [one.top_k for one in sampling], [one.top_p for one in sampling])
     weights = drop_unlikely(weights, [one.min_p for one in sampling])
+    if choice.verification is not None:
+        weights = choice.verification.apply(weights)
     return inverse_cdf(weights, choice.uniform)
+
+
+def softmax_weights(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Probabilities up to a factor per row: logits [n, K], temperature [n] of the same type."""
+    temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
+    # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
+    return ((logits - logits.amax(-1, keepdim=True)) / temperature[:, None]).exp()
 
 
 def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:

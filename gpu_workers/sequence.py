@@ -6,6 +6,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Sequence as PySequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -76,6 +77,7 @@ class Sequence:
         self._constraint: Constraint | None = None
         self._drafter = drafter
         self._ahead: deque[tuple[Draft, Tensor]] = deque()
+        self._drawn: deque[int] = deque()
         self._banned = None if sampling.banned_words is None else BannedText(sampling.banned_words, sampling.stop)
         self._budget = FinishBudget() if sampling.finish_within_budget else None
         self._names = TokenNames(vocabulary) if sampling.reports else None
@@ -184,16 +186,43 @@ class Sequence:
             self._constraint.follow((draft.token_id, state) for draft, state in zip(drafts, states, strict=True))
             self._constraint.prefetch()
 
-    def ends_output(self, token_id: int) -> bool:
-        """Whether this token ends the output."""
-        return self._ends(token_id)
+    @property
+    def ending_token_ids(self) -> frozenset[int]:
+        """Tokens that may end the output."""
+        return self._end_token_ids | self._stop_token_ids
 
-    def receive(self, features: Tensor) -> None:
-        """The step's features [1 + k, F], behind the last token and behind the first k drafts."""
+    @property
+    def may_take_back(self) -> bool:
+        """Whether tokens that have been drawn may be drawn again."""
+        return self._banned is not None
+
+    @property
+    def draws_ahead(self) -> bool:
+        """Whether the next tokens can be drawn where the features are, from settings and states alone."""
+        sampling = self.request.sampling
+        plain = not (sampling.penalizes or sampling.reports or sampling.ignore_eos or self._banned or self._budget)
+        plain = plain and not any(draft.proposal for draft in self.drafts)
+        known = self._settled and self.pending > 0 and not (self._constraint is not None and self._constraint.behind)
+        return plain and known and self.output_length >= sampling.min_tokens
+
+    def receive(self, features: Tensor, drawn: PySequence[tuple[int, int]] = ()) -> None:
+        """The step's features [1 + k, F], behind the last token and behind the first k drafts.
+
+        `drawn`: tokens that were drawn from them already, each with the grammar state after it.
+        """
         if self.awaits_grammar and self._stands_since is None:
             self._stands_since = time.monotonic()
         self.features = features[0]
         self._ahead = deque(zip(self.drafts, features[1:], strict=False))
+        self._drawn = deque(token_id for token_id, _ in drawn)
+        if self._constraint is not None and drawn:
+            self._constraint.follow(drawn)
+
+    @property
+    def drawn(self) -> int | None:
+        """The next token, where it has been drawn already and the sequence is ready for it."""
+        ready = self.features is not None and self._settled and not self.finish_reason
+        return self._drawn[0] if ready and self._drawn else None
 
     def append(self, token_id: int, report: TokenReport | None = None) -> None:
         """Accepts a token, drawn or forced; streams the text that became certain and what is told about the token.
@@ -209,6 +238,8 @@ class Sequence:
         position = self.output_length
         self.token_ids.append(token_id)
         self.features = None
+        if self._drawn and self._drawn.popleft() != token_id:
+            self._drawn.clear()
         drafted = False
         if self._ahead:
             draft, features = self._ahead.popleft()
@@ -306,6 +337,7 @@ class Sequence:
         self.length = self.written = self.idle_steps = 0
         self.features = None
         self._ahead.clear()
+        self._drawn.clear()
 
     def rest_of_text(self) -> str:
         """Text held back until now, when the output is over."""
@@ -370,7 +402,13 @@ class Sequence:
             history,
             excluded if allowed is None else frozenset(),
             attempt,
+            next((draft.proposal for draft in self._drafts_here), None),
         )
+
+    @property
+    def _drafts_here(self) -> list[Draft]:
+        """The drafts for this position and those after it, which go into the step or were in the last one."""
+        return self.drafts if self.features is None else [draft for draft, _ in self._ahead]
 
     def _unwanted(self, position: int) -> frozenset[int]:
         """Tokens that would end the output at `position` although `min_tokens` or `ignore_eos` forbids it."""

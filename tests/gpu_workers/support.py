@@ -178,6 +178,9 @@ class TableFSM:
                 reached.setdefault(following, []).append(token_id)
         return [Successor(following, self.is_terminal(following), tokens) for following, tokens in reached.items()]
 
+    def device_tables(self) -> None:
+        """None, as for an automaton without end of states: its rows stay with the host."""
+
     def shortest_completion(self, state: int) -> list[int]:
         ways: list[tuple[int, list[int]]] = [(state, [])]
         seen = {state}
@@ -311,8 +314,8 @@ async def collect(engine: Engine, one: GenerationRequest, *, after_steps: int = 
     return result
 
 
-def run(engine: Engine, *requests: GenerationRequest, stagger: int = 0) -> list[Result]:
-    """Runs requests together; the i-th enters after `i * stagger` further steps."""
+def run(engine: Engine, *requests: GenerationRequest, stagger: int = 0, limit_s: float = 60) -> list[Result]:
+    """Runs requests together; the i-th enters after `i * stagger` further steps. Longer than `limit_s` is a failure."""
 
     async def everything() -> list[Result]:
         base = engine.statistics.steps
@@ -320,4 +323,4 @@ def run(engine: Engine, *requests: GenerationRequest, stagger: int = 0) -> list[
             *(collect(engine, one, after_steps=base + i * stagger) for i, one in enumerate(requests))
         )
 
-    return asyncio.run(asyncio.wait_for(everything(), 60))
+    return asyncio.run(asyncio.wait_for(everything(), limit_s))

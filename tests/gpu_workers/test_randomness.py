@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_workers.randomness import philox, uniforms
+from gpu_workers.randomness import device_uniforms, philox, uniforms
 
 # Random123's kat_vectors for philox4x32-10: counter, key, result.
 KNOWN = [
@@ -46,3 +47,12 @@ def test_uniforms_are_uniform() -> None:
         distance = np.abs(np.sort(sample) - (np.arange(many) + 0.5) / many).max()
         assert distance < 1.95 / np.sqrt(many)
         assert len(set(sample.tolist())) == many
+
+
+def test_the_device_draws_the_same_numbers() -> None:
+    rng = np.random.default_rng(3)
+    seeds, choices, positions = (rng.integers(0, high, 200) for high in (2**63, 2**10, 2**31))
+    expected = uniforms(seeds.tolist(), choices.tolist(), positions.tolist())
+    seed, choice, position = map(torch.from_numpy, (seeds, choices, positions))
+    actual = device_uniforms(seed & 0xFFFFFFFF, seed >> 32, position, choice)
+    assert actual.tolist() == expected.tolist()

@@ -1,0 +1,153 @@
+"""Steps that draw on the device give the tokens that the host would have drawn."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from gpu_workers import device_tables
+from gpu_workers.device_tables import DeviceAutomata, TableMemory
+from gpu_workers.request import GenerationRequest
+from grammar_workers import TokenFSM, compile_grammar
+from tests.gpu_workers.support import (
+    WIDTH,
+    byte_vocabulary,
+    engine_config,
+    grammars,
+    random_fsm,
+    request,
+    run,
+    running_engine,
+)
+
+RECORD = {
+    "type": "object",
+    "properties": {"size": {"enum": ["small", "large"]}, "ok": {"type": "boolean"}},
+    "required": ["size", "ok"],
+    "additionalProperties": False,
+}
+
+
+@functools.cache
+def automata() -> dict[str, TokenFSM]:
+    """Two that fit the device and one without end of states."""
+    specifications: dict[str, dict[str, Any]] = {
+        "letters": {"type": "regex", "pattern": "([a-d]{2,6}|x[0-9]*y)( [a-d]+)*"},
+        "record": {"type": "json_schema", "schema": RECORD},
+        "any": {"type": "json_object"},
+    }
+    return {name: compile_grammar(one, byte_vocabulary()) for name, one in specifications.items()}
+
+
+def requests_of(rng: np.random.Generator, names: list[str | None], many: int) -> list[GenerationRequest]:
+    """Settings that the device knows and some that it does not."""
+    requests = []
+    for i in range(many):
+        settings: dict[str, Any] = {
+            "temperature": float(rng.choice([0, 1, 0.7])),
+            "max_tokens": int(rng.integers(5, 40)),
+            "seed": int(rng.integers(2**60)),
+            "top_p": float(rng.choice([1, 0.9])),
+            "top_k": int(rng.choice([0, 7])),
+            "min_p": float(rng.choice([0, 0.05])),
+        }
+        if i % 6 == 5:
+            settings |= ({"frequency_penalty": 1.0}, {"min_tokens": 5}, {"logprobs": 1})[i // 6 % 3]
+        requests.append(request(rng.integers(97, 105, int(rng.choice([1, 6, 20]))).tolist(), **settings))
+        if (name := names[i % len(names)]) is not None:
+            requests[-1] = requests[-1].model_copy(update={"grammar": request("x", grammar=name).grammar})
+    return requests
+
+
+def outputs(config: Any, fsms: Any, requests: list[GenerationRequest], **steps: int) -> tuple[list[Any], Any]:
+    with running_engine(config=config, fetch=grammars(**fsms)) as engine:
+        results = run(engine, *requests, **steps)
+        return [(one.token_ids, one.text, one.finish_reason) for one in results], engine
+
+
+def test_no_token_differs() -> None:
+    """Automata on the device and on the host, rows without one, drafts, all settings, together in one batch."""
+    rng = np.random.default_rng(1)
+    fsms = {**automata(), "hand-made": random_fsm(rng)}
+    requests = requests_of(rng, [None, "letters", "record", "letters", "any", "hand-made"], 40)
+    expected, host = outputs(engine_config(step_tokens=40, draft_cost=0.05), fsms, requests)
+    config = engine_config(step_tokens=40, draft_cost=0.05, device_step="eager", rejection_mass_interval=8)
+    actual, engine = outputs(config, fsms, requests, stagger=1)
+    assert actual == expected
+    assert engine.statistics.accepted_tokens > 0
+    drawn = [one.sampler.counts.forced + one.sampler.counts.sparse + one.sampler.counts.dense for one in (host, engine)]
+    assert drawn[0] == host.statistics.sampled_tokens
+    assert 0 < drawn[1] < drawn[0] / 1.5
+    assert engine.rejection_masses
+
+
+def test_the_step_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`fullgraph` allows no host read and no graph break; the backend has no part in that, and this one is quick."""
+    compile_with = functools.partial(torch.compile, backend="eager")
+    monkeypatch.setattr(torch, "compile", compile_with)
+    settings = {"max_tokens": 24, "seed": 3, "temperature": 1.0, "top_p": 0.9}
+    one = request("abab", grammar="letters", **settings)
+    shape: dict[str, Any] = {"slots": 1, "prefill_chunk": 16, "step_tokens": 16, "max_drafts": 3, "draft_cost": 0.01}
+    expected, _ = outputs(engine_config(**shape), automata(), [one])
+    config = engine_config(**shape, device_step="compile")
+    with running_engine(config=config, fetch=grammars(**automata())) as engine:
+        (actual,) = run(engine, one, limit_s=250)  # compiling takes long on a busy machine
+    assert (actual.token_ids, actual.text, actual.finish_reason) == expected[0]
+    assert engine.sampler.counts.sparse + engine.sampler.counts.dense < engine.statistics.sampled_tokens
+    assert engine.statistics.accepted_tokens > 0
+
+
+def test_rows_without_a_grammar_enter_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any) -> None:
+        raise AssertionError("grammar code entered")
+
+    monkeypatch.setattr(TableMemory, "allowed", never)
+    monkeypatch.setattr(TableMemory, "advance", never)
+    requests = requests_of(np.random.default_rng(2), [None], 4)
+    actual, engine = outputs(engine_config(device_step="eager"), {}, requests)
+    assert actual == outputs(engine_config(), {}, requests)[0]
+    assert not engine.sampler.counts.dense
+
+
+def check_tables(memory: TableMemory, fsm: TokenFSM, base: int) -> None:
+    for state in range(1, fsm.state_count):
+        here = torch.tensor([base + state])
+        allowed = memory.allowed(here)[0].nonzero()[:, 0]
+        assert set(allowed.tolist()) == fsm.allowed_tokens(state)
+        after = memory.advance(here.expand(len(allowed)), allowed) - base
+        assert after.tolist() == [fsm.next_state(state, token_id) for token_id in allowed.tolist()]
+
+
+def test_automata_take_turns_on_a_small_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_tables, "_IDLE_STEPS", 3)
+    letters, record, endless = automata().values()
+    memory = TableMemory(WIDTH, 14_400, torch.device("cpu"))
+    assert memory.allowed(torch.tensor([0])).all()
+    on_device = DeviceAutomata(memory)
+    on_device.bring([letters, endless])
+    assert on_device.base(letters) is None  # being exported
+    on_device.wait()
+    on_device.bring([letters, endless])
+    base = on_device.base(letters)
+    assert base is not None
+    check_tables(memory, letters, base)
+    assert on_device.base(endless) is None
+    on_device.bring([record])
+    on_device.wait()
+    placed = []
+    for _ in range(4):
+        on_device.bring([record])
+        placed.append((on_device.base(letters) is not None, on_device.base(record) is not None))
+    assert placed[0] == (True, False) and placed[-1] == (False, True)
+    check_tables(memory, record, on_device.base(record) or 0)
+    on_device.close()
+
+
+def test_cuda_graphs_need_a_gpu() -> None:
+    with pytest.raises(ValidationError, match="cuda_graph needs a CUDA device"):
+        engine_config(device_step="cuda_graph")
