@@ -7,7 +7,7 @@ from grammar_workers.options import Limits
 
 
 class Budget:
-    """Steps and states of the automata that one pattern, or one Boolean combination of patterns, needs."""
+    """Steps of one construction, and states of the automata of one pattern or one combination of patterns."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -17,7 +17,7 @@ class Budget:
         """Count steps, each about a microsecond's work; raises LimitExceededError."""
         self._steps += steps
         if self._steps > self._limits.max_steps:
-            raise LimitExceededError(f"a pattern takes more than {self._limits.max_steps} steps (limit max_steps)")
+            raise LimitExceededError(f"compiling takes more than {self._limits.max_steps} steps (limit max_steps)")
 
     def check_states(self, many: int) -> None:
         if many >= self._limits.max_regex_states:

@@ -242,7 +242,7 @@ class Combination:
                 if (words := self._outside_of_strings(part, part.words))
             ]
             parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
-        pool = FormulaPool()
+        pool = FormulaPool(self._limits)
         formulas = []
         for pointer, part in parts.json:
             if isinstance(part, JsonObjectSpecification):

@@ -12,7 +12,9 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from grammar_workers.budget import Budget
 from grammar_workers.errors import InvalidSpecificationError
+from grammar_workers.options import Limits
 
 FormulaId: TypeAlias = int
 
@@ -189,9 +191,13 @@ _JOINS = (AllOf, AnyOf)
 
 
 class FormulaPool:
-    """Makes formulas and takes them apart. All results are simplified."""
+    """Makes formulas and takes them apart. All results are simplified.
 
-    def __init__(self) -> None:
+    Raises LimitExceededError when that takes too many steps.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._budget = Budget(limits)
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
         self._ids: dict[Formula, FormulaId] = {Constant(False): FALSE, Constant(True): TRUE}
         self._definitions: dict[str, FormulaId] = {}
@@ -199,6 +205,7 @@ class FormulaPool:
         self._pointers: dict[FormulaId, str] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
         self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
+        self._negations: dict[FormulaId, FormulaId] = {}
 
     def __getitem__(self, formula: FormulaId) -> Formula:
         return self._formulas[formula]
@@ -245,11 +252,16 @@ class FormulaPool:
         if isinstance(formula, TypeTest):
             return self.types(ALL_TYPES & ~formula.types)
         # Negations stand only before leaves and references.
-        if isinstance(formula, AllOf):
-            return self.any_of(map(self.not_, formula.parts))
-        if isinstance(formula, AnyOf):
-            return self.all_of(map(self.not_, formula.parts))
-        return self._make(Not(part))
+        known = self._negations.get(part)
+        if known is None:
+            if isinstance(formula, AllOf):
+                known = self.any_of(map(self.not_, formula.parts))
+            elif isinstance(formula, AnyOf):
+                known = self.all_of(map(self.not_, formula.parts))
+            else:
+                known = self._make(Not(part))
+            self._negations[part] = known
+        return known
 
     def _join(
         self, parts: Iterable[FormulaId], kind: type[AllOf] | type[AnyOf], neutral: FormulaId, absorbing: FormulaId
@@ -263,6 +275,7 @@ class FormulaPool:
             else:
                 flat[part] = None
         flat.pop(neutral, None)
+        self._budget.spend(1 + len(flat) // 2)
         if absorbing in flat:
             return absorbing
         for part in flat:
@@ -312,20 +325,34 @@ class FormulaPool:
 
     def substitute(self, formula: FormulaId, replace: Callable[[FormulaId], FormulaId]) -> FormulaId:
         """A resolved formula with every leaf replaced."""
-        node = self._formulas[formula]
-        if isinstance(node, Leaf):
-            return replace(formula)
-        return self._rebuild(node, formula, lambda part: self.substitute(part, replace))
+        return self._change(formula, (Leaf,), replace)
 
     def rewrite(self, formula: FormulaId, replace: Callable[[FormulaId], FormulaId]) -> FormulaId:
         """A resolved formula with every literal (a leaf or a negated leaf) replaced."""
-        node = self._formulas[formula]
-        if isinstance(node, _LITERALS):
-            return replace(formula)
-        return self._rebuild(node, formula, lambda part: self.rewrite(part, replace))
+        return self._change(formula, _LITERALS, replace)
+
+    def _change(
+        self,
+        formula: FormulaId,
+        kinds: tuple[type[Leaf] | type[Not], ...],
+        replace: Callable[[FormulaId], FormulaId],
+    ) -> FormulaId:
+        # Parts are shared: as a tree, a formula may be exponentially larger.
+        changed: dict[FormulaId, FormulaId] = {}
+
+        def change(part: FormulaId) -> FormulaId:
+            known = changed.get(part)
+            if known is None:
+                node = self._formulas[part]
+                known = replace(part) if isinstance(node, kinds) else self._rebuild(node, part, change)
+                changed[part] = known
+            return known
+
+        return change(formula)
 
     def _rebuild(self, node: Formula, formula: FormulaId, change: Callable[[FormulaId], FormulaId]) -> FormulaId:
         if isinstance(node, _JOINS):
+            self._budget.spend(3 * len(node.parts))
             parts = tuple(map(change, node.parts))
             if parts == node.parts:
                 return formula

@@ -50,7 +50,7 @@ _TYPES = {
 }
 _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
-_STEPS_OF_REFERENCE = 100
+_STEPS_OF_REFERENCE = 200
 """What following a reference counts: dynamic references may lead to the same subschemas in very many ways."""
 _MAX_COUNT = 1_000_000_000
 """The largest count that registers hold."""

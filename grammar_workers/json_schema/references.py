@@ -50,8 +50,8 @@ class Resource:
 class Scope:
     """Where a subschema stands: its dialect, the JSON Pointer for messages, and how references resolve there.
 
-    `resource` is the schema resource that `resolver` resolves against; `way` holds those passed so far that have
-    dynamic anchors, outermost first.
+    `resource` is the schema resource that `resolver` resolves against; `way` has the outermost resource passed so far
+    for each dynamic anchor, by the anchors' names: no more than that matters to anything behind it.
     """
 
     resource: Any
@@ -59,7 +59,7 @@ class Scope:
     pointer: str
     resolver: Any
     references: References
-    way: tuple[Resource, ...] = ()
+    way: tuple[tuple[str, Resource], ...] = ()
 
     @property
     def draft(self) -> int:
@@ -83,7 +83,7 @@ class Scope:
 
     def location(self, contents: Any) -> str:
         """A name for a subschema at this place: identities, for documents live as long as they are compiled."""
-        return " ".join(str(id(part)) for part in (contents, *(passed.contents for passed in self.way)))
+        return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
 
 
 class References:
@@ -161,10 +161,9 @@ class References:
                 f"{reference!r} is not at hand; nothing is downloaded, pass it as a resource", pointer=place
             ) from error
         if found is not None and keyword != "$ref":
-            for passed in scope.way:
-                if anchor in self._dynamic_anchors(passed.contents):
-                    contents, resolver = self._dynamic_anchors(passed.contents)[anchor], passed.resolver
-                    break
+            outermost = dict(scope.way).get(anchor)
+            if outermost is not None:
+                contents, resolver = self._dynamic_anchors(outermost.contents)[anchor], outermost.resolver
         pointer = reference[1:] if reference == "#" or reference.startswith("#/") else reference
         resource = Resource(_root_of(resolver), resolver)
         dialect = self.dialect(resource.contents, scope.dialect, pointer)
@@ -173,11 +172,12 @@ class References:
             resource.contents, self.dialect(contents, dialect, pointer), pointer, resolver, self, way
         )
 
-    def passed(self, way: tuple[Resource, ...], resource: Resource) -> tuple[Resource, ...]:
-        """`way` and the resource that is entered now, if that makes a difference to anything behind it."""
-        if not self._dynamic_anchors(resource.contents) or any(other.contents is resource.contents for other in way):
+    def passed(self, way: tuple[tuple[str, Resource], ...], resource: Resource) -> tuple[tuple[str, Resource], ...]:
+        """`way` and the anchors of the resource that is entered now, as far as no outer one has them."""
+        outermost = dict(way)
+        if self._dynamic_anchors(resource.contents).keys() <= outermost.keys():
             return way
-        return (*way, resource)
+        return tuple(sorted({**dict.fromkeys(self._dynamic_anchors(resource.contents), resource), **outermost}.items()))
 
     def _dynamic_anchors(self, resource: Any) -> dict[str, Any]:
         """Name -> schema, for the dynamic anchors of one schema resource."""

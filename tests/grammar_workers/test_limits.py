@@ -63,6 +63,23 @@ def array_of(schema: Any) -> Any:
     return {"type": "array", "items": schema}
 
 
+def resources(many: int, anchor: Callable[[int], str]) -> dict[str, Any]:
+    """Schema resources that lead to each other on many ways, each with a dynamic anchor and a dynamic reference."""
+
+    def resource(i: int) -> Any:
+        links = {f"p{j}": {"$ref": f"urn:r{j}"} for j in range(many)}
+        dynamic = {f"d{j}": {"$ref": f"urn:r{j}#/$defs/dynamic"} for j in range(many)}
+        return {
+            "$id": f"urn:r{i}",
+            "$dynamicAnchor": anchor(i),
+            "type": "object",
+            "properties": links | dynamic,
+            "$defs": {"dynamic": {"$dynamicRef": f"#{anchor(i)}"}},
+        }
+
+    return {"$ref": "urn:r0", "$defs": {f"r{i}": resource(i) for i in range(many)}}
+
+
 def either(schema: Any) -> Any:
     return {"anyOf": [schema, {"type": "null"}]}
 
@@ -266,6 +283,19 @@ BOMBS: dict[str, dict[str, Any]] = {
             "uniqueItems": True,
         }
     ),
+    "oneOf 40 deep": json_schema(
+        nested(40, lambda inner: {"oneOf": [inner, {"type": "string"}, {"minLength": 3}]}, {"type": "integer"})
+    ),
+    "oneOf of oneOf of objects": json_schema(
+        nested(8, lambda inner: {"oneOf": [members(["a"]) | {"properties": {"a": inner}}, members(["b"])]}, True)
+    ),
+    "anyOf of anyOf of objects": json_schema(
+        nested(6, lambda inner: {"anyOf": [{"properties": {n: inner}, "required": [n]} for n in NAMES[:4]]}, True)
+    ),
+    "oneOf of open objects": json_schema({"oneOf": [members(NAMES[i : i + 1]) for i in range(60)]}),
+    "oneOf of objects that overlap": json_schema({"oneOf": [members(NAMES[i : i + 10]) for i in range(10)]}),
+    "one dynamic anchor in many resources": json_schema(resources(12, lambda i: "node")),
+    "many dynamic anchors": json_schema(resources(7, lambda i: f"node{i}")),
     "NUL in a pattern": json_schema({"pattern": "a\0b"}),
     "NUL in a regex": regex("\0"),
     "NUL in a name pattern": json_schema({"patternProperties": {"\0": True}}),
