@@ -30,7 +30,9 @@ serve: $(VENV)/.installed ## Install, start a local Ray and serve the embedded m
 	@exec $(BIN)/python -m deployments.launcher $(CONFIG) --port $(PORT)
 
 test: $(VENV)/.installed lint ## Install, then run every check
-	@$(BIN)/python -m pytest
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/integration
+	@# Real servers need the machine for themselves.
+	@$(BIN)/python -m pytest tests/integration
 
 soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m benchmarks.json_schema_suite
