@@ -288,6 +288,8 @@ class Combination:
             return self._intersection(parts, pointer)
         if parts.recursive:
             raise UnsupportedFeatureError("a recursive grammar inside a tag", pointer=parts.recursive[0][0])
+        if parts.tokens:
+            raise UnsupportedFeatureError("positions of token ids inside a tag", pointer=parts.tokens[0][0])
         if parts.tags and (parts.json or len(parts.tags) > 1 or not last):
             raise UnsupportedFeatureError(
                 "structural_tag inside a tag, unless it is all of the last region", pointer=parts.tags[-1][0]

@@ -11,7 +11,7 @@ import pytest
 from deployments.arguments import REPOSITORY
 from deployments.command_line.main import main
 
-COMMANDS = ("serve", "check", "generate", "precompile")
+COMMANDS = ("serve", "check", "generate", "bench", "precompile")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
