@@ -31,6 +31,14 @@ class CharacterAutomaton:
     moves: tuple[tuple[int, ...], ...]
     accepting: tuple[int, ...]
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """Automata are keys of many caches, and may be large."""
+        return hash((self.starts, self.moves, self.accepting))
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing is accepted."""
@@ -65,6 +73,16 @@ class CharacterAutomaton:
 
     def tolerant_states(self, characters: Charset, run: int) -> list[int]:
         """The states from which no sequence of at most `run` of these characters leads to a dead end."""
+        known = self._tolerant.get((characters, run))
+        if known is None:
+            known = self._tolerant[characters, run] = self._tolerant_states(characters, run)
+        return known
+
+    @functools.cached_property
+    def _tolerant(self) -> dict[tuple[Charset, int], list[int]]:
+        return {}
+
+    def _tolerant_states(self, characters: Charset, run: int) -> list[int]:
         ends = (*self.starts[1:], 0x110000)
         inside = [
             number

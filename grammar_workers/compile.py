@@ -13,7 +13,7 @@ from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.rule_graph import RuleGraph
 from grammar_workers.grammar.walker import ConfigurationWalker
-from grammar_workers.keys import canonical_bytes, grammar_key, parse_specification
+from grammar_workers.keys import canonical_bytes, content_key, parse_specification
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.regex import compile_regex
@@ -39,7 +39,8 @@ def compile_grammar(
     honoured exactly, UnsatisfiableError when nothing matches, LimitExceededError when a budget does not suffice.
     """
     parsed = parse_specification(specification)
-    size = len(canonical_bytes(parsed))
+    content = canonical_bytes(parsed)
+    size = len(content)
     if size > limits.max_specification_bytes:
         raise LimitExceededError(
             f"the specification has {size} bytes, more than {limits.max_specification_bytes} "
@@ -52,7 +53,7 @@ def compile_grammar(
         raise LimitExceededError(
             f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
         ) from None
-    key = grammar_key(parsed, vocabulary.fingerprint, options, resources)
+    key = content_key(content, vocabulary.fingerprint, options, resources)
     walker: Walker
     if isinstance(automaton, RuleGraph):
         walker = ConfigurationWalker(automaton, vocabulary, limits)

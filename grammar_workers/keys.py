@@ -46,10 +46,16 @@ def grammar_key(
     Annotations (titles, descriptions, examples) do not change the key; the order of properties, which is part of the
     language, does. Raises GrammarError for a malformed specification.
     """
-    parsed = parse_specification(specification)
+    return content_key(canonical_bytes(parse_specification(specification)), vocabulary_fingerprint, options, resources)
+
+
+def content_key(
+    content: bytes, vocabulary_fingerprint: str, options: GrammarOptions, resources: Mapping[str, Any]
+) -> GrammarKey:
+    """The key of a specification whose `canonical_bytes` are `content`."""
     digest = hashlib.sha256()
     for part in (
-        canonical_bytes(parsed),
+        content,
         vocabulary_fingerprint.encode(),
         str(COMPILER_VERSION).encode(),
         options.model_dump_json().encode(),

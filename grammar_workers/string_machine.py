@@ -7,7 +7,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,17 +35,21 @@ _Sequence = tuple[tuple[int, int], ...]
 
 
 class StringMachine:
-    """Lowers automata into one builder; the states of partial characters are shared between all of them."""
+    """Lowers automata into one builder; the states of partial characters are shared between all of them.
+
+    `any_escape` lets strings spell characters in any way that JSON has.
+    """
 
     def __init__(self, builder: MachineBuilder, *, any_escape: bool = False) -> None:
         self._builder = builder
-        self._any_escape = any_escape
+        self.any_escape = any_escape
         self._escaped_rests: dict[tuple[tuple[tuple[Element, ...], int], ...], int] = {}
         self._guard_of: dict[int, tuple[Interval, ...]] = {}
         self._continuations: dict[tuple[tuple[_Sequence, int], ...], int] = {}
         self._rules: dict[tuple[_Sequence, ...], int] = {}
         self._return: int | None = None
         self._escape_states: dict[tuple[tuple[int, int], ...], int] = {}
+        self._json_strings: dict[Hashable, int] = {}
         self._lead_cache: dict[_Ranges, dict[int, int]] = {}
 
     def raw_text(self, automaton: CharacterAutomaton) -> int:
@@ -93,6 +97,19 @@ class StringMachine:
         register counts characters from 0 and must end within these bounds; without, it is left alone and must pass
         `guards[state]` on entering a state.
         """
+        identity = (automaton, tuple(closed), lengths, tuple(guards))
+        known = self._json_strings.get(identity)
+        if known is None:
+            known = self._json_strings[identity] = self._json_string(automaton, closed, lengths, guards)
+        return known
+
+    def _json_string(
+        self,
+        automaton: CharacterAutomaton,
+        closed: Sequence[int],
+        lengths: Interval,
+        guards: Sequence[tuple[Interval, ...]],
+    ) -> int:
         builder = self._builder
         numbers = [builder.state() for _ in automaton.moves]
         ops = [0] * len(numbers)
@@ -116,7 +133,7 @@ class StringMachine:
                 closing = closings[closing]
             row, free = self._row(automaton, state, numbers, closing)
             loop = builder.loop(*loop_bounds) if free and closing >= 0 else tolerant[state]
-            if self._any_escape:
+            if self.any_escape:
                 # What is precomputed per vocabulary holds for the canonical spellings only.
                 loop = 0
             builder.fill(number, row=row, op=ops[state], loop=loop)
@@ -159,7 +176,7 @@ class StringMachine:
                 multi.append((max(first, 0x80), last, number))
         for byte, lead in self._lead_bytes(tuple(multi)).items():
             dense[byte] = lead
-        if self._any_escape:
+        if self.any_escape:
             dense[_BACKSLASH] = self._every_escape([(a, b, numbers[target]) for a, b, target in ranges])
         elif escaped:
             dense[_BACKSLASH] = self._escape(escaped)

@@ -27,6 +27,7 @@ class PlainArray:
 class Arrays(Container):
     """See the module."""
 
+    @functools.cached_property
     def plain(self) -> PlainArray:
         """The array as a plain one; only where `is_plain`."""
         shapes = [shape for leaf in self.leaves if isinstance(shape := self.pool.assertion(leaf), ArrayShape)]

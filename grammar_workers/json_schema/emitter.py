@@ -46,11 +46,14 @@ class Emitter:
         can_escape = rules.spellable is None or rules.spellable.issuperset(ESCAPE_CHARACTERS)
         self._strings = StringMachine(builder, any_escape=can_escape and options.escapes == "any")
         self._separators = Separators(builder, options)
-        self._names = PropertyNameStates(rules, builder)
+        # A free name has one spelling: spelled in another way, it could be a declared one.
+        plain = StringMachine(builder) if self._strings.any_escape else self._strings
+        self._names = PropertyNameStates(rules, builder, plain)
         self._entries: dict[tuple[Rule, Labels], int] = {}
         self._queue: list[tuple[Rule, Labels]] = []
         self._return_states: dict[tuple[int, Guard], int] = {}
         self._item_or_end: dict[tuple[int, int], int] = {}
+        self._number_rows: dict[CharacterAutomaton, NDArray[np.int32]] = {}
 
     def emit(self, root: Rule) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
@@ -80,9 +83,9 @@ class Emitter:
     def _emit_rule(self, rule: Rule, labels: Labels) -> None:
         row = np.full(256, -1, np.int32)
         rules = self._rules
-        for type_, text in CONSTANTS.items():
-            label = rules.constant(rule, type_)
+        for type_, label in rules.constants(rule).items():
             if label in labels:
+                text = CONSTANTS[type_]
                 row[text[0]] = self._builder.literal(text[1:])
                 self._builder.state(op=self._builder.return_(labels.index(label)))
         row_of_strings = self._string(rules.strings(rule), labels)
@@ -138,12 +141,15 @@ class Emitter:
                 for text, number in language.texts.items()
                 if language.labels[number] in labels
             }
-            if spelled:
-                number_moves(self._builder, literal_set(spelled), row)
+            automaton = literal_set(spelled) if spelled else None
+        else:
+            automaton = self._usable(language, labels)
+        if automaton is None:
             return
-        automaton = self._usable(language, labels)
-        if automaton is not None:
-            number_moves(self._builder, automaton, row)
+        moves = self._number_rows.get(automaton)
+        if moves is None:
+            moves = self._number_rows[automaton] = number_moves(self._builder, automaton)
+        np.copyto(row, moves, where=moves >= 0)
 
     @staticmethod
     def _usable(language: TextLanguage, labels: Labels) -> CharacterAutomaton | None:
@@ -169,7 +175,7 @@ class Emitter:
             return None
         if not container.is_plain:
             return self._labelled_array(rule, container, labels)
-        plain = container.plain()
+        plain = container.plain
         longest = self._rules.longest(plain)
         if container.plain_label not in labels or (longest is not None and longest < plain.minimum):
             return None
@@ -266,7 +272,7 @@ class Emitter:
     def _plain_object(self, rule: Rule, container: Objects, label: int) -> int | None:
         """One state for the whole object: the register knows which names may come."""
         rules, builder = self._rules, self._builder
-        plain = container.plain()
+        plain = container.plain
         usable = [rules.satisfiable(child) for _, child in plain.properties]
         if not all(usable[index] for index in plain.required):
             return None

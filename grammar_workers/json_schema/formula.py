@@ -266,6 +266,9 @@ class FormulaPool:
     def _join(
         self, parts: Iterable[FormulaId], kind: type[AllOf] | type[AnyOf], neutral: FormulaId, absorbing: FormulaId
     ) -> FormulaId:
+        parts = [part for part in parts if part != neutral]
+        if len(parts) <= 1:
+            return parts[0] if parts else neutral
         # Order is kept: it decides in which order properties come.
         flat: dict[FormulaId, None] = {}
         for part in parts:
@@ -274,7 +277,6 @@ class FormulaPool:
                 flat.update(dict.fromkeys(formula.parts))
             else:
                 flat[part] = None
-        flat.pop(neutral, None)
         self._budget.spend(1 + len(flat) // 2)
         if absorbing in flat:
             return absorbing

@@ -10,8 +10,8 @@ from grammar_workers.machine import MachineBuilder
 from grammar_workers.number_automaton import MAX_DIGITS, digits_needed
 
 
-def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: NDArray[np.int32]) -> None:
-    """Append states that read the automaton's language and put the moves over its first byte into `row`.
+def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
+    """Append states that read the automaton's language; the moves over its first byte, int32 [256] of states or -1.
 
     The register counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
     Accepting states exit with their label.
@@ -34,10 +34,11 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: ND
 
     def fill(source: int, dense: NDArray[np.int32]) -> None:
         for first, last, target in automaton.ranges(source):
-            for byte in range(first, last + 1):
-                dense[byte] = enter(target, chr(byte).isdecimal())
+            # Only digits form runs: signs, points and exponent marks stand alone.
+            dense[first : last + 1] = enter(target, chr(first).isdecimal())
 
-    fill(0, row)
+    moves = np.full(256, -1, np.int32)
+    fill(0, moves)
     while pending:
         source, by_digit = pending.pop()
         dense = np.full(256, -1, np.int32)
@@ -49,3 +50,4 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton, row: ND
             op=builder.op_of(state),
             exit_label=automaton.accepting[source] - 1,
         )
+    return moves

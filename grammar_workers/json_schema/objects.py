@@ -101,6 +101,7 @@ class Objects(Container):
         """How many classes of undeclared names there are."""
         return len(self._classes)
 
+    @functools.cached_property
     def plain(self) -> PlainObject:
         """The object as a plain one; only where `is_plain`."""
         required = {index for indices in self._required.values() for index in indices}

@@ -18,11 +18,10 @@ from grammar_workers.string_machine import ANY_TEXT, StringMachine
 class PropertyNameStates:
     """Appends to one builder; equal names of free properties are shared."""
 
-    def __init__(self, rules: Rules, builder: MachineBuilder) -> None:
+    def __init__(self, rules: Rules, builder: MachineBuilder, strings: StringMachine) -> None:
         self._rules = rules
         self._builder = builder
-        # One spelling per name: a free name spelled in another way could be a declared one.
-        self._strings = StringMachine(builder)
+        self._strings = strings
         self._emitted: dict[tuple[Objects, tuple[Guard, ...], tuple[Guard, ...]], int | None] = {}
         self._encoded: dict[Objects, list[tuple[bytes, int]]] = {}
         self._free_keys: dict[Guard, int] = {}

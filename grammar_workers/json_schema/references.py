@@ -67,8 +67,10 @@ class Scope:
 
     def below(self, *path: str | int) -> Scope:
         """The place of a part of this subschema."""
-        steps = "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
-        return dataclasses.replace(self, pointer=self.pointer + steps)
+        pointer = self.pointer
+        for step in path:
+            pointer += f"/{step.replace('~', '~0').replace('/', '~1') if isinstance(step, str) else step}"
+        return Scope(self.resource, self.dialect, pointer, self.resolver, self.references, self.way)
 
     def entered(self, schema: Mapping[str, Any]) -> Scope:
         """The scope within `schema`, which may declare a base URI or a dialect of its own."""
@@ -76,7 +78,7 @@ class Scope:
         identifier = schema.get("$id" if dialect.draft > 4 else "id")
         is_name = dialect.draft <= 7 and ("$ref" in schema or str(identifier).startswith("#"))
         if schema is self.resource or not isinstance(identifier, str) or is_name:
-            return dataclasses.replace(self, dialect=dialect)
+            return self if dialect is self.dialect else dataclasses.replace(self, dialect=dialect)
         resolver = self.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
         way = self.references.passed(self.way, Resource(schema, resolver))
         return dataclasses.replace(self, resource=schema, dialect=dialect, resolver=resolver, way=way)
@@ -92,6 +94,7 @@ class References:
     def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
         self._resources = resources
         self._anchors: dict[int, dict[str, Any]] = {}
+        self._resolved: dict[tuple[str, str, int, int, tuple[Resource, ...]], tuple[Scope, tuple[Any, Scope]]] = {}
         dialect = self.dialect(document, standard(NEWEST), "")
         registry = jsonschema_specifications.REGISTRY
         for uri, contents in {_ROOT: document, **resources}.items():
@@ -139,6 +142,13 @@ class References:
         place = scope.below(keyword).pointer
         if not isinstance(reference, str):
             raise InvalidSpecificationError(f"{keyword} must be a string", pointer=place)
+        # Numbers stand for what the scope beside them keeps alive.
+        identity = (reference, keyword, id(scope.resolver), id(scope.dialect), scope.way)
+        if identity not in self._resolved:
+            self._resolved[identity] = (scope, self._resolve(reference, keyword, scope, place))
+        return self._resolved[identity][1]
+
+    def _resolve(self, reference: str, keyword: str, scope: Scope, place: str) -> tuple[Any, Scope]:
         uri, _, fragment = reference.partition("#")
         anchor = _RECURSIVE if keyword == "$recursiveRef" else fragment
         try:

@@ -7,7 +7,7 @@ is exactly what can be generated, which is why the machine has no dead ends.
 
 from __future__ import annotations
 
-import functools
+from collections.abc import Set
 
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
@@ -56,29 +56,23 @@ class Rules:
         self._users: dict[Rule, dict[Rule, None]] = {}
         self._fresh: list[Rule] = []
         self._steps = 0
-        self.strings = functools.cache(self._strings)
-        self.numbers = functools.cache(self._numbers)
-        self.objects = functools.cache(self._objects)
-        self.arrays = functools.cache(self._arrays)
+        self._constants: dict[Rule, dict[JsonType, Label]] = {}
+        self._strings: dict[Rule, TextLanguage] = {}
+        self._numbers: dict[Rule, TextLanguage] = {}
+        self._objects: dict[Rule, Objects | None] = {}
+        self._arrays: dict[Rule, Arrays | None] = {}
 
     @property
     def writable(self) -> Charset:
         """The characters that the vocabulary can write inside a JSON string."""
         return self._scalars.writable
 
-    def labels(self, rule: Rule) -> frozenset[Label]:
+    def labels(self, rule: Rule) -> Set[Label]:
         """The labels with which some value satisfies `rule`; empty when nothing does."""
-        return frozenset(self._labels[rule])
+        return self._labels[rule]
 
     def satisfiable(self, rule: Rule) -> bool:
         return bool(self._labels[rule])
-
-    def constant(self, rule: Rule, type_: JsonType) -> Label | None:
-        """The label of null, true or false, None when it does not satisfy the rule or cannot be spelled."""
-        formulas = self._resolved(rule, type_)
-        if formulas[0] != TRUE or not self._can_spell(CONSTANTS[type_].decode()):
-            return None
-        return tuple(formula == TRUE for formula in formulas[1:])
 
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
@@ -88,7 +82,7 @@ class Rules:
             # Some object has just been found to need the declared order: labels found so far may be wrong.
             self._labels.clear()
             self._users.clear()
-            self.objects.cache_clear()
+            self._objects.clear()
         self._steps_for_any_order = self._limits.max_steps
 
     def _try_to_solve(self, root: Rule) -> bool:
@@ -114,11 +108,7 @@ class Rules:
         return True
 
     def _evaluate(self, rule: Rule) -> set[Label]:
-        labels: set[Label] = set(self.strings(rule).labels) | set(self.numbers(rule).labels)
-        for type_ in CONSTANTS:
-            label = self.constant(rule, type_)
-            if label is not None:
-                labels.add(label)
+        labels: set[Label] = {*self.strings(rule).labels, *self.numbers(rule).labels, *self.constants(rule).values()}
         containers: tuple[Arrays | None, Objects | None] = (self.arrays(rule), self.objects(rule))
         for container in containers:
             if container is not None:
@@ -144,14 +134,14 @@ class Rules:
         return (label, endings) if endings else (None, ())
 
     def _object_exists(self, rule: Rule, container: Objects) -> bool:
-        plain = container.plain()
+        plain = container.plain
         for child in plain.classes:
             self._ask(rule, child)
         found = [bool(self._ask(rule, child)) for _, child in plain.properties]
         return all(found[index] for index in plain.required)
 
     def _array_exists(self, rule: Rule, container: Arrays) -> bool:
-        plain = container.plain()
+        plain = container.plain
         for child in (*plain.prefix, plain.items):
             self._ask(rule, child)
         longest = self.longest(plain)
@@ -202,15 +192,44 @@ class Rules:
     # -- by type ---------------------------------------------------------------------------------------------------
 
     def _resolved(self, rule: Rule, type_: JsonType) -> tuple[FormulaId, ...]:
-        return tuple(self.pool.resolve(formula, type_) for formula in (rule.formula, *rule.classifiers))
+        resolve = self.pool.resolve
+        return (resolve(rule.formula, type_), *[resolve(formula, type_) for formula in rule.classifiers])
 
-    def _strings(self, rule: Rule) -> TextLanguage:
-        return self._scalars.strings(self._resolved(rule, JsonType.STRING))
+    def constants(self, rule: Rule) -> dict[JsonType, Label]:
+        """The labels of null, true and false, as far as they satisfy the rule and can be spelled."""
+        found = self._constants.get(rule)
+        if found is None:
+            found = self._constants[rule] = {}
+            for type_, text in CONSTANTS.items():
+                if self.pool.resolve(rule.formula, type_) == TRUE and self._can_spell(text.decode()):
+                    found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in rule.classifiers)
+        return found
 
-    def _numbers(self, rule: Rule) -> TextLanguage:
-        return self._scalars.numbers(self._resolved(rule, JsonType.NUMBER))
+    def strings(self, rule: Rule) -> TextLanguage:
+        found = self._strings.get(rule)
+        if found is None:
+            found = self._strings[rule] = self._scalars.strings(self._resolved(rule, JsonType.STRING))
+        return found
 
-    def _objects(self, rule: Rule) -> Objects | None:
+    def numbers(self, rule: Rule) -> TextLanguage:
+        found = self._numbers.get(rule)
+        if found is None:
+            found = self._numbers[rule] = self._scalars.numbers(self._resolved(rule, JsonType.NUMBER))
+        return found
+
+    def objects(self, rule: Rule) -> Objects | None:
+        """The objects that satisfy a rule, None when there are none."""
+        if rule not in self._objects:
+            self._objects[rule] = self._find_objects(rule)
+        return self._objects[rule]
+
+    def arrays(self, rule: Rule) -> Arrays | None:
+        """The arrays that satisfy a rule, None when there are none."""
+        if rule not in self._arrays:
+            self._arrays[rule] = self._find_arrays(rule)
+        return self._arrays[rule]
+
+    def _find_objects(self, rule: Rule) -> Objects | None:
         formulas = self._object_formulas(rule)
         if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS):
             return None
@@ -240,7 +259,7 @@ class Rules:
         listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
         self.notes.append(f"an object of {listed} keeps the declared order: {reason.message}")
 
-    def _arrays(self, rule: Rule) -> Arrays | None:
+    def _find_arrays(self, rule: Rule) -> Arrays | None:
         formulas = self._resolved(rule, JsonType.ARRAY)
         return None if formulas[0] == FALSE or not self._can_spell(_ARRAY_SYMBOLS) else Arrays(self.pool, formulas)
 

@@ -26,10 +26,10 @@ def _needed(rules: Rules, rule: Rule) -> list[Rule]:
     """The rules of the parts that every object (or else every array) of `rule` has."""
     objects = rules.objects(rule)
     if objects is not None and objects.is_plain:
-        plain = objects.plain()
+        plain = objects.plain
         return [plain.properties[index][1] for index in plain.required]
     arrays = rules.arrays(rule)
     if arrays is not None and arrays.is_plain:
-        items = arrays.plain()
+        items = arrays.plain
         return [*items.prefix, items.items][: items.minimum]
     return []
