@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +19,26 @@ def literal_tree(
     loop: int = 0,
     guard: Callable[[Sequence[int]], int] | None = None,
     exit_label: int = -1,
+    known: dict[Hashable, int] | None = None,
 ) -> int:
     """Append states that read exactly one of `entries`: sorted, distinct (bytes, number) pairs. Returns the first.
 
     `finish(number)` appends what follows an entry; it is called where the entry's last byte leads, and must append a
     state. Bytes that no entry continues with go where dense row `row` says, and states resemble `loop` (see
     `MachineBuilder.literal`). `guard(numbers)` is the op on entering a branch that holds these entries. With
-    `exit_label`, an entry may be a prefix of another: the text may then end at a branch, with this label.
+    `exit_label`, an entry may be a prefix of another: the text may then end at a branch, with this label. Trees that
+    differ in their entries alone may share `known`: branches of the same entries are then appended once.
     """
+    known = {} if known is None else known
     default = builder.row_targets(row) if row >= 0 else np.full(256, -1, np.int32)
     branches: list[tuple[int, NDArray[np.int32], int, int]] = []
 
     def append(low: int, high: int, depth: int, op: int) -> int:
         """States for entries[low:high], which share their first `depth` bytes; branches are finished later."""
+        identity = (depth, *entries[low:high])
+        if identity in known:
+            return known[identity]
+        known[identity] = builder.next_state
         first, last = entries[low][0], entries[high - 1][0]
         shared = depth
         limit = min(len(first), len(last))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Hashable, Sequence
 
 from grammar_workers.character_automaton import CharacterAutomaton, relabel, restrict
 from grammar_workers.json_schema.containers import Rule
@@ -15,6 +16,14 @@ from grammar_workers.machine import NEVER, Guard, MachineBuilder, union_guards
 from grammar_workers.string_machine import ANY_TEXT, StringMachine
 
 
+@dataclasses.dataclass(frozen=True)
+class _Tree:
+    """The trees of one object, which differ in what may come: `numbers` of (name, guard), and known `branches`."""
+
+    numbers: dict[tuple[int, Guard], int] = dataclasses.field(default_factory=dict)
+    branches: dict[Hashable, int] = dataclasses.field(default_factory=dict)
+
+
 class PropertyNameStates:
     """Appends to one builder; equal names of free properties are shared."""
 
@@ -23,6 +32,7 @@ class PropertyNameStates:
         self._builder = builder
         self._strings = strings
         self._emitted: dict[tuple[Objects, tuple[Guard, ...], tuple[Guard, ...]], int | None] = {}
+        self._trees: dict[tuple[Objects, Guard], _Tree] = {}
         self._encoded: dict[Objects, list[tuple[bytes, int]]] = {}
         self._free_keys: dict[Guard, int] = {}
         self._return_states: dict[tuple[int, Guard], int] = {}
@@ -52,20 +62,26 @@ class PropertyNameStates:
             if not names:
                 return body
             row, loop = builder.row_of(body), builder.loop(base=body)
-        entries = self._entries(container)
-        if free == NEVER:
-            entries = [entry for entry in entries if windows[entry[1]] != NEVER]
+        entries = []
+        tree = self._trees.setdefault((container, free), _Tree())
+        for data, index in self._encoded_names(container):
+            if free != NEVER or windows[index] != NEVER:
+                entries.append((data, tree.numbers.setdefault((index, windows[index]), len(tree.numbers))))
+        guarded = list(tree.numbers)
 
-        def guard(indices: Sequence[int]) -> int:
-            parts = [free, *(windows[index] for index in indices)]
+        def guard(numbers: Sequence[int]) -> int:
+            if free == ():
+                return 0
+            parts = [free, *(guarded[number][1] for number in numbers)]
             return 0 if () in parts else builder.op(guard=union_guards(parts))
 
-        def finish(index: int) -> None:
-            builder.state(op=builder.return_(index + 1, guard=windows[index]))
+        def finish(number: int) -> None:
+            index, window = guarded[number]
+            builder.state(op=builder.return_(index + 1, guard=window))
 
-        return literal_tree(builder, entries, finish, row=row, loop=loop, guard=guard)
+        return literal_tree(builder, entries, finish, row=row, loop=loop, guard=guard, known=tree.branches)
 
-    def _entries(self, container: Objects) -> list[tuple[bytes, int]]:
+    def _encoded_names(self, container: Objects) -> list[tuple[bytes, int]]:
         """The declared names as they are written, up to the closing quote, in the order of their bytes."""
         known = self._encoded.get(container)
         if known is None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from grammar_workers.machine import NEVER, UNBOUNDED, Guard, advice, all_set, some_clear
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """What happens to the register when a name has been read: it must pass `guard`, and changes as in `Machine.ops`."""
 
     guard: Guard = ()
     assign: int | None = None
     set_bit: int | None = None
+
+
+NO_MARK = Mark()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class PropertyOrder:
     windows: tuple[Guard, ...]
     marks: tuple[Mark, ...]
     undeclared: Guard = ()
-    undeclared_mark: Mark = Mark()
+    undeclared_mark: Mark = NO_MARK
     complete: Guard = ()
 
 

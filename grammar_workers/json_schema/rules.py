@@ -25,6 +25,12 @@ from grammar_workers.options import Limits
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _ARRAY_SYMBOLS = "[], "
 _OBJECT_SYMBOLS = '{}",: '
+_MAX_DEPTH = 30
+"""How deep rules are evaluated within each other; deeper ones wait for their turn."""
+
+
+class _OtherOrderError(Exception):
+    """Some object has just been found to need the declared order."""
 
 
 class Rules:
@@ -55,6 +61,9 @@ class Rules:
         self._labels: dict[Rule, set[Label]] = {}
         self._users: dict[Rule, dict[Rule, None]] = {}
         self._fresh: list[Rule] = []
+        # Insertion order makes this a queue: rules whose children have gained labels since they were evaluated.
+        self._again: dict[Rule, None] = {}
+        self._depth = 0
         self._steps = 0
         self._constants: dict[Rule, dict[JsonType, Label]] = {}
         self._strings: dict[Rule, TextLanguage] = {}
@@ -78,34 +87,39 @@ class Rules:
 
     def solve(self, root: Rule) -> None:
         """Find the labels of `root` and of every rule that it may call."""
-        while not self._try_to_solve(root):
-            # Some object has just been found to need the declared order: labels found so far may be wrong.
-            self._labels.clear()
-            self._users.clear()
-            self._objects.clear()
+        while True:
+            try:
+                self._find_labels(root)
+                break
+            except _OtherOrderError:
+                self._depth = 0
+                # Labels found so far may be wrong.
+                self._labels.clear()
+                self._users.clear()
+                self._objects.clear()
         self._steps_for_any_order = self._limits.max_steps
 
-    def _try_to_solve(self, root: Rule) -> bool:
+    def _find_labels(self, root: Rule) -> None:
         self._labels[root] = set()
         self._fresh = [root]
-        # Insertion order makes this a queue: rules whose children have gained labels since they were evaluated.
-        again: dict[Rule, None] = {}
-        while self._fresh or again:
-            rule = self._fresh.pop() if self._fresh else next(iter(again))
-            again.pop(rule, None)
-            known = self._labels[rule]
-            before = len(known)
-            try:
-                known |= self._evaluate(rule)
-            except TooManyOrdersError as error:
-                if self._steps > self._steps_for_any_order:
-                    self._only_plain_in_any_order(error)
-                else:
-                    self._keep_declared_order(self._object_formulas(rule), error)
-                return False
-            if len(known) > before:
-                again.update(self._users.get(rule, {}))
-        return True
+        self._again = {}
+        while self._fresh or self._again:
+            self._add_labels(self._fresh.pop() if self._fresh else next(iter(self._again)))
+
+    def _add_labels(self, rule: Rule) -> None:
+        self._again.pop(rule, None)
+        known = self._labels[rule]
+        before = len(known)
+        try:
+            known |= self._evaluate(rule)
+        except TooManyOrdersError as error:
+            if self._steps > self._steps_for_any_order:
+                self._only_plain_in_any_order(error)
+            else:
+                self._keep_declared_order(self._object_formulas(rule), error)
+            raise _OtherOrderError from error
+        if len(known) > before:
+            self._again.update(self._users.get(rule, {}))
 
     def _evaluate(self, rule: Rule) -> set[Label]:
         labels: set[Label] = {*self.strings(rule).labels, *self.numbers(rule).labels, *self.constants(rule).values()}
@@ -174,12 +188,18 @@ class Rules:
         return list(found)
 
     def _ask(self, user: Rule, rule: Rule) -> set[Label]:
-        self._users.setdefault(rule, {}).setdefault(user)
         self._spend(1)
         known = self._labels.get(rule)
         if known is None:
             known = self._labels[rule] = set()
-            self._fresh.append(rule)
+            # Children first, as far as the stack allows: `user` is then evaluated once, not after each of them.
+            if self._depth < _MAX_DEPTH:
+                self._depth += 1
+                self._add_labels(rule)
+                self._depth -= 1
+            else:
+                self._fresh.append(rule)
+        self._users.setdefault(rule, {}).setdefault(user)
         return known
 
     def _spend(self, steps: int) -> None:

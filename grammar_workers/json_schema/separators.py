@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grammar_workers.json_schema.property_order import Mark
+from grammar_workers.json_schema.property_order import NO_MARK, Mark
 from grammar_workers.kernels import CALL
 from grammar_workers.machine import Guard, MachineBuilder
 from grammar_workers.options import GrammarOptions
@@ -46,7 +46,7 @@ class Separators:
         builder = self._builder
         if self._compact:
             op = 0
-            if mark != Mark():
+            if mark != NO_MARK:
                 op = builder.op(guard=mark.guard, assign=mark.assign, set_bit=mark.set_bit)
             start = builder.literal(b": ", op=op)
             builder.state(op=call)
@@ -56,7 +56,7 @@ class Separators:
         builder.state(op=builder.goto(value))
         return builder.state(op=self._gap_call(colon, mark))
 
-    def _gap_call(self, following: int, mark: Mark = Mark()) -> int:  # noqa: B008 - immutable
+    def _gap_call(self, following: int, mark: Mark = NO_MARK) -> int:
         builder = self._builder
         if self._whitespace is None:
             again = builder.state()
