@@ -25,7 +25,7 @@ from grammar_workers.options import Limits
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _ARRAY_SYMBOLS = "[], "
 _OBJECT_SYMBOLS = '{}",: '
-_MAX_DEPTH = 30
+_MAX_DEPTH = 12
 """How deep rules are evaluated within each other; deeper ones wait for their turn."""
 
 
