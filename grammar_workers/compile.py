@@ -81,10 +81,13 @@ def warm_up(vocabulary: Vocabulary) -> None:
     recursive = 'root ::= "(" root ")" | [a-z]'
     for specification in (
         {"type": "json_schema", "schema": schema},
+        {"type": "json_schema", "schema": {"type": "string", "pattern": "^\\w+$"}},
         {"type": "grammar", "syntax": "gbnf", "text": recursive},
     ):
         fsm = compile_grammar(specification, vocabulary)
         fsm.materialize(max_states=64)
+        for token in fsm.allowed_tokens(fsm.initial_state):
+            fsm.next_state(fsm.initial_state, token)
         fsm.shortest_completion(fsm.initial_state)
         TokenFSM.from_bytes(fsm.to_bytes(), vocabulary)
     gc.collect()

@@ -80,7 +80,7 @@ class _Search:
         self._machine = machine
         self._stack: list[tuple[int, int]] = []
         while frame:
-            parent, site, saved, _ = frames[frame].tolist()
+            parent, site, saved = frames[frame, :3].tolist()
             self._stack.append((site, saved))
             frame = parent
         self._registers = [register, *(saved for _, saved in self._stack)]

@@ -112,8 +112,8 @@ class _Construction:
         ]
         free = {
             character
-            for start, character in zip(self._starts, self._class_at, strict=True)
-            if charset.contains(UNESCAPED, start)
+            for start, end, character in zip(self._starts, (*self._starts[1:], 0x110000), self._class_at, strict=True)
+            if charset.intersect(((start, end - 1),), UNESCAPED)
         }
         self._free = [number in free for number in range(len(members))]
         self._numbers: dict[_State, int] = {}

@@ -5,8 +5,16 @@ instance being matched (it counts items or characters, holds the position among 
 that has been seen); `frame` is the hash-consed return stack: frame f returns to `returns[frames[f, SITE] + label]` with
 the register `frames[f, SAVED]`; frame 0 is the bottom.
 
-Every kernel takes `tables`, which is `Machine.tables`, and `stack`: (frames int64 [n, 4], buckets int64 [power of two],
-counters int64 [1], the number of frames in use). Both are plain tuples: numba reads those fastest from Python.
+Every kernel takes `tables`, which is `Machine.tables`, and `stack`: (frames int64 [n, 5], buckets int64 [power of two],
+counters int64 [1], the number of frames in use, trace int64 [2 + 3 * LEVELS]). Both are plain tuples: numba reads
+those fastest from Python.
+
+The *trace* notes what a walk has looked at besides the state it began in. Level 0 is the rule it began in, level j the
+caller that it gets to by leaving j frames. For each level it holds the register that was found there (ORIGIN) and for
+which values instead every question would have got the same answer (LOW, HIGH); LOOKED_INTO says how many frames have
+been left, the bottom of the stack counting as one. Walks that begin in the same state, with equal sites of that many
+frames and registers in these bounds, go the same way: they have the same mask row (see `row_classes`). Registers are
+only counted up, so one that stems from a level differs from its origin by as much whatever that was.
 
 All loops release the GIL and keep no lock: the caller serialises those that may add frames. Index checks are off, so
 `Machine.validate` must have seen every array before a kernel does. A kernel that finds the frame table full answers
@@ -33,8 +41,13 @@ HALF = 31
 """Bits in one half of a mask."""
 # Values of ENTRY_MODE: the register that a called rule begins with.
 ENTER_AT_ZERO, ENTER_DEEPER, INHERIT = range(3)
-# Columns of the frame table; NEXT chains a hash bucket.
-PARENT, SITE, SAVED, NEXT = range(4)
+# Columns of the frame table; NEXT chains a hash bucket, DEPTH counts the frames below.
+PARENT, SITE, SAVED, NEXT, DEPTH = range(5)
+# Places in the trace: the first frame, how many were left, and from there on three numbers for each level.
+BASE, LOOKED_INTO, FIRST_LEVEL = range(3)
+ORIGIN, LOW, HIGH = range(3)
+LEVELS = 12
+"""The trace has room for so many levels; what looks further down depends on more than it tells."""
 # Columns of `Machine.loops`.
 LOOP_MINIMUM, LOOP_MAXIMUM, LOOP_BASE = range(3)
 
@@ -46,6 +59,9 @@ DEAD = -1
 FRAMES_FULL = -2
 SILENT_MOVES = 256
 """The most moves between two bytes. Compiled automata need a handful; a hostile one must not hang the reader."""
+
+FAR = 1 << 40
+"""Further than any register gets."""
 
 OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
@@ -63,7 +79,7 @@ def bucket_of(buckets, first, second, third):  # type: ignore[no-untyped-def]
 @njit(inline="always", **OPTIONS)
 def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
     """The frame (parent, site, saved), made when new; FRAMES_FULL when the table must grow first."""
-    frames, buckets, counters = stack
+    frames, buckets, counters, _ = stack
     bucket = bucket_of(buckets, parent, site, saved)
     frame = np.int64(buckets[bucket])
     while frame >= 0:
@@ -77,6 +93,7 @@ def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
     frames[frame, SITE] = site
     frames[frame, SAVED] = saved
     frames[frame, NEXT] = buckets[bucket]
+    frames[frame, DEPTH] = frames[parent, DEPTH] + 1
     buckets[bucket] = frame
     counters[0] = frame + 1
     return frame
@@ -107,16 +124,84 @@ def passes(guards, start, end, register):  # type: ignore[no-untyped-def]
             if ((register & mask) == mask) == (kind == ALL_SET):
                 return True
         return False
-    # Binary search for the last interval that begins at or before the register.
-    low = start
-    high = end
-    while low < high:
-        middle = (low + high) >> 1
+    begun = _intervals_begun(guards, start, end, register)
+    return begun > start and register <= guards[begun - 1, 1]
+
+
+@njit(inline="always", **OPTIONS)
+def _intervals_begun(guards, start, end, register):  # type: ignore[no-untyped-def]
+    """The place after the last of the sorted intervals that begins at or before the register (binary search)."""
+    while start < end:
+        middle = (start + end) >> 1
         if guards[middle, 0] <= register:
-            low = middle + 1
+            start = middle + 1
         else:
-            high = middle
-    return low > start and register <= guards[low - 1, 1]
+            end = middle
+    return start
+
+
+@njit(inline="always", **OPTIONS)
+def _begin_level(trace, level, register):  # type: ignore[no-untyped-def]
+    place = FIRST_LEVEL + 3 * level
+    trace[place + ORIGIN] = register
+    trace[place + LOW] = -FAR
+    trace[place + HIGH] = FAR
+
+
+@njit(inline="always", **OPTIONS)
+def begin_trace(stack, register, frame):  # type: ignore[no-untyped-def]
+    """Start noting what a walk from here depends on."""
+    trace = stack[3]
+    trace[BASE] = frame
+    trace[LOOKED_INTO] = 0
+    _begin_level(trace, 0, register)
+
+
+@njit(**OPTIONS)
+def depend(stack, register, frame, low, high):  # type: ignore[no-untyped-def]
+    """Note that the walk goes on like this for values of `register` from `low` to `high` only.
+
+    The register may stem from that of any level at or below its own.
+    """
+    frames, trace = stack[0], stack[3]
+    above = frames[frame, DEPTH] - frames[trace[BASE], DEPTH]
+    for level in range(max(-above, 0), min(trace[LOOKED_INTO], LEVELS - 1) + 1):
+        if level == 0 and above == 0 and frame != trace[BASE]:
+            continue
+        place = FIRST_LEVEL + 3 * level
+        shift = trace[place + ORIGIN] - register
+        trace[place + LOW] = max(trace[place + LOW], low + shift)
+        trace[place + HIGH] = min(trace[place + HIGH], high + shift)
+
+
+@njit(inline="always", **OPTIONS)
+def look_into(stack, frame):  # type: ignore[no-untyped-def]
+    """Note that the walk looks into `frame` (0: sees that nothing lies below)."""
+    frames, trace = stack[0], stack[3]
+    level = frames[trace[BASE], DEPTH] - frames[frame, DEPTH] + 1
+    if level > trace[LOOKED_INTO]:
+        trace[LOOKED_INTO] = level
+        if level < LEVELS:
+            _begin_level(trace, level, frames[frame, SAVED])
+
+
+@njit(**OPTIONS)
+def _passes_here(stack, guards, start, end, register, frame):  # type: ignore[no-untyped-def]
+    """`passes`, noting on what the answer depends."""
+    kind = guards[start, 0]
+    if kind in (SOME_CLEAR, ALL_SET):
+        depend(stack, register, frame, register, register)
+    elif kind != ADVICE:
+        begun = _intervals_begun(guards, start, end, register)
+        low = np.int64(-FAR)
+        high = np.int64(guards[begun, 0]) - 1 if begun < end else np.int64(FAR)
+        if begun > start and register <= guards[begun - 1, 1]:
+            low = np.int64(guards[begun - 1, 0])
+            high = np.int64(guards[begun - 1, 1])
+        elif begun > start:
+            low = np.int64(guards[begun - 1, 1]) + 1
+        depend(stack, register, frame, low, high)
+    return passes(guards, start, end, register)
 
 
 @njit(**OPTIONS)
@@ -134,18 +219,23 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
         start = ops[op, GUARD_START]
         end = ops[op, GUARD_END]
         move = ops[op, MOVE]
-        if end > start and not passes(guards, start, end, register):
+        if end > start and not _passes_here(stack, guards, start, end, register, frame):
             if move != OTHERWISE:
                 return np.int64(DEAD), register, frame
             state = np.int64(ops[op, TARGET])
             continue
         action = ops[op, ACTION]
         if action == INCREMENT:
-            if register < ops[op, VALUE]:
+            value = np.int64(ops[op, VALUE])
+            if register < value:
+                depend(stack, register, frame, np.int64(-FAR), value - 1)
                 register += 1
+            else:
+                depend(stack, register, frame, value, np.int64(FAR))
         elif action == ASSIGN:
             register = np.int64(ops[op, VALUE])
         elif action == SET_BIT:
+            depend(stack, register, frame, register, register)
             register |= np.int64(1) << np.int64(ops[op, VALUE])
         if move in (STAY, OTHERWISE):
             return state, register, frame
@@ -161,6 +251,7 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
                 register += 1
             state = np.int64(ops[op, TARGET])
         elif move == RETURN:
+            look_into(stack, frame)
             if frame == 0:
                 return np.int64(ACCEPT), np.int64(0), frame
             state = np.int64(returns[frames[frame, SITE] + ops[op, TARGET]])
@@ -200,7 +291,10 @@ def leave(tables, stack, state, register, frame):  # type: ignore[no-untyped-def
     The state of the result is DEAD when it cannot end here, FRAMES_FULL when it must be redone.
     """
     label = tables[0][state, EXIT]
-    if label < 0 or frame == 0:
+    if label < 0:
+        return np.int64(DEAD), register, frame
+    look_into(stack, frame)
+    if frame == 0:
         return np.int64(DEAD), register, frame
     frames = stack[0]
     state = np.int64(tables[4][frames[frame, SITE] + label])
@@ -235,6 +329,7 @@ def may_end(tables, stack, state, register, frame):  # type: ignore[no-untyped-d
         if state == ACCEPT:
             return np.int64(1)
         if states[state, EXIT] >= 0 and frame == 0:
+            look_into(stack, frame)
             return np.int64(1)
         state, register, frame = leave(tables, stack, state, register, frame)
         if state < 0:
@@ -244,9 +339,12 @@ def may_end(tables, stack, state, register, frame):  # type: ignore[no-untyped-d
 
 @njit(**OPTIONS)
 def advance(tables, stack, state, register, frame, data, start, end):  # type: ignore[no-untyped-def]
-    """The configuration after the bytes data[start:end]; its state is DEAD or FRAMES_FULL when there is none."""
+    """The configuration after the bytes data[start:end]; its state is DEAD or FRAMES_FULL when there is none.
+
+    The fourth number is whether the text may stop there (see `may_end`).
+    """
     for i in range(start, end):
         state, register, frame = step(tables, stack, state, register, frame, data[i])
         if state < 0:
-            break
-    return state, register, frame
+            return state, register, frame, np.int64(0)
+    return state, register, frame, may_end(tables, stack, state, register, frame)

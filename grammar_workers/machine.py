@@ -80,7 +80,7 @@ class Machine:
         for name in _SHAPES:
             getattr(self, name).flags.writeable = False
 
-    @property
+    @functools.cached_property
     def nbytes(self) -> int:
         return sum(getattr(self, name).nbytes for name in _SHAPES)
 

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers import kernels, row_kernels, target_kernels
+from grammar_workers.byte_classes import FoldedTree, classes_of
 from grammar_workers.completion import shortest_bytes, split_tokens
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.machine import Machine
 from grammar_workers.options import Limits
+from grammar_workers.row_classes import RowClasses
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration
@@ -28,14 +30,22 @@ class MachineWalker:
         self._vocabulary = vocabulary
         self._limits = limits
         self._tables = machine.tables
-        # Frames, hash buckets, number of frames in use. Frame 0 is the bottom of every stack.
-        self._stack = (np.zeros((64, 4), np.int64), np.full(128, -1, np.int64), np.ones(1, np.int64))
+        # Frames, hash buckets, number of frames in use, the trace. Frame 0 is the bottom of every stack.
+        self._stack = (
+            np.zeros((64, 5), np.int64),
+            np.full(128, -1, np.int64),
+            np.ones(1, np.int64),
+            np.zeros(kernels.FIRST_LEVEL + 3 * kernels.LEVELS, np.int64),
+        )
+        self._row_classes = RowClasses()
+        # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
+        self._byte_classes: dict[int, bytes | None] = {}
         self._token_edges = _edges_by_state(machine, vocabulary)
         self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
 
     @property
     def nbytes(self) -> int:
-        return self._machine.nbytes + self._stack[0].nbytes + self._stack[1].nbytes
+        return self._machine.nbytes + self._stack[0].nbytes + self._stack[1].nbytes + self._row_classes.nbytes
 
     @property
     def size(self) -> int:
@@ -44,27 +54,55 @@ class MachineWalker:
     def start(self) -> Configuration:
         return self._arrive(1, 0, 0)
 
+    def find_class(self, configuration: Configuration) -> int:
+        return self._row_classes.find(self._stack, configuration)
+
+    def note_class(self, configuration: Configuration) -> int:
+        return self._row_classes.note(self._stack, configuration)
+
     def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
-        trees, slices = self._vocabulary.trees, self._vocabulary.string_slice.tables
-        while row_kernels.fill_row(self._tables, self._stack, trees, slices, self._path, *configuration, row) < 0:
+        while self._try_to_fill(configuration, row) < 0:
             self._grow_frames()
         for token in self._token_targets(configuration):
             row[token >> 5] |= np.uint32(1 << (token & 31))
 
-    def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
+    def _try_to_fill(self, configuration: Configuration, row: MaskRow) -> int:
+        """0, or FRAMES_FULL."""
+        vocabulary, tables, stack, path = self._vocabulary, self._tables, self._stack, self._path
+        trees, slices = vocabulary.trees, vocabulary.string_slice.tables
+        status: int = row_kernels.fill_row(tables, stack, trees, slices, path, *configuration, row, False)
+        if status != row_kernels.WIDE:
+            return status
+        folded = self._folded_tree(configuration[0])
+        if folded is None:
+            return int(row_kernels.fill_row(tables, stack, trees, slices, path, *configuration, row, True))
+        return int(
+            row_kernels.fill_folded_row(
+                tables, stack, trees, folded.tables, vocabulary.quoted_tree, path, *configuration, row
+            )
+        )
+
+    def _folded_tree(self, state: int) -> FoldedTree | None:
+        if state not in self._byte_classes:
+            classes, states = classes_of(self._tables, state)
+            self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
+        known = self._byte_classes[state]
+        folded = None if known is None else self._vocabulary.folded_tree(known)
+        return folded if folded and len(folded.parents) else None
+
+    def advance(self, configuration: Configuration, token_id: TokenId) -> tuple[Configuration, bool] | None:
         data, offsets = self._vocabulary.packed
         start, end = offsets[token_id], offsets[token_id + 1]
         if named := self._token_targets(configuration).get(token_id):
-            return named
+            return named, self.may_end(named)
         if start == end:
             return None
         while True:
-            reached = kernels.advance(self._tables, self._stack, *configuration, data, start, end)
-            if reached[0] >= 0:
-                return tuple(reached)
-            if reached[0] != kernels.FRAMES_FULL:
-                return None
-            self._grow_frames()
+            *reached, ends = kernels.advance(self._tables, self._stack, *configuration, data, start, end)
+            if kernels.FRAMES_FULL in (reached[0], ends):
+                self._grow_frames()
+            else:
+                return (tuple(reached), bool(ends)) if reached[0] >= 0 else None
 
     def may_end(self, configuration: Configuration) -> bool:
         while (status := kernels.may_end(self._tables, self._stack, *configuration)) == kernels.FRAMES_FULL:
@@ -113,6 +151,12 @@ class MachineWalker:
             configurations.append(reached)
         return configurations, places
 
+    def after_ascii(self, configuration: Configuration) -> Iterable[Configuration]:
+        found = np.empty((128, 3), np.int64)
+        while (many := row_kernels.after_ascii(self._tables, self._stack, *configuration, found)) < 0:
+            self._grow_frames()
+        return [*self._token_targets(configuration).values(), *map(tuple, found[:many].tolist())]
+
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         state, register, frame = configuration
         text = shortest_bytes(self._machine, self._stack[0], (state, register, frame), self._vocabulary.spellable)
@@ -134,6 +178,8 @@ class MachineWalker:
 
     def _token_targets(self, configuration: Configuration) -> dict[TokenId, Configuration]:
         """Where the tokens lead that may come next and are named by themselves, not by their bytes."""
+
+        """Where the tokens without bytes lead that may come next; a trace that has been begun goes on."""
         targets: dict[TokenId, Configuration] = {}
         if not self._token_edges:
             return targets
@@ -144,10 +190,13 @@ class MachineWalker:
                 if reached[0] >= 0:
                     targets.setdefault(token, reached)
             label = int(self._machine.states[state, kernels.EXIT])
-            if label < 0 or frame == 0:
+            if label < 0:
+                break
+            kernels.look_into(self._stack, frame)
+            if frame == 0:
                 break
             # What is not self-delimiting ends where the token belongs to the caller, as in `kernels.step`.
-            frame, site, register, _ = self._stack[0][frame].tolist()
+            frame, site, register, *_ = self._stack[0][frame].tolist()
             state = int(self._machine.returns[site + label])
             if state < 0:
                 break
@@ -170,13 +219,13 @@ class MachineWalker:
                 f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of return stacks "
                 "(limit max_fsm_bytes)"
             )
-        before, _, counters = self._stack
+        before, _, counters, trace = self._stack
         many = len(before)
-        frames = np.zeros((many * 2, 4), np.int64)
+        frames = np.zeros((many * 2, 5), np.int64)
         buckets = np.full(many * 4, -1, np.int64)
         frames[:many] = before
         kernels.rehash_frames(frames, buckets, many)
-        self._stack = (frames, buckets, counters)
+        self._stack = (frames, buckets, counters, trace)
 
 
 def _edges_by_state(machine: Machine, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:

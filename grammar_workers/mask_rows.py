@@ -1,6 +1,12 @@
-"""Mask rows interned by content: automata have many more states than different rows."""
+"""Mask rows interned by content: automata have many more states than different rows.
+
+Automata of one vocabulary share equal rows, too: those inside of strings, between names and values, before a digit are
+the same in many schemas, and stay in the processor's cache when the rows of a batch are gathered.
+"""
 
 from __future__ import annotations
+
+import weakref
 
 import numpy as np
 from numba import njit
@@ -8,22 +14,23 @@ from numba import njit
 from grammar_workers.kernels import OPTIONS
 from grammar_workers.types import MaskRow, TokenId
 
-_ROWS_PER_CHUNK = 64
+RowPool = weakref.WeakValueDictionary[int, MaskRow]
+"""Rows that any automaton of one vocabulary holds, by their digest."""
 
 
 class MaskRows:
     """Rows (uint32 [words], read-only) by number; number 0 is the empty row.
 
-    Rows sit in chunks that never move and are published last, so readers of known numbers need no lock; the caller
-    serialises `add`.
+    Rows never move and are published last, so readers of known numbers need no lock; the caller serialises `add`. A row
+    that another automaton of the same `pool` holds is not copied.
     """
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, words: int, pool: RowPool) -> None:
         self._words = words
+        self._pool = pool
         self._rows: list[MaskRow] = []
-        # One odd 64-bit number for each word.
-        self._weights = np.random.default_rng(0).integers(0, 1 << 63, words, np.uint64) * np.uint64(2) + np.uint64(1)
-        self._chunk = np.zeros((0, words), np.uint32)
+        # One odd number for each word.
+        self._weights = np.random.default_rng(0).integers(0, 1 << 31, words, np.uint32) * np.uint32(2) + np.uint32(1)
         self._by_digest: dict[int, list[int]] = {}
         self.counts: list[int] = []
         """Allowed tokens of each row."""
@@ -39,21 +46,22 @@ class MaskRows:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all rows, whether others hold them, too, or not."""
         return len(self._rows) * self._words * 4
 
     def add(self, row: MaskRow) -> int:
         """The number of the row with this content, copied when it is new."""
         count, lowest, digest = _summarize(row, self._weights)
-        same_digest = self._by_digest.setdefault(int(digest), [])
+        digest = int(digest)
+        same_digest = self._by_digest.setdefault(digest, [])
         for number in same_digest:
-            if np.array_equal(self._rows[number], row):
+            if _equal(self._rows[number], row):
                 return number
-        position = len(self._rows) % _ROWS_PER_CHUNK
-        if position == 0:
-            self._chunk = np.empty((_ROWS_PER_CHUNK, self._words), np.uint32)
-        stored = self._chunk[position]
-        stored[:] = row
-        stored.flags.writeable = False
+        stored = self._pool.get(digest)
+        if stored is None or not _equal(stored, row):
+            stored = row.copy()
+            stored.flags.writeable = False
+            self._pool[digest] = stored
         self.counts.append(count)
         self.lowest.append(lowest)
         self._rows.append(stored)
@@ -63,12 +71,12 @@ class MaskRows:
 
 @njit(**OPTIONS)
 def _summarize(row, weights):  # type: ignore[no-untyped-def]
-    """(number of set bits, the lowest set bit or -1, a 64-bit multilinear hash) of a mask row, in one pass."""
+    """(number of set bits, the lowest set bit or -1, a multilinear hash) of a mask row, in one pass."""
     count = np.int64(0)
     digest = np.uint64(0)
     for word in range(row.shape[0]):
         bits = row[word]
-        digest += np.uint64(bits) * weights[word]
+        digest += np.uint64(bits) * np.uint64(weights[word])
         # The number of set bits, summed up in ever wider fields (Hacker's Delight, 5-1).
         bits -= (bits >> np.uint32(1)) & np.uint32(0x55555555)
         bits = (bits & np.uint32(0x33333333)) + ((bits >> np.uint32(2)) & np.uint32(0x33333333))
@@ -82,3 +90,12 @@ def _summarize(row, weights):  # type: ignore[no-untyped-def]
                 lowest += 1
             break
     return count, lowest, digest
+
+
+@njit(**OPTIONS)
+def _equal(row, other):  # type: ignore[no-untyped-def]
+    """Without a way out of the loop, it compares many words at once."""
+    different = np.uint32(0)
+    for word in range(row.shape[0]):
+        different |= row[word] ^ other[word]
+    return different == 0

@@ -14,6 +14,8 @@ from numba import njit
 
 from grammar_workers.kernels import (
     DEAD,
+    EXIT,
+    FAR,
     FRAMES_FULL,
     LIT,
     LOOP,
@@ -25,14 +27,20 @@ from grammar_workers.kernels import (
     SILENT_MOVES,
     TOLERATES_ANY,
     arrive,
+    begin_trace,
     bucket_of,
+    depend,
     leave,
+    may_end,
     step,
 )
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
 from grammar_workers.string_slice import LONGEST_RUN
 
 FOUND_FULL = -3
+WIDE = -4
+"""Nothing is known about this row, and many bytes are read: see `fill_folded_row`."""
+_MANY_BYTES = 32
 
 
 @njit(inline="always", **OPTIONS)
@@ -139,18 +147,22 @@ def walk_tails(tables, stack, slices, path, shortest, longest, mask):  # type: i
 
 
 @njit(**OPTIONS)
-def fill_row(tables, stack, trees, slices, path, state, register, frame, mask):  # type: ignore[no-untyped-def]
+def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, whole):  # type: ignore[no-untyped-def]
     """Fill `mask` (uint32 [words], zeroed here) with the tokens that `configuration` allows, end tokens excluded.
 
     Inside a free JSON string (`LOOP`), the tokens that stay inside it are a precomputed row per number of characters
     (`body`, uint32 [longest + 1, words]) and those that close it are walked by what follows the quote. A state with a
     LOOP_BASE is like that base state but for the texts it tells apart (declared property names among free ones): its
     row is that of the base, corrected by a walk of only what differs. A state that tolerates all characters has a
-    precomputed row, too, to which a walk of the few other tokens adds. Everywhere else the whole tree is walked.
-    Returns 0 or FRAMES_FULL.
+    precomputed row, too, to which a walk of the few other tokens adds. Everywhere else the whole tree is walked; where
+    that is long, only if `whole`, and otherwise the answer is WIDE.
+    Returns 0, FRAMES_FULL or WIDE; the trace tells what the row depends on, and whether the text may end here, too.
     """
     states, loops = tables[0], tables[5]
     body, any_mask, any_rest, unescaped_mask, unescaped_rest = slices[0], slices[5], slices[6], slices[7], slices[8]
+    begin_trace(stack, register, frame)
+    if may_end(tables, stack, state, register, frame) == FRAMES_FULL:
+        return np.int64(FRAMES_FULL)
     loop = states[state, LOOP]
     base = state
     if loop > 0 and loops[loop, LOOP_BASE] >= 0:
@@ -169,23 +181,31 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask): 
     path[0, 0] = state
     path[0, 1] = register
     path[0, 2] = frame
+    minimum = np.int64(loops[loop, LOOP_MINIMUM])
+    maximum = np.int64(loops[loop, LOOP_MAXIMUM])
     if loop > 0 and loops[loop, LOOP_BASE] <= TOLERATES_ANY:
         # Near the bounds of a length, or where a guard forbids it, tolerance ends.
-        fits = loops[loop, LOOP_MAXIMUM] < 0 or register + LONGEST_RUN <= loops[loop, LOOP_MAXIMUM]
-        if fits and register >= loops[loop, LOOP_MINIMUM]:
+        last = maximum - LONGEST_RUN if maximum >= 0 else np.int64(FAR)
+        if minimum <= register <= last:
+            depend(stack, register, frame, minimum, last)
             rest = any_rest if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_rest
             mask[:] = any_mask if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_mask
             return walk_tree(tables, stack, rest, trees[1], 0, rest.shape[0], path, mask)
+        depend(stack, register, frame, last + 1 if register > last else -FAR, FAR if register > last else minimum - 1)
         loop = 0
     if loop == 0:
+        if not whole and base >= 0 and _reads_many(tables, state):
+            return np.int64(WIDE)
         mask[:] = 0
         return walk_vocabulary(tables, stack, trees, path, mask)
-    minimum = np.int64(loops[loop, LOOP_MINIMUM])
-    maximum = np.int64(loops[loop, LOOP_MAXIMUM])
     longest = np.int64(body.shape[0] - 1)
     # With no maximum every run fits; the register then saturates at the minimum. A register beyond the maximum can
     # only come from a hostile table.
     room = max(maximum - register, np.int64(0)) if maximum >= 0 else longest
+    if register < minimum or room < longest:
+        depend(stack, register, frame, register, register)
+    else:
+        depend(stack, register, frame, minimum, maximum - longest if maximum >= 0 else FAR)
     mask[:] = body[min(room, longest)]
     quoted, register_after, frame_after = step(
         tables,
@@ -224,18 +244,97 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask): 
 
 
 @njit(**OPTIONS)
+def _reads_many(tables, state):  # type: ignore[no-untyped-def]
+    row = tables[0][state, ROW]
+    many = 0
+    if row >= 0:
+        for byte in range(256):
+            many += tables[1][row, byte] >= 0
+    return many >= _MANY_BYTES
+
+
+@njit(**OPTIONS)
+def fill_folded_row(  # type: ignore[no-untyped-def]
+    tables, stack, trees, folded, quoted, path, state, register, frame, mask
+):
+    """`fill_row` for a state whose bytes are classed (`byte_classes`): walks the folded tree and that of quotes.
+
+    `folded` is `FoldedTree.tables`, `quoted` is `Vocabulary.quoted_tree`. Returns 0 or FRAMES_FULL.
+    """
+    parents, bytes_read, spans, tokens = folded
+    begin_trace(stack, register, frame)
+    if may_end(tables, stack, state, register, frame) == FRAMES_FULL:
+        return np.int64(FRAMES_FULL)
+    mask[:] = 0
+    reached = np.empty((parents.shape[0], 3), np.int64)
+    reached[0, 0] = state
+    reached[0, 1] = register
+    reached[0, 2] = frame
+    for node in range(1, parents.shape[0]):
+        parent = parents[node]
+        following = reached[parent, 0]
+        if following >= 0:
+            following, reached[node, 1], reached[node, 2] = step(
+                tables, stack, following, reached[parent, 1], reached[parent, 2], bytes_read[node]
+            )
+            if following == FRAMES_FULL:
+                return following
+        reached[node, 0] = following
+        if following >= 0:
+            for i in range(spans[node], spans[node + 1]):
+                token = tokens[i]
+                mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
+    return walk_tree(tables, stack, quoted, trees[1], 0, quoted.shape[0], path, mask)
+
+
+@njit(inline="always", **OPTIONS)
+def _alike(tables, path, depth, byte):  # type: ignore[no-untyped-def]
+    """Whether both configurations at `depth` (see `correct_row`) surely go the same way on `byte`."""
+    states, table = tables[0], tables[1]
+    one, other = path[depth, 0], path[depth, 3]
+    if other < 0 or path[depth, 1] != path[depth, 4] or path[depth, 2] != path[depth, 5]:
+        return False
+    if states[one, LIT] == byte:
+        target = one + 1
+    else:
+        target = np.int64(table[states[one, ROW], byte]) if states[one, ROW] >= 0 else np.int64(DEAD)
+    if states[other, LIT] == byte:
+        return target == other + 1
+    if states[other, ROW] < 0 or target != table[states[other, ROW], byte]:
+        return False
+    return target >= 0 or states[one, EXIT] == states[other, EXIT]
+
+
+@njit(**OPTIONS)
 def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-def]
     """Turn the row of a base state (path[0, 3:]) into that of path[0, :3]: walk only as long as they might differ.
 
     A subtree is left as it is as soon as both stand at the same place, or the walk reaches a plain loop state, which
     behaves alike from there on. Returns 0 or FRAMES_FULL.
     """
+    tree, roots = trees[0], trees[2]
+    for byte in range(256):
+        node = np.int64(roots[byte])
+        if node >= 0 and not _alike(tables, path, 0, byte):
+            status = _correct_subtree(tables, stack, trees, path, mask, node, np.int64(tree[node, END]))
+            if status < 0:
+                return status
+    return np.int64(0)
+
+
+@njit(**OPTIONS)
+def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore[no-untyped-def]
     states, loops = tables[0], tables[5]
     tree, same, _ = trees
-    i = np.int64(0)
-    last = tree.shape[0]
     while i < last:
         depth = tree[i, DEPTH]
+        end = np.int64(tree[i, END])
+        if _alike(tables, path, depth, tree[i, BYTE]):
+            i = end
+            continue
         state, register, frame = step(
             tables,
             stack,
@@ -246,7 +345,6 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
         )
         if state == FRAMES_FULL:
             return state
-        end = np.int64(tree[i, END])
         if state < 0:
             for j in range(i, end):
                 token = tree[j, TOKEN]
@@ -376,3 +474,32 @@ def successors(tables, stack, trees, slices, path, state, register, frame, found
     path[0, 1] = register
     path[0, 2] = frame
     return find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, many)
+
+
+@njit(**OPTIONS)
+def after_ascii(tables, stack, state, register, frame, found):  # type: ignore[no-untyped-def]
+    """Find the distinct configurations that bytes below 128 lead to from (state, register, frame), into `found`.
+
+    `found` is int64 [128, 3]. Returns how many there are, or FRAMES_FULL.
+    """
+    states, table = tables[0], tables[1]
+    many = np.int64(0)
+    row = states[state, ROW]
+    before = np.int64(DEAD)
+    for byte in range(128):
+        direct = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
+        if direct >= 0 and direct == before and states[state, LIT] != byte:
+            continue
+        before = direct
+        reached, register_there, frame_there = step(tables, stack, state, register, frame, byte)
+        if reached == FRAMES_FULL:
+            return reached
+        known = reached < 0
+        for i in range(many):
+            known |= found[i, 0] == reached and found[i, 1] == register_there and found[i, 2] == frame_there
+        if not known:
+            found[many, 0] = reached
+            found[many, 1] = register_there
+            found[many, 2] = frame_there
+            many += 1
+    return many

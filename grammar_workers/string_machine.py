@@ -20,7 +20,7 @@ from grammar_workers.escape_spelling import Element, element_bytes, escape_seque
 from grammar_workers.json_text import SHORT_ESCAPES
 from grammar_workers.kernels import INHERIT, TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.machine import NEVER, UNBOUNDED, Interval, MachineBuilder, union_guards
-from grammar_workers.string_slice import LONGEST_RUN
+from grammar_workers.string_slice import LONGEST_RUN, RARE
 
 ANY_TEXT = CharacterAutomaton((0,), ((0,),), (True,))
 """Every text."""
@@ -154,7 +154,7 @@ class StringMachine:
         elif len(set(guards)) > 1:
             return [0] * len(guards)
         result = [0] * len(guards)
-        for base, characters in ((TOLERATES_UNESCAPED, UNESCAPED), (TOLERATES_ANY, ALL)):
+        for base, characters in ((TOLERATES_UNESCAPED, UNESCAPED), (TOLERATES_ANY, _COMMON)):
             for state in automaton.tolerant_states(characters, LONGEST_RUN):
                 result[state] = self._builder.loop(*bounds, base)
         return result
@@ -311,8 +311,9 @@ class StringMachine:
         return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
 
 
-UNESCAPED = charset.subtract(ALL, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
-"""Characters that a JSON string holds as they are, but for the two line ends that `.` does not match."""
+_COMMON = charset.subtract(ALL, charset.of(RARE))
+UNESCAPED = charset.subtract(_COMMON, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
+"""Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 _SPECIAL = (*range(0x20), _QUOTE, _BACKSLASH)
 
 

@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 
 from grammar_workers import prefix_tree
 
+RARE = "\x1c\x1d\x1e\x1f\x85\ufeff"
+"""Characters that are white space to one dialect of regular expressions only, so neither in `\\s` nor in `\\S`."""
 _LINE_SEPARATORS = ("\u2028".encode(), "\u2029".encode())
+_RARE_SPELLINGS = [spelling for rare in RARE for spelling in (rare.encode(), b"\\u%04x" % ord(rare))]
 _STAYS, _CLOSES, _BREAKS = range(3)
 
 
@@ -28,7 +31,7 @@ LONGEST_RUN = 32
 
 @dataclasses.dataclass(frozen=True)
 class Tolerance:
-    """The tokens that a state allows which tolerates every character of some class, wherever it leads.
+    """The tokens that a state allows which tolerates every character of some class but RARE ones, wherever it leads.
 
     `mask` uint32 [words]: tokens of at most LONGEST_RUN characters that stay inside the string; `rest`: the prefix tree
     of all other tokens, which have to be walked.
@@ -40,7 +43,8 @@ class Tolerance:
 
 @dataclasses.dataclass(frozen=True)
 class StringSlice:
-    """See the module. `body` uint32 [longest + 1, words]: row n allows the tokens that need at most n characters.
+    """See the module. `body` uint32 [longest + 1, words]: row n allows the tokens that need at most n characters
+    (`longest` counts those of closing tokens, too).
 
     `tails` int32 [nodes, 4] (a prefix tree whose node 0 is the empty tail), `spans` int64 [nodes + 1] into `tokens` and
     `lengths` (int32: characters before the quote). `any_character` and `any_but_escaped` are for states that tolerate
@@ -75,7 +79,7 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
     kinds, characters, quotes, unfinished = _classify(data, offsets)
     occupied = np.diff(offsets) > 0
     staying = np.flatnonzero((kinds == _STAYS) & occupied)
-    longest = int(characters[staying].max(initial=0))
+    longest = int(characters[(kinds != _BREAKS) & occupied].max(initial=0))
     body = np.zeros((longest + 1, words), np.uint32)
     for length in range(longest + 1):
         if length:
@@ -97,7 +101,11 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
     tokens = np.array([token for group in groups for token in group], np.int32)
     spans = np.zeros(len(groups) + 1, np.int64)
     np.cumsum([len(group) for group in groups], out=spans[1:])
-    short = staying[characters[staying] <= LONGEST_RUN].tolist()
+    short = [
+        token
+        for token in staying[characters[staying] <= LONGEST_RUN].tolist()
+        if not any(spelling in token_bytes[token] for spelling in _RARE_SPELLINGS)
+    ]
     plain = [token for token in short if not any(part in token_bytes[token] for part in (b"\\", *_LINE_SEPARATORS))]
     return StringSlice(
         body,

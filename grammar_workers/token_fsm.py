@@ -33,6 +33,8 @@ _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
 _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
+_STATES_PER_CHECK = 64
+_ROWS_PER_CHECK = 8
 _MAX_PAYLOAD_BYTES = 1 << 30
 _WALKERS = {walker.KIND: walker for walker in (MachineWalker, ConfigurationWalker)}
 
@@ -65,13 +67,14 @@ class TokenFSM:
         self._configurations: list[Configuration] = [()]
         self._ids: dict[Configuration, StateId] = {}
         self._row_of: list[int] = [0]
+        self._row_of_class: list[int] = []
         self._next: list[dict[TokenId, StateId]] = [{}]
         self._terminal: list[bool] = [True]
-        self._rows = MaskRows(vocabulary.mask_words)
+        self._rows = MaskRows(vocabulary.mask_words, vocabulary.row_pool)
         # States below this one have had their successors visited.
         self._expanded = _INITIAL
         with self._lock:
-            self._visit(walker.start())
+            self._look_up(walker.start())
 
     # -- what the rest of the system uses ------------------------------------------------------------------------
 
@@ -135,6 +138,7 @@ class TokenFSM:
         A look without visiting, for people: it costs a step for each token and the FSM does not grow.
         """
         reached: dict[Configuration, list[TokenId]] = {}
+        terminal: dict[Configuration, bool] = {self._configurations[_END]: True}
         if state < 0 or state == _END:
             return []
         with self._lock:
@@ -143,13 +147,15 @@ class TokenFSM:
                 if token in self.vocabulary.eos_token_ids:
                     configuration = self._configurations[_END] if self._terminal[state] else None
                 else:
-                    configuration = self._walker.advance(here, token)
+                    step = self._walker.advance(here, token)
+                    configuration = step and step[0]
+                    terminal.update([step] if step else [])
                 if configuration is not None:
                     reached.setdefault(configuration, []).append(token)
             return [
                 Successor(_END, True, tokens)
                 if configuration == self._configurations[_END]
-                else Successor(self._ids.get(configuration), self._walker.may_end(configuration), tokens)
+                else Successor(self._ids.get(configuration), terminal[configuration], tokens)
                 for configuration, tokens in reached.items()
             ]
 
@@ -163,7 +169,7 @@ class TokenFSM:
             with self._lock:
                 row = self.allowed_mask(state) & ~self.vocabulary.eos_mask
                 for configuration in self._walker.successors(self._configurations[state], row):
-                    self._visit(configuration)
+                    self._look_up(configuration)
                 self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)
 
@@ -183,7 +189,7 @@ class TokenFSM:
                 fresh = sum(configuration not in self._ids for configuration in configurations)
                 if len(self._configurations) + fresh > max_states:
                     return None
-                line = line_of(places, [self._visit(configuration) for configuration in configurations])
+                line = line_of(places, [self._look_up(configuration) for configuration in configurations])
             if self._terminal[state]:
                 line[list(self.vocabulary.eos_token_ids)] = _END
             if not builder.add(line):
@@ -191,6 +197,33 @@ class TokenFSM:
             state += 1
         numbers = self._row_of[:state]
         return builder.finish(numbers, [self._rows[number] for number in range(max(numbers) + 1)])
+
+    def fill_rows(self, max_places: int = 1000) -> int:
+        """Make the mask rows of all places between ASCII characters ahead, breadth first; how many rows exist now.
+
+        Looks at `max_places` at most. Visits no states: places that must have the same row are looked at once, so that
+        this mostly ends for recursive specifications, too. A step to a new state then finds its row.
+        """
+        queue = [self._configurations[_INITIAL]]
+        met = set(queue)
+        classes: set[int] = set()
+        for configuration in queue:
+            with self._lock:
+                known = self._walker.find_class(configuration)
+                if known in classes:
+                    continue
+                if max_places == 0:
+                    break
+                max_places -= 1
+                if known < 0:
+                    self._make_row(configuration, self._walker.may_end(configuration))
+                    known = self._walker.find_class(configuration)
+                if known >= 0:
+                    classes.add(known)
+                following = [other for other in self._walker.after_ascii(configuration) if other not in met]
+            met.update(following)
+            queue.extend(following)
+        return len(self._rows)
 
     @property
     def state_count(self) -> int:
@@ -252,14 +285,24 @@ class TokenFSM:
         with self._lock:
             if self._row_of[state] != _UNKNOWN_ROW:
                 return self._row_of[state]
-            row = self._scratch_row
-            self._walker.fill_row(self._configurations[state], row)
-            if self._terminal[state]:
-                row |= self.vocabulary.eos_mask
-            self._check_memory()
-            number = self._rows.add(row)
+            number = self._make_row(self._configurations[state], self._terminal[state])
             self._row_of[state] = number
             return number
+
+    def _make_row(self, configuration: Configuration, terminal: bool) -> int:
+        known = self._walker.find_class(configuration)
+        if known >= 0:
+            return self._row_of_class[known]
+        if len(self._rows) % _ROWS_PER_CHECK == 0:
+            self._check_memory()
+        row = self._scratch_row
+        self._walker.fill_row(configuration, row)
+        if terminal:
+            row |= self.vocabulary.eos_mask
+        number = self._rows.add(row)
+        if self._walker.note_class(configuration) >= 0:
+            self._row_of_class.append(number)
+        return number
 
     def _advance(self, state: StateId, token_id: TokenId) -> StateId:
         if not 0 <= token_id < self.vocabulary.size:
@@ -269,23 +312,28 @@ class TokenFSM:
         if state == _END:
             return NO_STATE
         with self._lock:
-            configuration = self._walker.advance(self._configurations[state], token_id)
-            if configuration is None:
+            reached = self._walker.advance(self._configurations[state], token_id)
+            if reached is None:
                 return NO_STATE
-            target = self._visit(configuration)
+            target = self._visit(*reached)
             self._next[state][token_id] = target
             return target
 
-    def _visit(self, configuration: Configuration) -> StateId:
+    def _look_up(self, configuration: Configuration) -> StateId:
+        known = self._ids.get(configuration)
+        return self._visit(configuration, self._walker.may_end(configuration)) if known is None else known
+
+    def _visit(self, configuration: Configuration, terminal: bool) -> StateId:
         known = self._ids.get(configuration)
         if known is not None:
             return known
-        self._check_memory()
         state = len(self._configurations)
+        if state % _STATES_PER_CHECK == 0:
+            self._check_memory()
         self._ids[configuration] = state
         self._next.append({})
         self._row_of.append(_UNKNOWN_ROW)
-        self._terminal.append(self._walker.may_end(configuration))
+        self._terminal.append(terminal)
         self._configurations.append(configuration)
         return state
 

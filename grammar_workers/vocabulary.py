@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import prefix_tree, string_slice
+from grammar_workers import byte_classes, prefix_tree, string_slice
+from grammar_workers.lru import LeastRecentlyUsed
+from grammar_workers.mask_rows import RowPool
 from grammar_workers.types import TokenId
 
+_FOLDED_BYTES = 64 << 20
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -44,6 +47,10 @@ class Vocabulary:
         for token in self.eos_token_ids:
             self._bytes[token] = b""
         self.mask_words = -(-self.size // 32)
+        self.row_pool = RowPool()
+        self._folded_trees: LeastRecentlyUsed[byte_classes.FoldedTree] = LeastRecentlyUsed(
+            _FOLDED_BYTES, lambda folded: folded.nbytes
+        )
 
     def __len__(self) -> int:
         return self.size
@@ -101,6 +108,22 @@ class Vocabulary:
         first = np.flatnonzero(self.tree[:, prefix_tree.DEPTH] == 0)
         roots[self.tree[first, prefix_tree.BYTE]] = first
         return self.tree, self.same_bytes, roots
+
+    @functools.cached_property
+    def quoted_tree(self) -> NDArray[np.int32]:
+        """The part of `tree` that leads to tokens with a quote."""
+        quote = bytes([byte_classes.QUOTE])
+        return prefix_tree.build_with_ids(
+            {data: token for data, token in self._first_by_bytes.items() if quote in data}
+        )
+
+    def folded_tree(self, classes: bytes) -> byte_classes.FoldedTree:
+        """The tokens without quotes, folded by the class of each byte; those used last are kept."""
+        known = self._folded_trees.get(classes.hex())
+        if known is None:
+            known = byte_classes.fold(self.tree, self.same_bytes, classes)
+            self._folded_trees.put(classes.hex(), known)
+        return known
 
     @functools.cached_property
     def longest_token(self) -> int:

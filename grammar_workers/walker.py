@@ -31,11 +31,20 @@ class Walker(Protocol):
     def start(self) -> Configuration:
         """Where matching begins."""
 
+    def find_class(self, configuration: Configuration) -> int:
+        """The class of configurations that have the same row and stop in the same way; -1 when it is not known."""
+
+    def note_class(self, configuration: Configuration) -> int:
+        """The class that `fill_row` has just found for this configuration, numbered from 0; -1 when it found none."""
+
     def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
         """Set `row` (uint32 [words], writable) to the tokens that may come next, end tokens excluded."""
 
-    def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
-        """The configuration after a token of the vocabulary that is no end token; None when it is forbidden."""
+    def advance(self, configuration: Configuration, token_id: TokenId) -> tuple[Configuration, bool] | None:
+        """The configuration after a token of the vocabulary that is no end token, and whether the text may stop there.
+
+        None when the token is forbidden.
+        """
 
     def may_end(self, configuration: Configuration) -> bool:
         """Whether the text may stop here."""
@@ -48,6 +57,9 @@ class Walker(Protocol):
 
         And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
         """
+
+    def after_ascii(self, configuration: Configuration) -> Iterable[Configuration]:
+        """The distinct configurations that an ASCII character leads to."""
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop."""

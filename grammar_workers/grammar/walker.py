@@ -72,6 +72,13 @@ class ConfigurationWalker:
         items = self._sets.items[self._stacks[configuration[0]]]
         return items[0][0] == END
 
+    def find_class(self, configuration: Configuration) -> int:
+        # Stacks that go different ways are different configurations already.
+        return -1
+
+    def note_class(self, configuration: Configuration) -> int:
+        return -1
+
     def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
         number = configuration[0]
         work = self._work()
@@ -118,7 +125,7 @@ class ConfigurationWalker:
                 return False
         return True
 
-    def advance(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
+    def advance(self, configuration: Configuration, token_id: TokenId) -> tuple[Configuration, bool] | None:
         data = self._vocabulary.token_bytes(token_id)
         if not data:
             return None
@@ -128,7 +135,7 @@ class ConfigurationWalker:
             here = self._step(here, self._columns[byte], work)
             if here < 0:
                 return None
-        return None if self._closed[here] else (here,)
+        return None if self._closed[here] else ((here,), self.may_end((here,)))
 
     def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
         # The row has been filled, so every step that its tokens take is known.
@@ -145,6 +152,11 @@ class ConfigurationWalker:
         numbers, places = np.unique(reached, return_inverse=True)
         none = int(len(numbers) > 0 and numbers[0] < 0)
         return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
+
+    def after_ascii(self, configuration: Configuration) -> Iterable[Configuration]:
+        work = self._work()
+        reached = {self._step(configuration[0], column, work) for column in set(self._columns[:128])}
+        return [(number,) for number in reached if number >= 0 and not self._closed[number]]
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]

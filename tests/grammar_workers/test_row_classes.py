@@ -1,0 +1,98 @@
+"""Rows that are shared or walked on a shorter way are those that a walk of the whole vocabulary finds."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.vocabularies import tekken_vocabulary
+from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar, row_kernels
+from grammar_workers.machine_walker import MachineWalker
+from grammar_workers.types import MaskRow
+from tests.grammar_workers.vocabularies import bytes_vocabulary, random_walk, states_along
+
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "minLength": 3, "maxLength": 60},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 5}, "minItems": 2, "maxItems": 4},
+        "children": {"type": "array", "items": {"$ref": "#"}, "maxItems": 3},
+        "size": {"type": "number", "minimum": 0, "maximum": 500},
+    },
+    "required": ["tags"],
+}
+SCHEMAS: dict[str, Any] = {
+    "anything": True,
+    "nested": NESTED,
+    "counted names": {"type": "object", "maxProperties": 3, "additionalProperties": {"type": "array", "maxItems": 2}},
+    "words": {"type": "string", "pattern": r"^(?:\S+\s+){0,9}\S+$", "maxLength": 80},
+    "label": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
+    "pattern names": {"type": "object", "patternProperties": {r"^[\w.-]+$": NESTED}, "additionalProperties": False},
+    "no letters": {"type": "string", "pattern": '^[^a-z"-/\u0085-\u009f]{5,2000}x$'},
+}
+
+
+def walked(walker: MachineWalker, vocabulary: Vocabulary, configuration: tuple[int, ...]) -> MaskRow:
+    """The row as the walk of the whole vocabulary finds it, but for states that are known to be free strings."""
+    row = np.zeros(vocabulary.mask_words, np.uint32)
+    trees, slices = vocabulary.trees, vocabulary.string_slice.tables
+    arguments = (walker._tables, walker._stack, trees, slices, walker._path, *configuration, row, True)
+    while row_kernels.fill_row(*arguments) < 0:
+        walker._grow_frames()
+        arguments = (*arguments[:1], walker._stack, *arguments[2:])
+    return row
+
+
+def check(fsm: TokenFSM, rng: random.Random, walks: int) -> None:
+    walker = fsm._walker
+    assert isinstance(walker, MachineWalker)
+    states = {state for _ in range(walks) for state in states_along(fsm, random_walk(fsm, rng, longest=40))}
+    for state in sorted(states - {fsm.end_state}):
+        row = walked(walker, fsm.vocabulary, fsm._configurations[state])
+        if fsm.is_terminal(state):
+            row |= fsm.vocabulary.eos_mask
+        assert np.array_equal(fsm.allowed_mask(state), row)
+
+
+@pytest.mark.parametrize("order", ["declared", "any"])
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_shared_rows_are_those_that_a_walk_finds(name: str, order: str) -> None:
+    specification = {"type": "json_schema", "schema": SCHEMAS[name]}
+    fsm = compile_grammar(specification, bytes_vocabulary(), options=GrammarOptions(property_order=order))
+    fsm.fill_rows(300)
+    check(fsm, random.Random(name), walks=12)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_shared_rows_in_a_large_vocabulary(name: str) -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": SCHEMAS[name]}, tekken_vocabulary())
+    check(fsm, random.Random(name), walks=2)
+
+
+def test_depth_and_length_share_rows() -> None:
+    """Rows ahead end although nesting has no end: what no token can see makes no difference."""
+    tree = {"type": "object", "properties": {"next": {"$ref": "#"}, "text": {"type": "string", "maxLength": 10_000}}}
+    fsm = compile_grammar({"type": "json_schema", "schema": tree}, bytes_vocabulary())
+    rows = fsm.fill_rows(10_000)
+    assert fsm.fill_rows(10_000) == rows < 200
+    text = b'{"next": ' * 40 + b'{"text": "' + b"a" * 5_000
+    tokens = fsm.vocabulary.encode(text)
+    assert tokens is not None
+    made = []
+    fill_row = fsm._walker.fill_row
+    fsm._walker.fill_row = lambda *arguments: made.append(fill_row(*arguments))  # type: ignore[method-assign]
+    for state in states_along(fsm, tokens):
+        assert fsm.allowed_mask(state).any()
+    assert len(made) < 50
+
+
+def test_automata_of_one_vocabulary_share_rows() -> None:
+    vocabulary = bytes_vocabulary()
+    tens, ten = (
+        compile_grammar({"type": "json_schema", "schema": {"enum": values}}, vocabulary) for values in ([10, 20], [10])
+    )
+    one, other = (fsm.allowed_mask(states_along(fsm, list(b"10"))[-1]) for fsm in (tens, ten))
+    assert one is other
