@@ -57,14 +57,7 @@ def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: igno
     i = np.int64(first)
     while i < last:
         depth = tree[i, DEPTH]
-        state, register, frame = step(
-            tables,
-            stack,
-            path[depth, 0],
-            path[depth, 1],
-            path[depth, 2],
-            tree[i, BYTE],
-        )
+        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
         if state < 0:
             if state == FRAMES_FULL:
                 return state
@@ -167,13 +160,7 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
     base = state
     if loop > 0 and loops[loop, LOOP_BASE] >= 0:
         # Where free texts are forbidden just now, little is allowed, and the plain walk is short.
-        base, _, _ = arrive(
-            tables,
-            stack,
-            np.int64(loops[loop, LOOP_BASE]),
-            register,
-            frame,
-        )
+        base, _, _ = arrive(tables, stack, np.int64(loops[loop, LOOP_BASE]), register, frame)
         if base == FRAMES_FULL:
             return base
         if base < 0:
@@ -207,14 +194,7 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
     else:
         depend(stack, register, frame, minimum, maximum - longest if maximum >= 0 else FAR)
     mask[:] = body[min(room, longest)]
-    quoted, register_after, frame_after = step(
-        tables,
-        stack,
-        base,
-        max(register, minimum),
-        frame,
-        np.uint8(34),
-    )
+    quoted, register_after, frame_after = step(tables, stack, base, max(register, minimum), frame, np.uint8(34))
     if quoted == FRAMES_FULL:
         return quoted
     if quoted >= 0:
@@ -335,14 +315,7 @@ def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore
         if _alike(tables, path, depth, tree[i, BYTE]):
             i = end
             continue
-        state, register, frame = step(
-            tables,
-            stack,
-            path[depth, 0],
-            path[depth, 1],
-            path[depth, 2],
-            tree[i, BYTE],
-        )
+        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
         if state == FRAMES_FULL:
             return state
         if state < 0:
