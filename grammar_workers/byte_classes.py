@@ -165,8 +165,8 @@ def _region(tables, start):  # type: ignore[no-untyped-def]
 @njit(**OPTIONS)
 def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
     deepest = 0
-    for i in range(tree.shape[0]):
-        deepest = max(deepest, tree[i, DEPTH])
+    for depth in tree[:, DEPTH]:
+        deepest = max(deepest, depth)
     folded = np.zeros(deepest + 2, np.int32)
     parents = np.zeros(_MOST_NODES, np.int32)
     bytes_read = np.zeros(_MOST_NODES, np.uint8)
