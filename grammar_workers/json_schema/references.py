@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jsonschema_specifications
 import referencing.exceptions
@@ -46,12 +46,16 @@ class Resource:
     resolver: Any
 
 
+Way: TypeAlias = tuple[tuple[str, Resource], ...]
+"""Dynamic anchor -> the outermost resource passed so far that has it, sorted by name."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Scope:
     """Where a subschema stands: its dialect, the JSON Pointer for messages, and how references resolve there.
 
-    `resource` is the schema resource that `resolver` resolves against; `way` has the outermost resource passed so far
-    for each dynamic anchor, by the anchors' names: no more than that matters to anything behind it.
+    `resource` is the schema resource that `resolver` resolves against; of the resources passed so far no more than
+    `way` matters to anything behind it.
     """
 
     resource: Any
@@ -59,7 +63,7 @@ class Scope:
     pointer: str
     resolver: Any
     references: References
-    way: tuple[tuple[str, Resource], ...] = ()
+    way: Way = ()
 
     @property
     def draft(self) -> int:
@@ -94,7 +98,7 @@ class References:
     def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
         self._resources = resources
         self._anchors: dict[int, dict[str, Any]] = {}
-        self._resolved: dict[tuple[str, str, int, int, tuple[Resource, ...]], tuple[Scope, tuple[Any, Scope]]] = {}
+        self._resolved: dict[tuple[str, str, int, int, Way], tuple[Scope, tuple[Any, Scope]]] = {}
         dialect = self.dialect(document, standard(NEWEST), "")
         registry = jsonschema_specifications.REGISTRY
         for uri, contents in {_ROOT: document, **resources}.items():
@@ -182,7 +186,7 @@ class References:
             resource.contents, self.dialect(contents, dialect, pointer), pointer, resolver, self, way
         )
 
-    def passed(self, way: tuple[tuple[str, Resource], ...], resource: Resource) -> tuple[tuple[str, Resource], ...]:
+    def passed(self, way: Way, resource: Resource) -> Way:
         """`way` and the anchors of the resource that is entered now, as far as no outer one has them."""
         outermost = dict(way)
         if self._dynamic_anchors(resource.contents).keys() <= outermost.keys():
