@@ -10,7 +10,6 @@ No `from __future__ import annotations` here: Serve finds the type of the builde
 
 import asyncio
 import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -78,6 +77,7 @@ def build_app(args: AppArguments) -> Application:
             max_body_bytes=args.router.max_body_bytes,
             api_keys=None,
             tool_format=args.tool_format,
+            thinking=args.thinking,
             max_prompt_bytes=args.router.max_prompt_bytes,
             rate_limit=None,
         )
@@ -86,4 +86,4 @@ def build_app(args: AppArguments) -> Application:
 
 if __name__ == "__main__":
     config_file.IMPORT_PATH = "benchmarks.in_replica:build_app"
-    sys.exit(launcher.main())
+    launcher.main()
