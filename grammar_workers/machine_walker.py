@@ -41,6 +41,7 @@ class MachineWalker:
         # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
         self._byte_classes: dict[int, bytes | None] = {}
         self._token_edges = _edges_by_state(machine, vocabulary)
+        self._named_tokens = frozenset(token for edges in self._token_edges.values() for token, _ in edges)
         self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
 
     @property
@@ -93,7 +94,7 @@ class MachineWalker:
     def advance(self, configuration: Configuration, token_id: TokenId) -> tuple[Configuration, bool] | None:
         data, offsets = self._vocabulary.packed
         start, end = offsets[token_id], offsets[token_id + 1]
-        if named := self._token_targets(configuration).get(token_id):
+        if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):
             return named, self.may_end(named)
         if start == end:
             return None
@@ -177,9 +178,7 @@ class MachineWalker:
         return cls(Machine.from_bytes(data), vocabulary, limits)
 
     def _token_targets(self, configuration: Configuration) -> dict[TokenId, Configuration]:
-        """Where the tokens lead that may come next and are named by themselves, not by their bytes."""
-
-        """Where the tokens without bytes lead that may come next; a trace that has been begun goes on."""
+        """Where the tokens that edges name lead from here; a trace that has been begun goes on."""
         targets: dict[TokenId, Configuration] = {}
         if not self._token_edges:
             return targets

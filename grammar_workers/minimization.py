@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-DEAD = -1
+from grammar_workers.kernels import OPTIONS
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+DEAD = -1
 
 
 def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -44,7 +42,7 @@ def _renumbered(moves: NDArray[np.int32], number: NDArray[np.int32]) -> NDArray[
     return np.append(number, np.int32(DEAD))[moves]
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _useful(moves, accepting):  # type: ignore[no-untyped-def]
     """States that are reachable and alive (and state 0), breadth first, and the number of each state among them."""
     many, letters = moves.shape
@@ -99,7 +97,7 @@ def _useful(moves, accepting):  # type: ignore[no-untyped-def]
     return order[:found], number
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
     """The block of each state in the coarsest partition that labels and moves respect.
 

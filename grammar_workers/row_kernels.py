@@ -350,21 +350,24 @@ def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore
 
 
 @njit(inline="always", **OPTIONS)
-def _find(found, seen, many, state, register, frame):  # type: ignore[no-untyped-def]
-    """Add a configuration to the `many` in `found` unless it is there; how many there are now, or FOUND_FULL."""
-    slot = bucket_of(seen, state, register, frame)
+def place_of(found, seen, many, first, second, third):  # type: ignore[no-untyped-def]
+    """The place of three integers among the `many` rows of `found`; `many` when they are new and were put there.
+
+    `seen` (int32 [power of two], filled with -1) is the hash table. FOUND_FULL when `found` is full.
+    """
+    slot = bucket_of(seen, first, second, third)
     while seen[slot] >= 0:
-        other = seen[slot]
-        if found[other, 0] == state and found[other, 1] == register and found[other, 2] == frame:
-            return many
+        other = np.int64(seen[slot])
+        if found[other, 0] == first and found[other, 1] == second and found[other, 2] == third:
+            return other
         slot = (slot + 1) & (seen.shape[0] - 1)
     if many >= found.shape[0]:
         return np.int64(FOUND_FULL)
-    found[many, 0] = state
-    found[many, 1] = register
-    found[many, 2] = frame
+    found[many, 0] = first
+    found[many, 1] = second
+    found[many, 2] = third
     seen[slot] = many
-    return many + 1
+    return np.int64(many)
 
 
 @njit(**OPTIONS)
@@ -387,9 +390,10 @@ def find_targets(tables, stack, tree, path, base, found, seen, many):  # type: i
             i = np.int64(tree[i, END])
             continue
         if tree[i, TOKEN] >= 0:
-            many = _find(found, seen, many, state, register, frame)
-            if many < 0:
-                return many
+            place = place_of(found, seen, many, state, register, frame)
+            if place < 0:
+                return place
+            many = max(many, place + 1)
         path[depth + 1, 0] = state
         path[depth + 1, 1] = register
         path[depth + 1, 2] = frame

@@ -5,30 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from grammar_workers.kernels import FRAMES_FULL, OPTIONS, bucket_of, step
+from grammar_workers.kernels import FRAMES_FULL, OPTIONS, step
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
-from grammar_workers.row_kernels import FOUND_FULL
-
-
-@njit(inline="always", **OPTIONS)
-def _place_of(found, seen, many, first, second, third):  # type: ignore[no-untyped-def]
-    """The place of three integers among the `many` rows of `found`; `many` when they are new and were put there.
-
-    `seen` (int32 [power of two], filled with -1) is the hash table. FOUND_FULL when `found` is full.
-    """
-    slot = bucket_of(seen, first, second, third)
-    while seen[slot] >= 0:
-        other = np.int64(seen[slot])
-        if found[other, 0] == first and found[other, 1] == second and found[other, 2] == third:
-            return other
-        slot = (slot + 1) & (seen.shape[0] - 1)
-    if many >= found.shape[0]:
-        return np.int64(FOUND_FULL)
-    found[many, 0] = first
-    found[many, 1] = second
-    found[many, 2] = third
-    seen[slot] = many
-    return np.int64(many)
+from grammar_workers.row_kernels import place_of
 
 
 @njit(**OPTIONS)
@@ -51,7 +30,7 @@ def machine_targets(tables, stack, tree, same, path, found, seen, places):  # ty
             continue
         token = tree[i, TOKEN]
         if token >= 0:
-            place = _place_of(found, seen, many, state, register, frame)
+            place = place_of(found, seen, many, state, register, frame)
             if place < 0:
                 return place
             many = max(many, place + 1)
@@ -63,28 +42,6 @@ def machine_targets(tables, stack, tree, same, path, found, seen, places):  # ty
         path[depth + 1, 2] = frame
         i += 1
     return many
-
-
-@njit(**OPTIONS)
-def table_targets(data, offsets, classes, table, configuration, mask, targets):  # type: ignore[no-untyped-def]
-    """Write into `targets` (int32 [V], filled with -1) the configuration after each token of `mask`.
-
-    `table` is that of `grammar.kernels`, with every step that these tokens take known.
-    """
-    for word in range(mask.shape[0]):
-        bits = mask[word]
-        token = word * 32
-        while bits:
-            if bits & np.uint32(1) and offsets[token] < offsets[token + 1]:
-                here = configuration
-                for i in range(offsets[token], offsets[token + 1]):
-                    here = table[here, classes[data[i]]]
-                    if here < 0:
-                        break
-                if here >= 0:
-                    targets[token] = here
-            bits >>= np.uint32(1)
-            token += 1
 
 
 @njit(**OPTIONS)
@@ -101,7 +58,7 @@ def refine(class_of, targets, many, origin, pairs, seen):  # type: ignore[no-unt
     numbers = np.empty(pairs.shape[0], np.int64)
     for token in range(class_of.shape[0]):
         before = np.int64(class_of[token])
-        place = _place_of(pairs, seen, known, before, np.int64(targets[token]), np.int64(0))
+        place = place_of(pairs, seen, known, before, np.int64(targets[token]), np.int64(0))
         if place < 0:
             return place
         if place == known:

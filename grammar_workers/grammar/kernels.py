@@ -7,19 +7,16 @@ reports it; the caller fills it in and lets the walk go on.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
+from grammar_workers.kernels import OPTIONS
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
 
 DEAD, UNKNOWN, WANTED = -1, -2, -3
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
 
-
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def walk(tree, same, classes, table, closed, begun, path, mask, gaps, wanted):  # type: ignore[no-untyped-def]
     """Set in `mask` the tokens below each of `begun` (int32 [k, 2]: a node of `tree`, the configuration before it).
 
@@ -60,20 +57,23 @@ def walk(tree, same, classes, table, closed, begun, path, mask, gaps, wanted):  
     return many, missing
 
 
-@njit(**_OPTIONS)
-def targets(data, offsets, classes, table, configuration, mask, seen):  # type: ignore[no-untyped-def]
-    """Mark in `seen` (uint8 [configurations]) where the tokens of `mask` lead; UNKNOWN steps are passed over."""
+@njit(**OPTIONS)
+def targets(data, offsets, classes, table, configuration, mask, reached):  # type: ignore[no-untyped-def]
+    """Write into `reached` (int32 [V], filled with -1) the configuration after each token of `mask` that has bytes.
+
+    UNKNOWN steps are passed over.
+    """
     for word in range(mask.shape[0]):
         bits = mask[word]
         token = word * 32
         while bits:
-            if bits & np.uint32(1):
+            if bits & np.uint32(1) and offsets[token] < offsets[token + 1]:
                 here = configuration
                 for i in range(offsets[token], offsets[token + 1]):
                     here = table[here, classes[data[i]]]
                     if here < 0:
                         break
                 if here >= 0:
-                    seen[here] = 1
+                    reached[token] = here
             bits >>= np.uint32(1)
             token += 1

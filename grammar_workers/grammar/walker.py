@@ -20,7 +20,6 @@ from grammar_workers.grammar.stack_sets import FINISHED, NOTHING, StackSet, Stac
 from grammar_workers.grammar.work import Work
 from grammar_workers.options import Limits
 from grammar_workers.string_machine import utf8_sequences
-from grammar_workers.target_kernels import table_targets
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration
@@ -138,20 +137,23 @@ class ConfigurationWalker:
         return None if self._closed[here] else ((here,), self.may_end((here,)))
 
     def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
-        # The row has been filled, so every step that its tokens take is known.
-        seen = np.zeros(len(self._stacks), np.uint8)
-        data, offsets = self._vocabulary.packed
-        kernels.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, seen)
+        reached = self._reached(configuration, row)
+        seen = np.zeros(len(self._stacks), np.bool_)
+        seen[reached[reached >= 0]] = True
         return [(number,) for number in np.flatnonzero(seen).tolist()]
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
-        # The row has been filled, as for `successors`.
-        data, offsets = self._vocabulary.packed
-        reached = np.full(self._vocabulary.size, -1, np.int32)
-        table_targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
-        numbers, places = np.unique(reached, return_inverse=True)
+        numbers, places = np.unique(self._reached(configuration, row), return_inverse=True)
         none = int(len(numbers) > 0 and numbers[0] < 0)
         return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
+
+    def _reached(self, configuration: Configuration, row: MaskRow) -> NDArray[np.int32]:
+        """The configuration after each token of `row`, else -1; int32 [V]."""
+        # The row has been filled, so every step that its tokens take is known.
+        data, offsets = self._vocabulary.packed
+        reached = np.full(self._vocabulary.size, -1, np.int32)
+        kernels.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
+        return reached
 
     def after_ascii(self, configuration: Configuration) -> Iterable[Configuration]:
         work = self._work()

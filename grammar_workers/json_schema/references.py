@@ -189,9 +189,10 @@ class References:
     def passed(self, way: Way, resource: Resource) -> Way:
         """`way` and the anchors of the resource that is entered now, as far as no outer one has them."""
         outermost = dict(way)
-        if self._dynamic_anchors(resource.contents).keys() <= outermost.keys():
+        anchors = self._dynamic_anchors(resource.contents).keys()
+        if anchors <= outermost.keys():
             return way
-        return tuple(sorted({**dict.fromkeys(self._dynamic_anchors(resource.contents), resource), **outermost}.items()))
+        return tuple(sorted({**dict.fromkeys(anchors, resource), **outermost}.items()))
 
     def _dynamic_anchors(self, resource: Any) -> dict[str, Any]:
         """Name -> schema, for the dynamic anchors of one schema resource."""
