@@ -11,15 +11,15 @@ No `from __future__ import annotations` here: Serve finds the type of the builde
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from typing import Any
 
 from ray import serve
-from ray.serve import Application, Deployment
+from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 
 from deployments import config_file, launcher
+from deployments.app import router
 from deployments.arguments import AppArguments
-from deployments.router import Router
 from gpu_workers.replica import ModelReplica
 from gpu_workers.request import GrammarReference
 from grammar_workers import GrammarError, GrammarOptions, compile_grammar, warm_up
@@ -61,27 +61,13 @@ class CompilingReplica(ModelReplica.func_or_class):  # type: ignore[name-defined
 
 def build_app(args: AppArguments) -> Application:
     """Router -> CompilingReplica."""
-    replica = serve.deployment(name="ModelReplica", **args.replica.deployment_options())(CompilingReplica)
     compilers = serve.deployment(name="GrammarCompiler", num_replicas=1, ray_actor_options={"num_cpus": 0})(NoCompilers)
-    options = args.compiler.options.model_dump()
-    bound = compilers.bind(args.model_source, options)
-    return (
-        cast(Deployment, Router)
-        .options(**args.router.deployment_options())
-        .bind(
-            bound,
-            replica.options(user_config={"precompile": []}).bind(
-                args.model_source, args.store_url, bound, engine=args.replica.engine.model_dump()
-            ),
-            model=args.model_name,
-            max_body_bytes=args.router.max_body_bytes,
-            api_keys=None,
-            tool_format=args.tool_format,
-            thinking=args.thinking,
-            max_prompt_bytes=args.router.max_prompt_bytes,
-            rate_limit=None,
-        )
+    compiler = compilers.bind(args.model_source, args.compiler.options.model_dump())
+    replicas = serve.deployment(name="ModelReplica", **args.replica.deployment_options())(CompilingReplica)
+    replica = replicas.options(user_config={"precompile": []}).bind(
+        args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump()
     )
+    return router(args, compiler, replica)
 
 
 if __name__ == "__main__":

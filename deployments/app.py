@@ -41,6 +41,11 @@ def build_app(args: AppArguments) -> Application:
         .options(**args.replica.deployment_options(), user_config={"precompile": args.compiler.plain_precompile()})
         .bind(args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump())
     )
+    return router(args, compiler, replica)
+
+
+def router(args: AppArguments, compiler: Application, replica: Application) -> Application:
+    """The front over its two tiers."""
     return (
         cast(Deployment, Router)
         .options(**args.router.deployment_options())

@@ -6,7 +6,6 @@ asked for, then `data: [DONE]`. An error after the first byte is one more block 
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -17,6 +16,7 @@ from pydantic import BaseModel
 
 from deployments.answer_reader import AnswerReader
 from deployments.errors import ApiError
+from deployments.event_stream import block
 from deployments.generation import CompiledGrammar, Event, Generation
 from deployments.logprobs import ChatLogprobs, StepDiagnostics, TextLogprobs, TextOffsets, chat_logprobs, diagnostics
 
@@ -119,7 +119,7 @@ class TextCompletion(BaseModel):
 
 
 class Answer:
-    """Formats one generation; `logprobs`: they were asked.
+    """Formats one generation, which its caller closes; `logprobs`: they were asked.
 
     `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
     the shape is that of `/v1/completions`.
@@ -179,31 +179,28 @@ class Answer:
             for index in range(self._choices if self._chat else 0):
                 content = "" if self._readers[index].plain else None
                 begin = {"index": index, "delta": {"role": "assistant", "content": content}, "logprobs": None}
-                yield _block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
+                yield block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
                 grammar = {}
             async with aclosing(self._events()) as events:
                 async for event in events:
                     for choice in self._deltas(event):
-                        yield _block({**head, "choices": [choice], **grammar})
+                        yield block({**head, "choices": [choice], **grammar})
                         grammar = {}
             if include_usage:
-                yield _block({**head, "choices": [], "usage": self._usage()})
+                yield block({**head, "choices": [], "usage": self._usage()})
         except ApiError as error:
-            yield _block(error.body())
+            yield block(error.body())
         except Exception:
             logger.exception("stream %s failed", self._head["id"])
-            yield _block(ApiError.internal().body())
+            yield block(ApiError.internal().body())
         yield b"data: [DONE]\n\n"
 
     async def _events(self) -> AsyncGenerator[Event, None]:
-        """The generation's events, counted. Leaving early, whatever the reason, stops the replicas."""
-        try:
-            async with aclosing(aiter(self._generation)) as events:
-                async for event in events:
-                    self._completion_tokens += len(event["token_ids"])
-                    yield event
-        finally:
-            await self._generation.aclose()
+        """The generation's events, counted."""
+        async with aclosing(aiter(self._generation)) as events:
+            async for event in events:
+                self._completion_tokens += len(event["token_ids"])
+                yield event
 
     def _deltas(self, event: Event) -> list[dict[str, Any]]:
         """What a stream says about an event; what is told about its tokens stands in the first of several."""
@@ -278,7 +275,3 @@ def grammar_report(grammar: CompiledGrammar, readers: Sequence[AnswerReader]) ->
     thinks = any(reader.thoughts is not None for reader in readers)
     applies_to = "answer" if thinks else "output"
     return {"key": grammar.key, "source": grammar.source, "notes": grammar.notes, "applies_to": applies_to}
-
-
-def _block(data: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Any
 
 from fastapi.responses import StreamingResponse
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
+
+from deployments.generation import Generation
 
 
 class EventStream(StreamingResponse):
-    """A stream whose source is closed at once when the client goes away, wherever the response stands."""
+    """The blocks of a generation, which ends at once when the client goes away, wherever the response stands."""
 
-    async def stream_response(self, send: Send) -> None:
-        async with aclosing(self.body_iterator):  # type: ignore[type-var]
-            await super().stream_response(send)
+    media_type = "text/event-stream"
+
+    def __init__(self, blocks: AsyncGenerator[bytes, None], generation: Generation) -> None:
+        super().__init__(blocks)
+        self._blocks = blocks
+        self._generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Closing the blocks is not enough: before the first one they have not begun, and closing does nothing.
+        async with aclosing(self._generation), aclosing(self._blocks):
+            await super().__call__(scope, receive, send)
+
+
+def block(data: dict[str, Any], event: str | None = None) -> bytes:
+    """One server-sent event with JSON data, and its type if it has one."""
+    name = b"" if event is None else f"event: {event}\n".encode()
+    return name + b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

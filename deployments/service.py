@@ -10,6 +10,7 @@ import json
 import re
 import time
 import uuid
+from contextlib import aclosing
 from typing import Any, Literal
 
 from fastapi import Request, Response
@@ -61,7 +62,7 @@ class Health(BaseModel):
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """A generation that has begun; `readers` has one for each choice of a chat, and none otherwise."""
+    """A generation that runs until it is closed; `readers` has one for each choice of a chat, and none otherwise."""
 
     request_id: str
     generation: Generation
@@ -104,8 +105,9 @@ class Service:
             readers=begun.readers,
         )
         if body.stream:
-            return EventStream(answer.blocks(include_usage=body.include_usage), media_type="text/event-stream")
-        return JSONResponse(await answer.whole())
+            return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
+        async with aclosing(begun.generation):
+            return JSONResponse(await answer.whole())
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
         """Check a request against the served model and start it. Raises `ApiError`."""

@@ -7,7 +7,6 @@ Both are one sequence of events: the whole answer is the response that the last 
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterator
@@ -19,6 +18,7 @@ from pydantic import BaseModel
 from deployments.answer_reader import AnswerReader
 from deployments.completions import GrammarReport, grammar_report
 from deployments.errors import ApiError
+from deployments.event_stream import block
 from deployments.generation import Generation
 from deployments.responses_api.body import ResponsesBody
 from deployments.responses_api.items import Status
@@ -143,7 +143,7 @@ class Response(BaseModel):
 
 
 class ResponsesAnswer:
-    """Formats one generation. Iterate `events` once."""
+    """Formats one generation, which its caller closes. Iterate `events` once."""
 
     def __init__(
         self, body: ResponsesBody, generation: Generation, reader: AnswerReader, *, request_id: str, model: str
@@ -171,30 +171,27 @@ class ResponsesAnswer:
         try:
             async with aclosing(self.events()) as events:
                 async for event in events:
-                    yield _block(event)
+                    yield block(event, event["type"])
         except ApiError as error:
-            yield _block(self._failed(error))
+            yield self._failed(error)
         except Exception:
             logger.exception("stream %s failed", self._id)
-            yield _block(self._failed(ApiError.internal()))
+            yield self._failed(ApiError.internal())
 
     async def events(self) -> AsyncGenerator[Event, None]:
-        """Leaving early, whatever the reason, stops the replicas."""
+        """The events in their order. Raises `ApiError`."""
         yield self._event("response.created", response=self._response("in_progress"))
         yield self._event("response.in_progress", response=self._response("in_progress"))
         reason = None
-        try:
-            async with aclosing(aiter(self._generation)) as outputs:
-                async for output in outputs:
-                    self._tokens += len(output["token_ids"])
-                    if self._thinks:
-                        self._thought_tokens = self._tokens
-                    for delta in self._reader.feed(output["text"]):
-                        for event in self._told(delta):
-                            yield event
-                    reason = output["finish_reason"]
-        finally:
-            await self._generation.aclose()
+        async with aclosing(aiter(self._generation)) as outputs:
+            async for output in outputs:
+                self._tokens += len(output["token_ids"])
+                if self._thinks:
+                    self._thought_tokens = self._tokens
+                for delta in self._reader.feed(output["text"]):
+                    for event in self._told(delta):
+                        yield event
+                reason = output["finish_reason"]
         for delta in self._reader.finish():
             for event in self._told(delta):
                 yield event
@@ -273,9 +270,11 @@ class ResponsesAnswer:
         self._numbers += 1
         return {"type": kind, "sequence_number": self._numbers - 1, **fields}
 
-    def _failed(self, error: ApiError) -> Event:
+    def _failed(self, error: ApiError) -> bytes:
+        """The block that ends a stream after a fault."""
         failure = {"code": error.detail.code or error.detail.type, "message": error.detail.message}
-        return self._event("response.failed", response={**self._response("failed"), "error": failure})
+        response = {**self._response("failed"), "error": failure}
+        return block(self._event("response.failed", response=response), "response.failed")
 
     def _response(self, status: str) -> dict[str, Any]:
         """Data of `Response`, as far as it is known now."""
@@ -322,8 +321,3 @@ class ResponsesAnswer:
 def _copy(item: dict[str, Any]) -> dict[str, Any]:
     """An item as it is now."""
     return {**item, "content": [dict(part) for part in item["content"]]} if "content" in item else dict(item)
-
-
-def _block(event: Event) -> bytes:
-    data = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
-    return f"event: {event['type']}\n".encode() + b"data: " + data + b"\n\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Request, Response
@@ -37,7 +38,8 @@ def responses_routes(service: Service) -> APIRouter:
             body, begun.generation, begun.readers[0], request_id=begun.request_id, model=service.model
         )
         if body.stream:
-            return EventStream(answer.blocks(), media_type="text/event-stream")
-        return JSONResponse(await answer.whole())
+            return EventStream(answer.blocks(), begun.generation)
+        async with aclosing(begun.generation):
+            return JSONResponse(await answer.whole())
 
     return api

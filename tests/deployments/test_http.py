@@ -18,7 +18,7 @@ from deployments.http import create_http_app
 from deployments.service import Service
 from deployments.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
-from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled
+from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica
 
 pytestmark = pytest.mark.anyio
 
@@ -259,40 +259,6 @@ async def test_a_fault_of_ours(http: httpx.AsyncClient, replica: FakeReplica) ->
     replica.faults = [(0, ValueError("secret"))]
     detail = error(await chat(http), 500)
     assert detail["type"] == "server_error" and "secret" not in detail["message"]
-
-
-async def test_a_client_that_leaves_in_the_middle_of_a_stream(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    app = create_http_app(
-        Service(Tiers(compiler.handle, replica.handle), model="tiny"), max_body_bytes=2000, tenants=Tenants()
-    )
-    body = json.dumps({"messages": HELLO, "stream": True}).encode()
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-        if len(sent) == 3:
-            await asyncio.Event().wait()
-
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"},
-        "http_version": "1.1",
-        "method": "POST",
-        "path": "/v1/chat/completions",
-        "raw_path": b"/v1/chat/completions",
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-    }
-    connection = asyncio.create_task(app(scope, receive, send))
-    while len(sent) < 3:
-        await asyncio.sleep(0)
-    connection.cancel()  # what Serve does when the client disconnects
-    await asyncio.gather(connection, return_exceptions=True)
-    await settled()
-    assert replica.running == 0
 
 
 async def test_health(http: httpx.AsyncClient) -> None:

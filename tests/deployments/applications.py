@@ -1,0 +1,37 @@
+"""The HTTP application over fake tiers, and a client of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from deployments.arguments import RateLimit
+from deployments.generation import Tiers
+from deployments.http import create_http_app
+from deployments.service import Service
+from deployments.tenants import Tenants
+from tests.deployments.fakes import FakeCompiler, FakeReplica
+
+MAX_BODY_BYTES = 10_000
+
+
+def application(
+    compiler: FakeCompiler,
+    replica: FakeReplica,
+    *,
+    tenants: Tenants | None = None,
+    rate_limit: RateLimit | None = None,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    **options: Any,
+) -> FastAPI:
+    """Serves the model `tiny`; `options` are those of `Service`."""
+    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", **options)
+    return create_http_app(service, max_body_bytes=max_body_bytes, tenants=tenants or Tenants(), rate_limit=rate_limit)
+
+
+def client_of(app: FastAPI) -> httpx.AsyncClient:
+    """A client that sees faults of the application as it would over a network."""
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://turnstile")
