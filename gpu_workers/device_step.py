@@ -98,7 +98,8 @@ class DeviceStep:
             draws = draws and base is not None
             rows.append((_static_row(feed, sequence, base or 0, draws), base or 0, draws))
         order = sorted(range(len(rows)), key=lambda i: rows[i][0].state == 0)
-        places = [_Place(order.index(i), base, draws) for i, (_, base, draws) in enumerate(rows)]
+        row_of = {i: row for row, i in enumerate(order)}
+        places = [_Place(row_of[i], base, draws) for i, (_, base, draws) in enumerate(rows)]
         laid = [rows[i][0] for i in order]
         return DevicePlan(laid, places, [one for _, one in pairs], shape_of(laid, self._pool, self._fineness))
 

@@ -9,7 +9,6 @@ engine thread; until then, and for those that are too large or have no end of st
 
 from __future__ import annotations
 
-import itertools
 import logging
 import weakref
 from collections.abc import Iterable
@@ -112,12 +111,11 @@ class DeviceAutomata:
         self.memory = memory
         self._entries: weakref.WeakKeyDictionary[TokenFSM, _Entry] = weakref.WeakKeyDictionary()
         self._exports = ThreadPoolExecutor(1, thread_name_prefix="device-tables")
-        self._steps = itertools.count(1)
         self._step = 0
 
     def bring(self, fsms: Iterable[TokenFSM]) -> None:
         """A step with these automata begins: makes room for those that are ready and starts exports of new ones."""
-        self._step = next(self._steps)
+        self._step += 1
         for fsm in fsms:
             if (entry := self._entries.get(fsm)) is None:
                 entry = self._entries[fsm] = _Entry(self._exports.submit(fsm.device_tables))

@@ -33,11 +33,12 @@ from gpu_workers.drafts import Drafter
 from gpu_workers.forced_text import ForcedTextFinder
 from gpu_workers.launch import Launch, launching, when_awaited
 from gpu_workers.loader import LoadedModel
-from gpu_workers.logprobs import rejection_mass, reports
+from gpu_workers.logprobs import reports
 from gpu_workers.masks import Constraint, ForbiddenTokenError, MaskReader
 from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message, Wake
 from gpu_workers.output import FinishReason, GenerationOutput, Outbox, OutputStream
 from gpu_workers.prompt import PromptEncoder
+from gpu_workers.rejection_meter import RejectionMeter
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.sampler import Draw, Prepared, Sampler
 from gpu_workers.scheduler import Scheduler, StepPlan
@@ -121,10 +122,9 @@ class Engine:
         )
         self._live: set[Sequence] = set()
         self._late: set[concurrent.futures.Future[Any]] = set()
+        self.rejection_meter = RejectionMeter(loaded.head, config.rejection_mass_interval)
         # Samples that nobody has fetched yet; the engine thread appends, one reader pops.
-        self.rejection_masses: deque[float] = deque(maxlen=1024)
         self.grammar_waits: deque[float] = deque(maxlen=1024)
-        self._measure_at = 0
         self._failed_steps = 0
         self._progressed = False
         self._launch: Launch = when_awaited
@@ -278,7 +278,9 @@ class Engine:
             return self._meanwhile(plan, {})
         device_plan = None
         if self._device_step is not None and plan.decode:
-            device_plan = self._device_step.plan(plan, self._to_measure(plan.sequences))
+            device_plan = self._device_step.plan(
+                plan, self.rejection_meter.wanted(plan.sequences, self.statistics.steps)
+            )
         wait = self._launch(lambda: self._forward(plan, device_plan))
         self._in_flight = True
         try:
@@ -428,28 +430,10 @@ class Engine:
         features = torch.stack([sequence.features for sequence in sequences if sequence.features is not None])
         token_ids = self.sampler.finish(features, batch.prepared)
         told = reports(self.sampler.head, features, draws, token_ids)
-        self._measure_rejection(features, draws)
+        self.rejection_meter.measure(features, draws, self.statistics.steps)
         for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
             with self._row(sequence):
                 sequence.append(token_id, report)
-
-    def _to_measure(self, sequences: Iterable[Sequence]) -> Sequence | None:
-        """The row to draw on the host, because the probability that its mask takes away is to be measured."""
-        interval = self._config.rejection_mass_interval
-        if not interval or self.statistics.steps < self._measure_at:
-            return None
-        return next((sequence for sequence in sequences if sequence.constraint is not None), None)
-
-    def _measure_rejection(self, features: Tensor, draws: list[Draw]) -> None:
-        """Now and then, for one row under a grammar: it costs that row's full logits."""
-        interval = self._config.rejection_mass_interval
-        if not interval or self.statistics.steps < self._measure_at:
-            return
-        for i, draw in enumerate(draws):
-            if draw.allowed is not None:
-                self._measure_at = self.statistics.steps + interval
-                self.rejection_masses += rejection_mass(self.sampler.head, features[i : i + 1], [draw])
-                return
 
     def _wait_for_masks(self, sequences: Iterable[Sequence]) -> None:
         """Gives rows that are nearly read a moment, once; slow ones are left for a later step."""

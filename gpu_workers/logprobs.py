@@ -128,14 +128,6 @@ class TokenNames:
         return {**self.name(choice.token_id), "logprob": choice.logprob, **raw}
 
 
-@torch.inference_mode()
-def rejection_mass(head: OutputHead, features: Tensor, draws: Sequence[Draw]) -> list[float]:
-    """Probability that the model gives to forbidden tokens, in [0, 1]; features [n, F] of rows under grammars."""
-    raw = head.logits(features).double().softmax(-1)
-    allow = torch.from_numpy(unpack([_allowed(draw) for draw in draws], raw.shape[1])).to(raw.device)
-    return raw.masked_fill(allow, 0).sum(-1).clamp(0, 1).tolist()
-
-
 def _one(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: float) -> TokenReport:
     sampling = draw.sampling
     count = None if draw.allowed is None else draw.allowed.count

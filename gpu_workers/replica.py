@@ -195,8 +195,8 @@ class _Metrics:
         for (tag, value), new in (counts - self._published).items():
             self._counters[tag].inc(new, {tag: value})
         self._published = counts
-        while self._engine.rejection_masses:
-            self._rejection_mass.observe(self._engine.rejection_masses.popleft())
+        while self._engine.rejection_meter.masses:
+            self._rejection_mass.observe(self._engine.rejection_meter.masses.popleft())
         while self._engine.grammar_waits:
             self._grammar_waits.observe(self._engine.grammar_waits.popleft())
         if new_masks := self._engine.statistics.masks - self._masks_published:

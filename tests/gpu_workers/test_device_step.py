@@ -83,7 +83,7 @@ def test_no_token_differs() -> None:
     drawn = [one.sampler.counts.forced + one.sampler.counts.sparse + one.sampler.counts.dense for one in (host, engine)]
     assert drawn[0] == host.statistics.sampled_tokens
     assert 0 < drawn[1] < drawn[0] / 1.5
-    assert engine.rejection_masses
+    assert engine.rejection_meter.masses
 
 
 def test_the_step_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:

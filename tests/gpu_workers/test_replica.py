@@ -234,9 +234,9 @@ def test_metrics_know_idleness_and_every_end(replica: Any, monkeypatch: pytest.M
     )
 
     async def scenario() -> None:
-        replica._engine.rejection_masses.append(0.25)
+        replica._engine.rejection_meter.masses.append(0.25)
         await replica.check_health()
-        assert ("turnstile_rejection_mass", 0.25) in observed and not replica._engine.rejection_masses
+        assert ("turnstile_rejection_mass", 0.25) in observed and not replica._engine.rejection_meter.masses
         counted.clear()
         await answer(replica, body(max_tokens=3))
         async with contextlib.aclosing(cast(AsyncGenerator[Any, None], replica.generate(body()))) as items:
