@@ -22,7 +22,6 @@ import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from tqdm import tqdm
 from transformers import AutoTokenizer
 
 from benchmarks.instances import FAMILIES, Instance, load_instances
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
 from gpu_workers.draft_model import DraftModel
@@ -188,15 +188,12 @@ async def measure(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with MaskBench files")
     parser.add_argument("--vocabulary", default="tekken", help="tekken, sentencepiece, or a model folder or id")
     parser.add_argument("--draft-model", help="folder or id of a model; measures with its tokenizer")
     parser.add_argument("--instances", type=int, default=50, help="schemas per family")
     parser.add_argument("--max-drafts", type=int, default=EngineConfig().max_drafts)
     parser.add_argument("--draft-cost", type=float, default=EngineConfig().draft_cost)
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.exit(0, f"skipped: {arguments.data} is not a folder with MaskBench files\n")
+    arguments = parse_with_data(parser)
     asyncio.run(measure(arguments))
 
 

@@ -16,7 +16,6 @@ import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from transformers import LlamaForCausalLM, LogitsProcessor, LogitsProcessorList
 from xgrammar.contrib.hf import LogitsProcessor as XgrammarProcessor
 
 from benchmarks.instances import Instance, load_instances
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.replay import MAX_LENGTH, PROMPT, ReplayEngine, random_llama
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
@@ -150,7 +150,6 @@ def line(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with MaskBench files")
     parser.add_argument("--vocabularies", nargs="+", default=["sentencepiece", "tekken"], help="32k and 131k")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 32, 64])
     parser.add_argument("--instances", type=int, default=60, help="schemas per family to choose from")
@@ -158,9 +157,7 @@ def main() -> None:
         "--groups", nargs="+", default=list(GROUPS), choices=list(GROUPS), help="by share of free tokens"
     )
     parser.add_argument("--repeats", type=int, default=3, help="the median of these counts")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.exit(0, f"skipped: {arguments.data} is not a folder with MaskBench files\n")
+    arguments = parse_with_data(parser)
     measure(arguments)
 
 

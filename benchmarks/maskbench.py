@@ -33,6 +33,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks.engines import ENGINES, RefusedError, Session, TurnstileSession, installed
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import tekken_encoding
 from grammar_workers import TokenFSM
 
@@ -250,17 +251,13 @@ def show_lists(name: str, outcomes: list[Outcome], many: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of MaskBench files")
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="default: all of them")
     parser.add_argument("--options", type=json.loads, default={}, help="GrammarOptions of Turnstile, as JSON")
     parser.add_argument("--limit", type=int, default=None, help="only the first so many files")
     parser.add_argument("--sample", type=int, default=None, help="so many files, drawn by a fixed seed")
     parser.add_argument("--slowest", type=int, default=5, help="how many of the slowest schemas to list (default 5)")
-    arguments = parser.parse_args()
+    arguments = parse_with_data(parser)
     paths = sorted(arguments.data.glob("*.json"))[: arguments.limit]
-    if not paths:
-        print(f"skipped: no MaskBench files in {arguments.data} (see guidance-ai/jsonschemabench)")
-        return 0
     if arguments.sample is not None:
         paths = sorted(random.Random(0).sample(paths, min(arguments.sample, len(paths))))
     results: dict[str, list[Outcome]] = {}

@@ -31,6 +31,7 @@ import jsonschema
 import numpy as np
 from tqdm import tqdm
 
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import named_vocabulary
 from grammar_workers import GrammarError, GrammarOptions, TokenFSM, Vocabulary, compile_grammar, warm_up
 
@@ -263,16 +264,12 @@ def show(report: Report) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of MaskBench files")
     parser.add_argument("--walks", type=int, default=5, help="random generations per schema (default 5)")
     parser.add_argument("--vocabulary", default="tekken", help="tekken, sentencepiece, or a model (default tekken)")
     parser.add_argument("--property-order", choices=("declared", "any"), default="declared", help="default declared")
     parser.add_argument("--limit", type=int, default=None, help="only the first so many files")
-    arguments = parser.parse_args()
+    arguments = parse_with_data(parser)
     paths = sorted(arguments.data.glob("*.json"))[: arguments.limit]
-    if not paths:
-        print(f"skipped: no MaskBench files in {arguments.data} (see guidance-ai/jsonschemabench)")
-        return 0
     vocabulary = named_vocabulary(arguments.vocabulary)
     warm_up(vocabulary)
     report = Report()

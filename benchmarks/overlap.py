@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from pathlib import Path
 
 import torch
 
 from benchmarks.instances import load_instances
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.replay import MAX_LENGTH, PROMPT, ReplayEngine, random_llama
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
@@ -56,15 +56,12 @@ def measure(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with MaskBench files")
     parser.add_argument("--vocabulary", default="sentencepiece", help="tekken, sentencepiece, or a model folder or id")
     parser.add_argument("--rows", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--instances", type=int, default=20, help="schemas per family to choose from")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each way after one that warms up")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.exit(0, f"skipped: {arguments.data} is not a folder with MaskBench files\n")
+    arguments = parse_with_data(parser)
     measure(arguments)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import zstandard
 from tqdm import tqdm
 
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up
 
@@ -69,13 +70,9 @@ def measure(path: Path, vocabulary: Vocabulary) -> list[float] | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of MaskBench files")
     parser.add_argument("--sample", type=int, default=None, help="so many files, drawn by a fixed seed")
-    arguments = parser.parse_args()
+    arguments = parse_with_data(parser)
     paths = sorted(arguments.data.glob("*.json"))
-    if not paths:
-        print(f"skipped: no MaskBench files in {arguments.data} (see guidance-ai/jsonschemabench)")
-        return
     if arguments.sample is not None:
         paths = sorted(random.Random(0).sample(paths, min(arguments.sample, len(paths))))
     vocabulary = tekken_vocabulary()

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import named_vocabulary
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up
 
@@ -251,16 +252,12 @@ def show(reports: Iterable[Report]) -> Report:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder of MaskBench files")
     parser.add_argument("--walks", type=int, default=50, help="random generations per schema and regex (default 50)")
     parser.add_argument("--regexes", type=int, default=500, help="patterns made at random (default 500)")
     parser.add_argument("--sample", default="1/1", help="which part of the work, e.g. 3/20 (default all)")
     parser.add_argument("--processes", type=int, default=1, help="default 1")
     parser.add_argument("--vocabulary", default="tekken", help="tekken, sentencepiece, or a model (default tekken)")
-    arguments = parser.parse_args()
-    if not any(arguments.data.glob("*.json")):
-        print(f"skipped: no MaskBench files in {arguments.data} (see guidance-ai/jsonschemabench)")
-        return 0
+    arguments = parse_with_data(parser)
     warm_up(named_vocabulary(arguments.vocabulary))
     todo = part_of(jobs(arguments.data, arguments.regexes, arguments.walks, arguments.vocabulary), arguments.sample)
     total = show(tqdm(run(todo, arguments.processes), total=len(todo), unit="job", smoothing=0.05))

@@ -13,12 +13,12 @@ import argparse
 import collections
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.instances import load_instances
+from benchmarks.maskbench_data import parse_with_data
 from benchmarks.replay import MAX_LENGTH, PROMPT, ReplayEngine, random_llama
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
@@ -116,13 +116,10 @@ def measure(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with MaskBench files")
     parser.add_argument("--vocabulary", default="sentencepiece", help="tekken, sentencepiece, or a model folder or id")
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--instances", type=int, default=40, help="schemas per family to choose from")
-    arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.exit(0, f"skipped: {arguments.data} is not a folder with MaskBench files\n")
+    arguments = parse_with_data(parser)
     measure(arguments)
 
 

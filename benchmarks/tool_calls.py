@@ -25,6 +25,7 @@ from typing import Any
 import jsonschema
 from tqdm import tqdm
 
+from benchmarks.maskbench_data import parse_with_data
 from deployments.arguments import REPOSITORY
 from deployments.tool_bodies import FunctionChoice, NamedTool, Tool, ToolChoice
 from deployments.tool_calls import ToolCallParser
@@ -133,9 +134,8 @@ def requests(folder: Path) -> Iterator[tuple[str, list[Tool]]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the files of MaskBench")
     parser.add_argument("--sample", default="1/1", help="K/N: the K-th of N parts of the requests")
-    arguments = parser.parse_args()
+    arguments = parse_with_data(parser)
     part, parts = map(int, arguments.sample.split("/"))
     vocabularies = [vocabulary(special=special) for special in (False, True)]
     rng = random.Random(1)

@@ -10,18 +10,7 @@ import tempfile
 import time
 
 from tests.chaos.cluster import ClusterServer
-from tests.chaos.faults import (
-    CONTROLLER,
-    Fault,
-    Recovered,
-    Target,
-    kill,
-    kill_compile_processes,
-    kill_replica,
-    lose_node,
-    redeploy,
-    restart_redis,
-)
+from tests.chaos.faults import FAULTS, Fault, Recovered, Target, lose_node, redeploy
 from tests.chaos.run import Outcome, run
 from tests.chaos.single_flight import distinct_compilations
 from tests.redis_server import RedisServer
@@ -41,14 +30,9 @@ ANYTHING_ELSE = {
 }
 """What replicas are constructed with, so that a change replaces all of them."""
 
-FAULTS = {
+CLUSTER_FAULTS = {
     "none": Fault(nothing),
-    "model-replica": Fault(kill_replica("ModelReplica")),
-    "compiler": Fault(kill_replica("GrammarCompiler")),
-    "compile-processes": Fault(kill_compile_processes),
-    "controller": Fault(kill(CONTROLLER)),
-    "redis": Fault(restart_redis),
-    "router": Fault(kill_replica("Router"), breaks=True),
+    **FAULTS,
     "redeploy": Fault(redeploy(ANYTHING_ELSE)),
     "model-node": Fault(lose_node("model-a")),
     "grammar-node": Fault(lose_node("grammar-a")),
@@ -78,12 +62,12 @@ def arguments(store: str) -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)} (default: all)")
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(CLUSTER_FAULTS)} (default: all)")
     parser.add_argument("--requests", type=int, default=40, help="before each fault, and after it (default 40)")
     options = parser.parse_args()
-    if unknown := set(options.faults) - set(FAULTS):
+    if unknown := set(options.faults) - set(CLUSTER_FAULTS):
         parser.error(f"no such fault: {', '.join(sorted(unknown))}")
-    chosen = {name: FAULTS[name] for name in FAULTS if name in (options.faults or FAULTS)}
+    chosen = {name: CLUSTER_FAULTS[name] for name in CLUSTER_FAULTS if name in (options.faults or CLUSTER_FAULTS)}
     with (
         RedisServer() as redis,
         tempfile.TemporaryDirectory() as files,

@@ -117,5 +117,16 @@ def redeploy(changes: dict[str, dict[str, Any]]) -> Strike:
     return strike
 
 
+FAULTS = {
+    "model-replica": Fault(kill_replica("ModelReplica")),
+    "compiler": Fault(kill_replica("GrammarCompiler")),
+    "compile-processes": Fault(kill_compile_processes),
+    "controller": Fault(kill(CONTROLLER)),
+    "redis": Fault(restart_redis),
+    "router": Fault(kill_replica("Router"), breaks=True),
+}
+"""What can befall a server on one node, too."""
+
+
 def _others(server: Server, words: str, than: list[psutil.Process]) -> list[psutil.Process]:
     return [process for process in server.processes(words) if process not in than]

@@ -14,7 +14,7 @@ from deployments.service import Service
 from deployments.tenants import Tenants
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
-MAX_BODY_BYTES = 10_000
+MAX_BODY_BYTES = 100_000
 
 
 def application(
@@ -23,12 +23,11 @@ def application(
     *,
     tenants: Tenants | None = None,
     rate_limit: RateLimit | None = None,
-    max_body_bytes: int = MAX_BODY_BYTES,
     **options: Any,
 ) -> FastAPI:
     """Serves the model `tiny`; `options` are those of `Service`."""
     service = Service(Tiers(compiler.handle, replica.handle), model="tiny", **options)
-    return create_http_app(service, max_body_bytes=max_body_bytes, tenants=tenants or Tenants(), rate_limit=rate_limit)
+    return create_http_app(service, max_body_bytes=MAX_BODY_BYTES, tenants=tenants or Tenants(), rate_limit=rate_limit)
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+import httpx
 import pytest
 
+from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 
@@ -20,6 +24,13 @@ def compiler() -> FakeCompiler:
 @pytest.fixture
 def replica() -> FakeReplica:
     return FakeReplica()
+
+
+@pytest.fixture
+async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an application that serves the model `tiny` to anybody."""
+    async with client_of(application(compiler, replica)) as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,14 +16,12 @@ from py_mini_racer import MiniRacer
 from deployments import logprobs as answers
 from deployments.constraints import StructuredOutputs
 from deployments.explorer import PAGE
-from deployments.generation import Tiers
-from deployments.http import create_http_app
 from deployments.logprobs import Surroundings, chat_logprobs, diagnostics
 from deployments.protocol import ChatCompletionBody
-from deployments.service import Service
 from deployments.tenants import ApiKey, Tenants
 from gpu_workers.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogprob, TokenNames, TokenReport
 from grammar_workers import Vocabulary
+from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 NAMES = ['{"', "name", "é", "‹C3›", "‹A9›", " ", "\n", "<|end|>"]
@@ -61,11 +58,8 @@ def scripts() -> MiniRacer:
 @pytest.mark.anyio
 async def test_the_page_and_its_files_are_served_without_a_key(compiler: FakeCompiler, replica: FakeReplica) -> None:
     tenants = Tenants([ApiKey(tenant="tests", sha256="0" * 64)])
-    app = create_http_app(
-        Service(Tiers(compiler.handle, replica.handle), model="tiny"), max_body_bytes=2000, tenants=tenants
-    )
     kinds = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://turnstile") as http:
+    async with client_of(application(compiler, replica, tenants=tenants)) as http:
         redirected = await http.get("/explorer")
         assert redirected.headers["location"] == "http://turnstile/explorer/"
         for name in ["", *Page().references]:

@@ -11,11 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.generation import Tiers
-from deployments.http import create_http_app
-from deployments.service import Service
 from deployments.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
+from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
@@ -25,27 +23,15 @@ KEY = grammar_key(REGEX, FINGERPRINT, GrammarOptions())
 DETAILS = {"notes": [], "owner": "a", "automaton_states": 7, "artifact_bytes": 90, "compile_seconds": 0.5}
 
 
-def client(compiler: FakeCompiler, replica: FakeReplica, tenants: Tenants) -> httpx.AsyncClient:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    app = create_http_app(service, max_body_bytes=2000, tenants=tenants)
-    return httpx.AsyncClient(
-        transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://turnstile"
-    )
-
-
-@pytest.fixture
-async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
-    async with client(compiler, replica, Tenants()) as http:
-        yield http
-
-
 @pytest.fixture
 async def guarded(compiler: FakeCompiler, replica: FakeReplica, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     entries = [f"- {{tenant: {name}, sha256: {hashlib.sha256(name.encode()).hexdigest()}}}" for name in "ab"]
     digest = hashlib.sha256(b"root").hexdigest()
     entries.append(f"- {{tenant: operations, sha256: {digest}, administrator: true}}")
     (tmp_path / "keys.yaml").write_text("keys:\n" + "\n".join(entries))
-    async with client(compiler, replica, Tenants.from_file(str(tmp_path / "keys.yaml"))) as http:
+    async with client_of(
+        application(compiler, replica, tenants=Tenants.from_file(str(tmp_path / "keys.yaml")))
+    ) as http:
         yield http
 
 

@@ -13,11 +13,8 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
-from deployments.generation import Tiers
-from deployments.http import create_http_app
-from deployments.service import Service
-from deployments.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
+from tests.deployments.applications import MAX_BODY_BYTES
 from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica
 
 pytestmark = pytest.mark.anyio
@@ -25,15 +22,6 @@ pytestmark = pytest.mark.anyio
 HELLO = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 STRUCTURED = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
-
-
-@pytest.fixture
-async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    app = create_http_app(service, max_body_bytes=2000, tenants=Tenants())
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
-        yield client
 
 
 async def chat(http: httpx.AsyncClient, **fields: Any) -> httpx.Response:
@@ -221,11 +209,11 @@ async def test_bodies_that_are_not_json_objects(http: httpx.AsyncClient, body: b
 
 
 async def test_a_body_that_is_too_large(http: httpx.AsyncClient) -> None:
-    assert "2000 bytes" in error(await chat(http, user="x" * 3000), 413)["message"]
+    assert f"{MAX_BODY_BYTES} bytes" in error(await chat(http, user="x" * MAX_BODY_BYTES), 413)["message"]
 
     async def chunks() -> AsyncIterator[bytes]:
-        for _ in range(30):
-            yield b" " * 100
+        for _ in range(101):
+            yield b" " * (MAX_BODY_BYTES // 100)
 
     headers = {"content-type": "application/json"}
     error(await http.post("/v1/completions", content=chunks(), headers=headers), 413)

@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from deployments import limits
 from deployments.arguments import RateLimit
 from deployments.errors import ApiError
-from deployments.generation import Tiers
-from deployments.http import create_http_app
 from deployments.limits import RateLimits
-from deployments.service import Service
-from deployments.tenants import TENANT_HEADER, Tenants
+from deployments.tenants import TENANT_HEADER
+from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 
@@ -71,10 +69,8 @@ def test_no_limit_and_few_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.anyio
 async def test_each_tenant_has_its_own_limit(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", max_prompt_bytes=100)
     limit = RateLimit(requests_per_minute=1, burst=2)
-    app = create_http_app(service, max_body_bytes=2000, tenants=Tenants(), rate_limit=limit)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://turnstile") as http:
+    async with client_of(application(compiler, replica, rate_limit=limit)) as http:
 
         async def complete(tenant: str) -> httpx.Response:
             headers = {TENANT_HEADER: tenant}
@@ -90,9 +86,7 @@ async def test_each_tenant_has_its_own_limit(compiler: FakeCompiler, replica: Fa
 
 @pytest.mark.anyio
 async def test_a_long_prompt_is_refused(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", max_prompt_bytes=100)
-    app = create_http_app(service, max_body_bytes=2000, tenants=Tenants())
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://turnstile") as http:
+    async with client_of(application(compiler, replica, max_prompt_bytes=100)) as http:
         for path, fields, param in [
             ("completions", {"prompt": "é" * 60}, "prompt"),
             ("chat/completions", {"messages": [{"role": "user", "content": "x" * 101}]}, "messages"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -11,11 +10,7 @@ import openai
 import pydantic
 import pytest
 
-from deployments.generation import Tiers
-from deployments.http import create_http_app
 from deployments.responses_api.answer import Response
-from deployments.service import Service
-from deployments.tenants import Tenants
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 pytestmark = pytest.mark.anyio
@@ -28,15 +23,6 @@ class Answer(pydantic.BaseModel):
 SCHEMA = Answer.model_json_schema()
 TOOL = {"type": "function", "name": "f", "parameters": SCHEMA, "strict": True}
 CALL = '<call:f>{"a": 1}</call>'
-
-
-@pytest.fixture
-async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    app = create_http_app(service, max_body_bytes=10_000, tenants=Tenants())
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
-        yield client
 
 
 @pytest.fixture

@@ -14,10 +14,7 @@ from pydantic import ValidationError
 from ray.exceptions import ActorDiedError
 
 from deployments.generation import Tiers
-from deployments.http import create_http_app
 from deployments.protocol import ChatCompletionBody, CompletionBody
-from deployments.service import Service
-from deployments.tenants import Tenants
 from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
@@ -38,16 +35,6 @@ FIELDS: dict[str, Any] = {
     "banned_words": {"words": ["no", "never"], "whole_words": True},
     "seed": 1,
 }
-
-
-@pytest.fixture
-async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    transport = httpx.ASGITransport(
-        create_http_app(service, max_body_bytes=4000, tenants=Tenants()), raise_app_exceptions=False
-    )
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
-        yield client
 
 
 async def chat(http: httpx.AsyncClient, **fields: Any) -> httpx.Response:

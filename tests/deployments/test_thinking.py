@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -16,11 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.tool_calls import called, generated, vocabulary
 from deployments.arguments import ThinkingArguments
-from deployments.generation import Tiers
-from deployments.http import create_http_app
 from deployments.protocol import ChatCompletionBody
-from deployments.service import Service
-from deployments.tenants import Tenants
 from deployments.thinking import FAMILIES, Thinking, ThoughtReader
 from deployments.tool_formats import FORMATS
 from deployments.tools import ToolDialect
@@ -43,17 +38,12 @@ SWITCHED = "{% if enable_thinking is false %}<think>\n\n</think>{% endif %}"
 MARKERS = FAMILIES[0]
 
 
-def app(compiler: FakeCompiler, replica: FakeReplica, thinking: Any = "auto") -> httpx.AsyncClient:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", thinking=thinking)
-    transport = httpx.ASGITransport(create_http_app(service, max_body_bytes=10_000, tenants=Tenants()))
-    return httpx.AsyncClient(transport=transport, base_url="http://turnstile")
-
-
 @pytest.fixture
-async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
+def replica() -> FakeReplica:
+    """One whose model thinks."""
+    replica = FakeReplica()
     replica.chat_template, replica.generation_prompt = SWITCHED, "assistant\n"
-    async with app(compiler, replica) as client:
-        yield client
+    return replica
 
 
 async def ask(http: httpx.AsyncClient, **fields: Any) -> Any:
@@ -128,11 +118,11 @@ async def test_contradictions_are_refused(http: httpx.AsyncClient, fields: dict[
     assert (await ask(http, **fields))["error"]["param"] == param
 
 
-async def test_a_model_without_thoughts_says_so(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    async with app(compiler, replica) as http:
-        assert (await ask(http, reasoning_effort="low"))["error"]["code"] == "no_thinking"
-        assert (await ask(http, thinking=False))["choices"][0]["finish_reason"] == "stop"
-        assert "template_arguments" not in replica.requests[0]
+async def test_a_model_without_thoughts_says_so(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.chat_template, replica.generation_prompt = None, ""
+    assert (await ask(http, reasoning_effort="low"))["error"]["code"] == "no_thinking"
+    assert (await ask(http, thinking=False))["choices"][0]["finish_reason"] == "stop"
+    assert "template_arguments" not in replica.requests[0]
 
 
 async def test_errors_point_into_the_clients_schema(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -12,15 +11,12 @@ import openai
 import pytest
 
 from benchmarks.tool_calls import fault, generated, prefixes, vocabulary
-from deployments.generation import Tiers
-from deployments.http import create_http_app
 from deployments.protocol import ChatCompletionBody
-from deployments.service import Service
-from deployments.tenants import Tenants
 from deployments.tool_formats import FORMATS
 from deployments.tools import ToolDialect
 from gpu_workers.request import GenerationRequest
 from grammar_workers import compile_grammar
+from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 pytestmark = pytest.mark.anyio
@@ -57,15 +53,6 @@ CALLED = {
     "content": None,
     "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "now", "arguments": '{"a": "é"}'}}],
 }
-
-
-@pytest.fixture
-async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[httpx.AsyncClient]:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    app = create_http_app(service, max_body_bytes=10_000, tenants=Tenants())
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as client:
-        yield client
 
 
 @pytest.fixture
@@ -302,9 +289,7 @@ def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:
 
 
 async def test_the_configured_format_wins(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", tool_format="hermes")
-    transport = httpx.ASGITransport(create_http_app(service, max_body_bytes=10_000, tenants=Tenants()))
-    async with httpx.AsyncClient(transport=transport, base_url="http://turnstile") as http:
+    async with client_of(application(compiler, replica, tool_format="hermes")) as http:
         await ask(http)
     assert replica.requests[0]["grammar"]["specification"]["triggers"] == ["<tool_call>"]
 

@@ -9,15 +9,7 @@ import secrets
 import httpx
 import pytest
 
-from tests.chaos.faults import (
-    CONTROLLER,
-    Fault,
-    Target,
-    kill,
-    kill_compile_processes,
-    kill_replica,
-    restart_redis,
-)
+from tests.chaos.faults import FAULTS, Target
 from tests.chaos.run import run
 from tests.integration.server import Server
 from tests.integration.traffic import complete, stream
@@ -47,16 +39,6 @@ async def test_streams_go_on_where_they_were_cut(server: Server, http: httpx.Asy
         if server.shows_metric("turnstile_retries", within_s=40, deployment="ModelReplica"):
             return
     pytest.fail("no stream was cut")
-
-
-FAULTS = {
-    "model replica": Fault(kill_replica("ModelReplica")),
-    "compiler": Fault(kill_replica("GrammarCompiler")),
-    "compile processes": Fault(kill_compile_processes),
-    "controller": Fault(kill(CONTROLLER)),
-    "redis": Fault(restart_redis),
-    "router": Fault(kill_replica("Router"), breaks=True),
-}
 
 
 @pytest.mark.parametrize("name", FAULTS)

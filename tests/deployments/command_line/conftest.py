@@ -12,10 +12,8 @@ import pytest
 import uvicorn
 
 from deployments.command_line.main import main
-from deployments.generation import Tiers
-from deployments.http import create_http_app
-from deployments.service import Service
 from deployments.tenants import ApiKey, Tenants
+from tests.deployments.applications import application
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 API_KEY = "secret"
@@ -37,8 +35,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 
 
 def _serve(compiler: FakeCompiler, replica: FakeReplica, tenants: Tenants) -> Iterator[str]:
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny")
-    app = create_http_app(service, max_body_bytes=100_000, tenants=tenants)
+    app = application(compiler, replica, tenants=tenants)
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
