@@ -31,8 +31,6 @@ from grammar_workers.metrics import COMPILATIONS, StoreMetrics
 from grammar_workers.store import open_store
 
 _RETRY_PAUSE_S = 0.1
-_WARM_STATES = 512
-"""How many states of a grammar known beforehand get their mask rows before the first request."""
 
 
 @serve.deployment(name="ModelReplica")
@@ -74,14 +72,14 @@ class ModelReplica:
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Called by Serve before the replica counts as ready, in the event loop that the compiler's handle will know.
 
-        Fetches the automata of `{"precompile": [specification, ...]}` and fills their first mask rows.
+        Fetches the automata of `{"precompile": [specification, ...]}` and makes their mask rows ahead.
         """
         if specifications := user_config["precompile"]:
             options = GrammarOptions.model_validate((await self._compiler.info.remote())["options"])
             for specification in specifications:
                 key = grammar_key(specification, self._loaded.vocabulary.fingerprint, options)
                 fsm = await self._grammars.fetch(GrammarReference(key=key, specification=specification))
-                await asyncio.to_thread(fsm.materialize, _WARM_STATES)
+                await asyncio.to_thread(fsm.fill_rows)
 
     async def generate(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Streams one `GenerationRequest` as `GenerationOutput.to_dict`; tokens coalesce while the consumer is busy.

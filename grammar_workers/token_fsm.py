@@ -201,8 +201,8 @@ class TokenFSM:
     def fill_rows(self, max_places: int = 1000) -> int:
         """Make the mask rows of all places between ASCII characters ahead, breadth first; how many rows exist now.
 
-        Looks at `max_places` at most. Visits no states: places that must have the same row are looked at once, so that
-        this mostly ends for recursive specifications, too. A step to a new state then finds its row.
+        Looks at `max_places` at most. Places that must have the same row are looked at once, so that this mostly ends
+        for recursive specifications, too, and only the first of them is visited; a step to another finds its row.
         """
         queue = [self._configurations[_INITIAL]]
         met = set(queue)
@@ -216,7 +216,7 @@ class TokenFSM:
                     break
                 max_places -= 1
                 if known < 0:
-                    self._make_row(configuration, self._walker.may_end(configuration))
+                    self._fill_row(self._look_up(configuration))
                     known = self._walker.find_class(configuration)
                 if known >= 0:
                     classes.add(known)

@@ -89,6 +89,17 @@ def test_depth_and_length_share_rows() -> None:
     assert len(made) < 50
 
 
+def test_rows_ahead_are_kept_where_no_two_places_share_one() -> None:
+    specification = {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "[" (root | [a-z]+ ":" [0-9]+) "]"'}
+    fsm = compile_grammar(specification, bytes_vocabulary())
+    rows = fsm.fill_rows(200)
+    fsm._walker.fill_row = None  # type: ignore[method-assign, assignment]
+    assert fsm.fill_rows(200) == rows
+    tokens = fsm.vocabulary.encode(b"[[[abc:123]]]")
+    assert tokens is not None
+    assert all(fsm.allowed_mask(state).any() for state in states_along(fsm, tokens))
+
+
 def test_automata_of_one_vocabulary_share_rows() -> None:
     vocabulary = bytes_vocabulary()
     tens, ten = (
