@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 import torch
+from numba import njit, types
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,7 +20,6 @@ _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _LOW = 0xFFFFFFFF
-_32 = np.uint64(32)
 
 
 class Stream(IntEnum):
@@ -30,16 +30,26 @@ class Stream(IntEnum):
     ACCEPT = 2
 
 
-def philox(counter: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Philox-4x32-10. counter: uint64 [n, 4], key: uint64 [n, 2], every value below 2**32. Returns uint64 [n, 4]."""
-    c0, c1, c2, c3 = (counter[:, i] for i in range(4))
-    k0, k1 = key[:, 0], key[:, 1]
-    multiplier0, multiplier1, weyl0, weyl1, low = np.array([*_MULTIPLIERS, *_WEYL, _LOW], np.uint64)
-    for _ in range(_ROUNDS):
-        product0, product1 = multiplier0 * c0, multiplier1 * c2
-        c0, c1, c2, c3 = (product1 >> _32) ^ c1 ^ k0, product1 & low, (product0 >> _32) ^ c3 ^ k1, product0 & low
-        k0, k1 = (k0 + weyl0) & low, (k1 + weyl1) & low
-    return np.stack([c0, c1, c2, c3], axis=1)
+@njit([types.uint64[:, ::1](types.uint64[:, ::1], types.uint64[:, ::1])], cache=True, nogil=True)
+def philox(counter, key):  # type: ignore[no-untyped-def]
+    """Philox-4x32-10. counter: uint64 [n, 4], key: uint64 [n, 2], every value below 2**32. Returns uint64 [n, 4].
+
+    Compiled, because the few rows of a step are all overhead in NumPy.
+    """
+    words = np.empty_like(counter)
+    low, half = np.uint64(_LOW), np.uint64(32)
+    multiplier0, multiplier1 = np.uint64(_MULTIPLIERS[0]), np.uint64(_MULTIPLIERS[1])
+    weyl0, weyl1 = np.uint64(_WEYL[0]), np.uint64(_WEYL[1])
+    for i in range(len(counter)):
+        c0, c1, c2, c3 = counter[i]
+        k0, k1 = key[i]
+        for _ in range(_ROUNDS):
+            product0, product1 = multiplier0 * c0, multiplier1 * c2
+            c0, c2 = (product1 >> half) ^ c1 ^ k0, (product0 >> half) ^ c3 ^ k1
+            c1, c3 = product1 & low, product0 & low
+            k0, k1 = (k0 + weyl0) & low, (k1 + weyl1) & low
+        words[i, 0], words[i, 1], words[i, 2], words[i, 3] = c0, c1, c2, c3
+    return words
 
 
 def uniforms(
@@ -53,9 +63,9 @@ def uniforms(
 
     `attempts` (below 2**32) tells apart draws at one position, where some are taken back.
     """
-    seed = np.array([s & 0xFFFFFFFFFFFFFFFF for s in seeds], dtype=np.uint64)
-    key = np.stack([seed & _LOW, seed >> _32], axis=1)
-    counter = np.zeros((len(seed), 4), dtype=np.uint64)
+    many = len(seeds)
+    key = np.array([(seed & _LOW, seed >> 32 & _LOW) for seed in seeds], np.uint64).reshape(many, 2)
+    counter = np.empty((many, 4), np.uint64)
     counter[:, 0] = positions
     counter[:, 1] = choice_indices
     counter[:, 2] = stream
