@@ -79,5 +79,8 @@ def adjust(
     numbers = np.stack([np.concatenate(biases), np.concatenate(repetitions), np.concatenate(subtractions)])
     bias, repetition, subtracted = torch.from_numpy(numbers).to(logits.device, logits.dtype)
     values = logits[index[0], index[1]] + bias
-    values = torch.where(values > 0, values / repetition, values * repetition) - subtracted
+    limits = torch.finfo(logits.dtype)
+    repetition = repetition.clamp(min=limits.tiny)  # rounded to 0 it would make NaN of a forbidden token's -inf
+    favoured = (values / repetition).clamp(max=limits.max / 2)  # and of two infinities the softmax
+    values = torch.where(values > 0, favoured, values * repetition) - subtracted
     return logits.index_put((index[0], index[1]), values)

@@ -23,7 +23,7 @@ from gpu_workers.masks import AllowedTokens, read_row, unpack
 from gpu_workers.output_head import OutputHead
 from gpu_workers.penalties import History, adjust, adjustment
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampler import Draw, Sampler, inverse_cdf
+from gpu_workers.sampler import Draw, Sampler, inverse_cdf, softmax_weights
 from gpu_workers.truncation import cuts_by_sorting, drop_unlikely, top_p_cuts, truncate
 
 LIMIT = 1000
@@ -281,6 +281,18 @@ def test_penalties_equal_their_definitions(
     torch.testing.assert_close(actual[1:], expected)
     columns = np.arange(1, LIMIT, 2)
     torch.testing.assert_close(adjust(logits[:, 1::2], [(0, one)], [columns]), expected[:, 1::2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("repetition", [5e-324, 1e-38, 100.0])
+def test_no_repetition_penalty_makes_infinities(repetition: float, dtype: torch.dtype) -> None:
+    logits = torch.tensor([[-torch.inf, -3.0, 0.0, 2.0, 40.0, 1.0]], dtype=dtype)
+    parameters = SamplingParameters(repetition_penalty=repetition, presence_penalty=-2.0)
+    one = adjustment(parameters, History(np.arange(3), [3, 4]))
+    adjusted = adjust(logits, [(0, one)])
+    assert adjusted.isfinite().tolist() == logits.isfinite().tolist()
+    weights = softmax_weights(adjusted, torch.ones(1, dtype=dtype))
+    assert weights.isfinite().all() and weights[0, 0] == 0 and weights.sum() >= 1
 
 
 def test_forbidden_tokens_stay_forbidden_under_any_bias() -> None:
