@@ -56,6 +56,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 GENERATION: dict[int | str, dict[str, Any]] = {
     **ERRORS,
     200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
+    408: {"model": ErrorBody, "description": "The answer was not complete within the request's `timeout_s`."},
     503: {"model": ErrorBody, "description": "The grammar did not arrive in time, or the server is shutting down."},
 }
 """What paths that generate may answer: a stream, too, if the body asks for one."""

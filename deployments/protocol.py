@@ -122,7 +122,7 @@ class GenerationBody(SamplingBody):
         None,
         gt=0,
         le=MAX_TIMEOUT_S,
-        description="Seconds for the whole answer, waiting and compiling included; after them it ends with status 504,"
+        description="Seconds for the whole answer, waiting and compiling included; after them it ends with status 408,"
         " or an error event where it is streamed already.",
     )
     user: str | None = Field(None, description="Accepted and ignored.")

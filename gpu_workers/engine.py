@@ -232,7 +232,7 @@ class Engine:
     def _expire(self, sequence: Sequence) -> None:
         message = f"the output was not complete within {sequence.request.timeout_s:g} s"
         with contextlib.suppress(RequestError):
-            self._send(Fail(sequence, RequestError(message, code="deadline_exceeded", status=504, param="timeout_s")))
+            self._send(Fail(sequence, RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")))
 
     def _send(self, message: Message) -> None:
         with self._closing:

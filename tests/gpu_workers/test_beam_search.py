@@ -116,7 +116,7 @@ def test_a_search_has_one_deadline() -> None:
 
     with running_engine(fetch=fetch) as engine:
         (result,) = run(engine, request("x", grammar="any", timeout_s=0.2, beam_search={"num_beams": 2}))
-    assert result.error is not None and result.error["status"] in (408, 503, 504)
+    assert result.error is not None and result.error["status"] == 408
 
 
 def test_settings_that_a_search_ignores_are_refused() -> None:
