@@ -88,7 +88,7 @@ def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s
         stop.wait()
     except StartError as error:
         failure = error
-    clean = _stop(progress)
+    clean = stop_all(progress)
     if failure is not None:
         print(f"error: {failure}", file=sys.stderr)
         return 1
@@ -108,13 +108,13 @@ def _start(
     started = time.monotonic()
     progress("starting a local Ray")
     try:
-        _start_ray(metrics_port)
+        start_ray(metrics_port)
     except Exception as error:
         # Ray gives its own node 30 s, which is not always enough on a busy machine.
         progress(f"starting a local Ray again: {error}")
         ray.shutdown()
         try:
-            _start_ray(metrics_port)
+            start_ray(metrics_port)
         except Exception as again:
             raise StartError(f"Ray did not start: {again}") from again
     stop_on_signals(stop)  # Ray has put its own in their place
@@ -143,7 +143,8 @@ def deploy(config: ServeDeploySchema, progress: Progress, stop: threading.Event,
             raise StartError(f"turnstile failed to start within {deadline_s:.0f} s\n{reasons}\nlogs: {_log_folder()}")
 
 
-def _start_ray(metrics_port: int | None) -> None:
+def start_ray(metrics_port: int | None = None) -> None:
+    """A fresh Ray of this process; `metrics_port` None takes a free one."""
     ray.init(
         address="local",
         namespace="serve",
@@ -212,7 +213,7 @@ def _reasons(application: ApplicationStatusOverview) -> str:
     return "\n".join(dict.fromkeys(message for message in messages if message))
 
 
-def _stop(progress: Progress) -> bool:
+def stop_all(progress: Progress) -> bool:
     """Finish open requests, stop Serve and Ray; kill what is left after the deadline. True if nothing was left."""
     progress("stopping: open requests may finish")
     started = psutil.Process().children(recursive=True)

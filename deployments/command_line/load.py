@@ -125,11 +125,11 @@ async def _ask(http: httpx.AsyncClient, body: dict[str, Any], report: Report) ->
 
 
 def _schema(name: str) -> dict[str, Any]:
-    """A person with one more property."""
+    """A person, and a choice that no other schema has: answers are as long whatever the schema is called."""
     properties = {
         "name": {"type": "string", "maxLength": 20},
         "age": {"type": "integer", "minimum": 0, "maximum": 150},
-        f"tag{name}": {"enum": ["a", "b", None]},
+        "tag": {"enum": ["a", "b", None, f"tag{name}"]},
     }
     return {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
 

@@ -1,0 +1,23 @@
+"""What processes cost, whatever they start and whatever ends meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+import psutil
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all its descendants."""
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """CPU time of processes up to now, with that of children that have ended."""
+    total = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])  # user, system, and both of ended children
+    return total
