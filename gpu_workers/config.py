@@ -48,6 +48,12 @@ class EngineConfig(BaseModel):
         ge=0,
         description="A sequence held up by a slow mask for this many steps lends its slot to those who wait for one.",
     )
+    stream_interval_ms: float = Field(
+        default=20.0,
+        ge=0,
+        description="Least time between two outputs of one stream; tokens in between travel together. The first token"
+        " and the end never wait. Each output costs all processes on its way as much as a small model's step.",
+    )
     threads: int | None = Field(default=None, ge=1, description="CPU threads of torch; absent: what torch finds.")
     overlap: bool | None = Field(
         default=None,

@@ -148,7 +148,7 @@ class Engine:
                     async for output in found:
                         yield output
                 return
-            stream = OutputStream(len(prompt_token_ids), self._outbox)
+            stream = OutputStream(len(prompt_token_ids), self._outbox, self._config.stream_interval_ms / 1000)
             sequence = Sequence(
                 request, prompt_token_ids, self._vocabulary, self._max_length, stream, self._new_drafter()
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -73,18 +73,23 @@ class Outbox:
     def deliver(self) -> None:
         """Hands every piece to its stream and wakes the readers."""
         pieces, self._pieces = self._pieces, []
-        streams = [piece.stream for piece in pieces if piece.stream.take(piece)]
+        streams = dict.fromkeys(piece.stream for piece in pieces if piece.stream.take(piece))
         for loop in {stream.loop for stream in streams}:
             with contextlib.suppress(RuntimeError):  # the loop is closed: no reader is left to wake
                 loop.call_soon_threadsafe(_wake, [stream for stream in streams if stream.loop is loop])
 
 
 class OutputStream:
-    """One generation's outputs: the engine thread writes, one asyncio task reads, what waits is merged into one."""
+    """One generation's outputs: the engine thread writes, one asyncio task reads, what waits is merged into one.
 
-    def __init__(self, prompt_tokens: int, outbox: Outbox) -> None:
+    Between two outputs `interval_s` goes by, for each costs every process on its way; the first and the end do not wait.
+    """
+
+    def __init__(self, prompt_tokens: int, outbox: Outbox, interval_s: float = 0.0) -> None:
         self.loop = asyncio.get_running_loop()
-        self.ready = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._interval_s = interval_s
+        self._not_before = self.loop.time()
         self._outbox = outbox
         self._prompt_tokens = prompt_tokens
         self._lock = threading.Lock()
@@ -103,7 +108,7 @@ class OutputStream:
         self._outbox.add(Piece(self, text, finish_reason=finish_reason, error=error))
 
     def take(self, piece: Piece) -> bool:
-        """Merges a piece into what waits for the reader. Whether nothing waited before."""
+        """Merges a piece into what waits for the reader. Whether the reader is to be told: of the first, and the end."""
         text = piece.text if isinstance(piece.text, str) else piece.text()
         report = None if piece.report is None else piece.report()
         with self._lock:
@@ -115,18 +120,27 @@ class OutputStream:
             if report is not None:
                 output.reports.append(report)
             output.finish_reason, output.error = piece.finish_reason, piece.error
-        return first
+        return first or piece.finish_reason is not None
+
+    def wake(self) -> None:
+        """There is something to read. In the reader's event loop."""
+        pause = 0.0 if self._ended else self._not_before - self.loop.time()
+        if pause > 0:
+            self.loop.call_later(pause, self._ready.set)
+        else:
+            self._ready.set()
 
     async def next(self) -> GenerationOutput:
         """Everything since the last call; waits until there is something."""
-        await self.ready.wait()
+        await self._ready.wait()
         with self._lock:
             output, self._waiting = self._waiting, None
-            self.ready.clear()
+            self._ready.clear()
         assert output is not None
+        self._not_before = self.loop.time() + self._interval_s
         return output
 
 
-def _wake(streams: list[OutputStream]) -> None:
+def _wake(streams: Iterable[OutputStream]) -> None:
     for stream in streams:
-        stream.ready.set()
+        stream.wake()

@@ -82,7 +82,7 @@ class ModelReplica:
                 await asyncio.to_thread(fsm.fill_rows)
 
     async def generate(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        """Streams one `GenerationRequest` as `GenerationOutput.to_dict`; tokens coalesce while the consumer is busy.
+        """Streams one `GenerationRequest` as `GenerationOutput.to_dict`; tokens of an interval travel together.
 
         The last item, and no other, has a `finish_reason` or is `{"error": {"status", "code", "message", "param"}}`.
         """
