@@ -82,7 +82,7 @@ class Outbox:
 class OutputStream:
     """One generation's outputs: the engine thread writes, one asyncio task reads, what waits is merged into one.
 
-    Between two outputs `interval_s` goes by, for each costs every process on its way; the first and the end do not wait.
+    Between two outputs `interval_s` goes by: each costs every process on its way. The first and the end do not wait.
     """
 
     def __init__(self, prompt_tokens: int, outbox: Outbox, interval_s: float = 0.0) -> None:
@@ -108,7 +108,7 @@ class OutputStream:
         self._outbox.add(Piece(self, text, finish_reason=finish_reason, error=error))
 
     def take(self, piece: Piece) -> bool:
-        """Merges a piece into what waits for the reader. Whether the reader is to be told: of the first, and the end."""
+        """Merges a piece into what waits for the reader. Whether the reader is to be told: of something new."""
         text = piece.text if isinstance(piece.text, str) else piece.text()
         report = None if piece.report is None else piece.report()
         with self._lock:
