@@ -18,6 +18,9 @@ from tests.redis_server import RedisServer
 
 PRECOMPILED = {"type": "choice", "choices": ["known beforehand"]}
 
+FILES_MB, AUTOMATA_MB = 1, 8
+"""Little room, so that a flood of schemas meets the bounds."""
+
 TWO_OF_EACH = {
     "router": {"replicas": 2, "num_cpus": 0.1},
     # On a busy machine work at the lowest priority takes its time.
@@ -32,7 +35,13 @@ TWO_OF_EACH = {
     "replica": {
         "replicas": 2,
         "num_cpus": 0.1,
-        "engine": {"threads": 1, "max_length": 1024, "dtype": "float64", "grammar_timeout_s": 600},
+        "engine": {
+            "threads": 1,
+            "max_length": 1024,
+            "dtype": "float64",
+            "grammar_timeout_s": 600,
+            "automaton_cache_mb": AUTOMATA_MB,
+        },
     },
     "thinking": {"start": "<think>", "end": "</think>", "by_default": False},
 }
@@ -59,7 +68,7 @@ def server_relay(server_redis: RedisServer) -> Iterator[RedisRelay]:
 @pytest.fixture(scope="session")
 def server(server_relay: RedisRelay, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     files = tmp_path_factory.mktemp("grammars")
-    with Server({**TWO_OF_EACH, "store": f"{server_relay.url}?file={files}"}) as server:
+    with Server({**TWO_OF_EACH, "store": f"{server_relay.url}?file={files}&file_mb={FILES_MB}"}) as server:
         yield server
 
 
