@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 import psutil
 
+# Ray runs its workers at nice 15: beside programs at nice 0, such as a peer, they would get what those leave.
+AS_NICE_AS_OTHERS = {"RAY_worker_niceness": "0"}
+
 
 def family(pid: int) -> list[psutil.Process]:
     """A process and all its descendants."""

@@ -21,6 +21,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,7 +32,7 @@ from dataclasses import dataclass
 import httpx
 from tqdm import tqdm
 
-from benchmarks.processes import cpu_seconds, family
+from benchmarks.processes import AS_NICE_AS_OTHERS, cpu_seconds, family
 from deployments.arguments import REPOSITORY
 from deployments.command_line.load import Load, Report
 from deployments.command_line.load import run as put_load
@@ -116,6 +117,7 @@ def main() -> int:
     parser.add_argument("--shares", type=float, nargs="+", default=[0, 0.1, 0.5, 1], help="of requests with a schema")
     parser.add_argument("--seconds", type=float, default=4, help="for each server under each load (default 4)")
     options = parser.parse_args()
+    os.environ.update(AS_NICE_AS_OTHERS)
     columns = [*Report.COLUMNS[:-1], CPU_COLUMN, Report.COLUMNS[-1]]
     with contextlib.ExitStack() as stack:
         print("starting three servers", file=sys.stderr, flush=True)

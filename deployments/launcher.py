@@ -41,8 +41,6 @@ def environment(folder: Path) -> dict[str, str]:
         "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(ports + 99),
         "RAY_SERVE_DIRECT_INGRESS_MIN_GRPC_PORT": str(ports + 100),
         "RAY_SERVE_DIRECT_INGRESS_MAX_GRPC_PORT": str(ports + 199),
-        # Ray gives its workers 15: whatever else runs on the machine would go before the replicas.
-        "RAY_worker_niceness": "0",
         # The default of 5 s kills the proxy again and again on a machine that is slow to start it.
         "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
         # Nothing else answers while the only proxy is dead, which takes three checks to be believed.
