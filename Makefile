@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test soak chaos lint clean bench bench-tier browser compat reference
+.PHONY: help serve test soak chaos lint clean bench bench-serve bench-tier browser compat reference
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,7 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m tests.gpu_workers.scenarios --count 500
 	@$(BIN)/python -m tests.gpu_workers.soak --requests 2000
 	@$(BIN)/python -m tests.integration.fuzz --requests 2000
+	@$(BIN)/python -m benchmarks.flood
 
 chaos: $(VENV)/.installed ## Kill, stop and lose parts of a server on five local Ray nodes under load; prints a table
 	@$(BIN)/python -m tests.chaos
@@ -51,10 +52,14 @@ bench: $(VENV)/.installed ## Turnstile beside its peers (MASKBENCH=folder); see 
 	@$(BIN)/python -m benchmarks.mask_batch
 	@$(BIN)/python -m benchmarks.size_and_load --data $(MASKBENCH)
 
+bench-serve: $(VENV)/.installed ## Load through HTTP beside FastAPI and `generate`, and what each hop costs (10 minutes)
+	@$(PIP_INSTALL) --editable '.[bench]'
+	@$(BIN)/python -m benchmarks.serve_load
+	@$(BIN)/python -m benchmarks.hops
+
 bench-tier: $(VENV)/.installed ## Real servers under cold schemas, more compilers and a flood (20 minutes, an idle machine)
 	@$(BIN)/python -m benchmarks.cold_storm
 	@$(BIN)/python -m benchmarks.scale_out
-	@$(BIN)/python -m benchmarks.flood
 
 browser: $(VENV)/.installed ## The explorer in a Chromium against the server on PORT (CHROMIUM=program: another browser)
 	@$(PIP_INSTALL) --editable '.[browser]'
