@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
 from deployments.errors import ApiError
-from deployments.generation import MAX_TRIES, Generation, Grammar, Tiers
+from deployments.generation import MAX_TRIES, PREFILLED_AHEAD, Generation, Grammar, Tiers
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
@@ -57,6 +58,27 @@ async def test_nothing_is_answered_before_the_grammar_is_ready(tiers: Tiers, com
     assert not start.done()
     compiler.release.set()
     assert (await start).grammar is not None
+
+
+async def test_replicas_prefill_for_so_many_unseen_grammars_of_a_tenant_and_no_more(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    compiler.release.clear()
+    flood = [asyncio.create_task(tiers.start_generation(request(), GRAMMAR)) for _ in range(3 * PREFILLED_AHEAD)]
+    await settled()
+    assert (len(compiler.calls), len(replica.requests)) == (3 * PREFILLED_AHEAD, PREFILLED_AHEAD)
+    other = asyncio.create_task(tiers.start_generation(request(), dataclasses.replace(GRAMMAR, tenant="other")))
+    free = asyncio.create_task(tiers.start_generation(request(), None))
+    await settled()
+    assert len(replica.requests) == PREFILLED_AHEAD + 2
+    assert await text(await free) == "0 1 2 3 4 "
+    flood.pop().cancel()
+    compiler.release.set()
+    assert {await text(await one) for one in [*flood, other]} == {"0 1 2 3 4 "}
+    assert len(replica.requests) == 3 * PREFILLED_AHEAD + 1
+    await tiers.start_generation(request(), GRAMMAR)
+    await settled()
+    assert not tiers._awaited
 
 
 async def test_the_key_chooses_the_compiler(tiers: Tiers, compiler: FakeCompiler) -> None:
