@@ -45,7 +45,8 @@ def arguments(store: str) -> dict[str, object]:
     """Three routers, three compilers, two model replicas, each on the nodes of its kind."""
     return {
         "store": store,
-        "router": {"replicas": 3, "num_cpus": 0.1, "resources": {"front": 1}},
+        # A replica that is replaced finishes its streams, however busy the machine is (as in k8s/base/serve.yaml).
+        "router": {"replicas": 3, "num_cpus": 0.1, "resources": {"front": 1}, "drain_s": 60},
         "compiler": {
             "replicas": 3,
             "num_cpus": 0.1,
@@ -56,7 +57,7 @@ def arguments(store: str) -> dict[str, object]:
             "compile_timeout_s": 120,
             "max_wait_s": 600,
         },
-        "replica": {"replicas": 2, "num_cpus": 0.1, "resources": {"model": 1}, "engine": ENGINE},
+        "replica": {"replicas": 2, "num_cpus": 0.1, "resources": {"model": 1}, "drain_s": 120, "engine": ENGINE},
     }
 
 

@@ -38,7 +38,8 @@ def main() -> int:
     add_arguments(parser)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
-        os.environ.update(environment(Path(folder)))
+        # A router that is replaced must still take connections until HAProxy has heard of it.
+        os.environ.update({**environment(Path(folder)), "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "10"})
         return run(options)
 
 
