@@ -130,7 +130,7 @@ class MachineWalker:
                 capacity *= 8
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
-        tree, same, _ = self._vocabulary.trees
+        tree, same, *_ = self._vocabulary.trees
         capacity = 1024
         while True:
             found = np.empty((capacity, 3), np.int64)

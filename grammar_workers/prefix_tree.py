@@ -39,6 +39,53 @@ def build_with_ids(ids: Mapping[bytes, int]) -> NDArray[np.int32]:
     return tree
 
 
+MANY_CHILDREN = 8
+"""From so many children on a node has a fan."""
+
+
+def build_fans(tree: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Where to go from a node without looking at its children one by one, for nodes that have many.
+
+    Returns int32 [nodes], the number of a node's fan or -1, and the fans: int32 [fans, 256], the child for each byte or
+    -1. Fan 0 is that of the root, which is no node: the nodes at depth 0.
+    """
+    fan_of = np.empty(len(tree), np.int32)
+    many = _number_fans(tree, fan_of)
+    fans = np.full((many, 256), -1, np.int32)
+    _fill_fans(tree, fan_of, fans)
+    return fan_of, fans
+
+
+@njit(nogil=True, cache=True)
+def _number_fans(tree, fan_of):  # type: ignore[no-untyped-def]
+    many = 1
+    for node in range(tree.shape[0]):
+        children = 0
+        child = node + 1
+        while child < tree[node, END] and children < MANY_CHILDREN:
+            children += 1
+            child = tree[child, END]
+        fan_of[node] = -1
+        if children == MANY_CHILDREN:
+            fan_of[node] = many
+            many += 1
+    return many
+
+
+@njit(nogil=True, cache=True)
+def _fill_fans(tree, fan_of, fans):  # type: ignore[no-untyped-def]
+    child = 0
+    while child < tree.shape[0]:
+        fans[0, tree[child, BYTE]] = child
+        child = tree[child, END]
+    for node in range(tree.shape[0]):
+        if fan_of[node] >= 0:
+            child = node + 1
+            while child < tree[node, END]:
+                fans[fan_of[node], tree[child, BYTE]] = child
+                child = tree[child, END]
+
+
 @njit(nogil=True, cache=True)
 def _build(data, offsets, tree):  # type: ignore[no-untyped-def]
     longest = 0

@@ -1,8 +1,7 @@
 """Compiled walks over a prefix tree: which tokens a configuration allows (a mask row), and where they lead.
 
 `tables` and `stack` are as in `kernels`, `slices` is `StringSlice.tables`, `trees` is `Vocabulary.trees` (the tree of
-all tokens, the chain of tokens with equal bytes, the nodes of all first bytes). `path` (int64 [depth + 2, 6]) is
-scratch space for the configuration at each depth of a tree; path[0] is where a walk starts.
+all tokens, the chain of tokens with equal bytes, the fans of the tree). `path` (int64 [depth + 2, 6]) is scratch space for the configuration at each depth of a tree; path[0] is where a walk starts.
 
 numba keeps compiled code by the file that a function stands in: whoever changes `kernels` must touch this file, too.
 """
@@ -71,33 +70,95 @@ def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: igno
     return np.int64(0)
 
 
-@njit(**OPTIONS)
-def walk_vocabulary(tables, stack, trees, path, mask):  # type: ignore[no-untyped-def]
-    """The same over the tree of all tokens.
+@njit(inline="always", **OPTIONS)
+def _next_child(tables, fans, fan, state, byte, dead):  # type: ignore[no-untyped-def]
+    """The first child in a fan, from `byte` on, for a byte that `state` reads itself; -1 when there is none.
 
-    Most states read few bytes, and the subtrees of the first bytes lie far apart: dead ones are not even looked at.
-    Bytes that a state does not read itself are left to its callers, each of which is gone back to once.
+    Bytes that lead where state `dead` (or -1: no such state) leads are known to lead nowhere.
     """
     states, table = tables[0], tables[1]
-    tree, same, roots = trees
+    row = states[state, ROW]
+    literal = states[state, LIT]
+    if row < 0:
+        return np.int64(fans[fan, literal]) if literal >= byte else np.int64(-1)
+    shunned = np.int64(states[dead, ROW]) if dead >= 0 else np.int64(-1)
+    while byte < 256:
+        reads = table[row, byte] >= 0 and (shunned < 0 or table[row, byte] != table[shunned, byte])
+        if (reads or literal == byte) and fans[fan, byte] >= 0:
+            return np.int64(fans[fan, byte])
+        byte += 1
+    return np.int64(-1)
+
+
+@njit(**OPTIONS)
+def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-untyped-def]
+    """The same over the tree of all tokens.
+
+    Most states read few bytes, and the subtrees of a node lie far apart: where a node has many children, the dead ones
+    are not even looked at (`prefix_tree.build_fans`). `dead` is a state (or -1) that cannot be entered with the
+    register and the frame of path[0]: what leads where it leads is dead, too.
+    Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
+    """
+    states = tables[0]
+    tree, _, _, fans = trees
     taken = np.zeros(256, np.bool_)
     for _ in range(SILENT_MOVES):
         state = path[0, 0]
-        row = states[state, ROW]
-        for byte in range(256):
-            reads = states[state, LIT] == byte or (row >= 0 and table[row, byte] >= 0)
-            node = np.int64(roots[byte])
-            if reads and node >= 0 and not taken[byte]:
+        node = _next_child(tables, fans, 0, state, np.int64(0), dead)
+        while node >= 0:
+            byte = np.int64(tree[node, BYTE])
+            if not taken[byte]:
                 taken[byte] = True
-                status = walk_tree(tables, stack, tree, same, node, np.int64(tree[node, END]), path, mask)
+                status = _walk_branch(tables, stack, trees, path, dead, node, mask)
                 if status < 0:
                     return status
+            node = _next_child(tables, fans, 0, state, byte + 1, dead)
         state, register, frame = leave(tables, stack, path[0, 0], path[0, 1], path[0, 2])
         if state < 0:
             return state if state == FRAMES_FULL else np.int64(0)
         path[0, 0] = state
         path[0, 1] = register
         path[0, 2] = frame
+        dead = np.int64(-1)
+    return np.int64(0)
+
+
+@njit(**OPTIONS)
+def _walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-untyped-def]
+    """`walk_tree` over node `i` of the tree of all tokens and what is below it.
+
+    path[depth, 3:]: the fan of the node whose children stand at `depth` (-1: look at all of them), where its subtree
+    ends, and the state `dead` as far as it is still known to be dead there.
+    """
+    states, loops = tables[0], tables[5]
+    tree, same, fan_of, fans = trees
+    last = np.int64(tree[i, END])
+    path[0, 3] = -1
+    while i < last:
+        depth = tree[i, DEPTH]
+        if path[depth, 3] >= 0:
+            end = path[depth, 4]
+            i = _next_child(tables, fans, path[depth, 3], path[depth, 0], np.int64(tree[i, BYTE]), path[depth, 5])
+            if i < 0:
+                i = end
+                continue
+        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        if state < 0:
+            if state == FRAMES_FULL:
+                return state
+            i = np.int64(tree[i, END])
+            continue
+        path[depth + 1, 0] = state
+        path[depth + 1, 1] = register
+        path[depth + 1, 2] = frame
+        # What a state does not read itself, its callers may.
+        path[depth + 1, 3] = np.int64(fan_of[i]) if states[state, EXIT] < 0 else np.int64(-1)
+        path[depth + 1, 4] = np.int64(tree[i, END])
+        unmoved = register == path[0, 1] and frame == path[0, 2]
+        like_before = states[state, LOOP] > 0 and loops[states[state, LOOP], LOOP_BASE] == dead
+        path[depth + 1, 5] = dead if unmoved and like_before else np.int64(-1)
+        _allow(mask, same, tree[i, TOKEN])
+        i += 1
     return np.int64(0)
 
 
@@ -158,12 +219,14 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
         return np.int64(FRAMES_FULL)
     loop = states[state, LOOP]
     base = state
+    dead = np.int64(-1)
     if loop > 0 and loops[loop, LOOP_BASE] >= 0:
-        # Where free texts are forbidden just now, little is allowed, and the plain walk is short.
         base, _, _ = arrive(tables, stack, np.int64(loops[loop, LOOP_BASE]), register, frame)
         if base == FRAMES_FULL:
             return base
         if base < 0:
+            # Free texts are forbidden just now: little is allowed, and the plain walk is short.
+            dead = np.int64(loops[loop, LOOP_BASE])
             loop = 0
     path[0, 0] = state
     path[0, 1] = register
@@ -184,7 +247,7 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
         if not whole and base >= 0 and _reads_many(tables, state):
             return np.int64(WIDE)
         mask[:] = 0
-        return walk_vocabulary(tables, stack, trees, path, mask)
+        return walk_vocabulary(tables, stack, trees, path, dead, mask)
     longest = np.int64(body.shape[0] - 1)
     # With no maximum every run fits; the register then saturates at the minimum. A register beyond the maximum can
     # only come from a hostile table.
@@ -295,9 +358,9 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
     A subtree is left as it is as soon as both stand at the same place, or the walk reaches a plain loop state, which
     behaves alike from there on. Returns 0 or FRAMES_FULL.
     """
-    tree, roots = trees[0], trees[2]
+    tree, fans = trees[0], trees[3]
     for byte in range(256):
-        node = np.int64(roots[byte])
+        node = np.int64(fans[0, byte])
         if node >= 0 and not _alike(tables, path, 0, byte):
             status = _correct_subtree(tables, stack, trees, path, mask, node, np.int64(tree[node, END]))
             if status < 0:
@@ -308,7 +371,7 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
 @njit(**OPTIONS)
 def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore[no-untyped-def]
     states, loops = tables[0], tables[5]
-    tree, same, _ = trees
+    tree, same = trees[0], trees[1]
     while i < last:
         depth = tree[i, DEPTH]
         end = np.int64(tree[i, END])

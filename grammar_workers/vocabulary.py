@@ -102,12 +102,9 @@ class Vocabulary:
         return chain
 
     @functools.cached_property
-    def trees(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-        """As the plain tuple that kernels take: `tree`, `same_bytes`, and the node of each first byte (-1: none)."""
-        roots = np.full(256, -1, np.int32)
-        first = np.flatnonzero(self.tree[:, prefix_tree.DEPTH] == 0)
-        roots[self.tree[first, prefix_tree.BYTE]] = first
-        return self.tree, self.same_bytes, roots
+    def trees(self) -> tuple[NDArray[np.int32], ...]:
+        """As the plain tuple that kernels take: `tree`, `same_bytes`, and `prefix_tree.build_fans` of the tree."""
+        return self.tree, self.same_bytes, *prefix_tree.build_fans(self.tree)
 
     @functools.cached_property
     def quoted_tree(self) -> NDArray[np.int32]:
