@@ -15,6 +15,7 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.machine import Machine
 from grammar_workers.options import Limits
 from grammar_workers.row_classes import RowClasses
+from grammar_workers.string_slice import Runs
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration
@@ -40,6 +41,8 @@ class MachineWalker:
         self._row_classes = RowClasses()
         # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
         self._byte_classes: dict[int, bytes | None] = {}
+        # State -> see `_entry`.
+        self._entries: dict[int, tuple[NDArray[np.bool_], Runs]] = {}
         self._token_edges = _edges_by_state(machine, vocabulary)
         self._named_tokens = frozenset(token for edges in self._token_edges.values() for token, _ in edges)
         self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
@@ -72,8 +75,13 @@ class MachineWalker:
         vocabulary, tables, stack, path = self._vocabulary, self._tables, self._stack, self._path
         trees, slices = vocabulary.trees, vocabulary.string_slice.tables
         status: int = row_kernels.fill_row(tables, stack, trees, slices, path, *configuration, row, False)
-        if status != row_kernels.WIDE:
+        if status >= kernels.FRAMES_FULL:
             return status
+        if status == row_kernels.ENTERS_STRING:
+            entering, runs = self._entry(configuration[0])
+            return int(
+                row_kernels.fill_entering_row(tables, stack, trees, runs.tables, entering, path, *configuration, row)
+            )
         folded = self._folded_tree(configuration[0])
         if folded is None:
             return int(row_kernels.fill_row(tables, stack, trees, slices, path, *configuration, row, True))
@@ -82,6 +90,19 @@ class MachineWalker:
                 tables, stack, trees, folded.tables, vocabulary.quoted_tree, path, *configuration, row
             )
         )
+
+    def _entry(self, state: int) -> tuple[NDArray[np.bool_], Runs]:
+        """The bytes (bool [256]) that lead from `state` where several of them lead, and what may follow them."""
+        known = self._entries.get(state)
+        if known is None:
+            target, _ = row_kernels.common_target(self._tables, state)
+            literal, row, *_ = self._machine.states[state].tolist()
+            entering = self._machine.table[row] == target
+            if literal >= 0:
+                entering[literal] = False
+            runs = self._vocabulary.runs_after(bytes(np.flatnonzero(entering).tolist()))
+            known = self._entries[state] = entering, runs
+        return known
 
     def _folded_tree(self, state: int) -> FoldedTree | None:
         if state not in self._byte_classes:

@@ -1,7 +1,8 @@
 """Compiled walks over a prefix tree: which tokens a configuration allows (a mask row), and where they lead.
 
 `tables` and `stack` are as in `kernels`, `slices` is `StringSlice.tables`, `trees` is `Vocabulary.trees` (the tree of
-all tokens, the chain of tokens with equal bytes, the fans of the tree). `path` (int64 [depth + 2, 6]) is scratch space for the configuration at each depth of a tree; path[0] is where a walk starts.
+all tokens, the chain of tokens with equal bytes, the fans of the tree). `path` (int64 [depth + 2, 6]) is scratch space
+for the configuration at each depth of a tree; path[0] is where a walk starts.
 
 numba keeps compiled code by the file that a function stands in: whoever changes `kernels` must touch this file, too.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from grammar_workers.byte_classes import QUOTE
 from grammar_workers.kernels import (
     DEAD,
     EXIT,
@@ -37,8 +39,8 @@ from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
 from grammar_workers.string_slice import LONGEST_RUN
 
 FOUND_FULL = -3
-WIDE = -4
-"""Nothing is known about this row, and many bytes are read: see `fill_folded_row`."""
+WIDE, ENTERS_STRING = -4, -5
+"""Nothing is known about this row, and the walk is long: see `fill_folded_row` and `fill_entering_row`."""
 _MANY_BYTES = 32
 
 
@@ -99,7 +101,6 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
     register and the frame of path[0]: what leads where it leads is dead, too.
     Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
     """
-    states = tables[0]
     tree, _, _, fans = trees
     taken = np.zeros(256, np.bool_)
     for _ in range(SILENT_MOVES):
@@ -201,6 +202,95 @@ def walk_tails(tables, stack, slices, path, shortest, longest, mask):  # type: i
 
 
 @njit(**OPTIONS)
+def _fill_loop(tables, stack, runs, path, minimum, maximum, mask):  # type: ignore[no-untyped-def]
+    """Add the tokens of `runs` (`string_slice.Runs`) that may follow path[0], a state of a free string or like one.
+
+    Its strings have `minimum` to `maximum` characters (-1: any number). Returns 0 or FRAMES_FULL.
+    """
+    body = runs[0]
+    state, register, frame = path[0, 0], path[0, 1], path[0, 2]
+    longest = np.int64(body.shape[0] - 1)
+    # With no maximum every run fits; the register then saturates at the minimum. A register beyond the maximum can
+    # only come from a hostile table.
+    room = max(maximum - register, np.int64(0)) if maximum >= 0 else longest
+    if register < minimum or room < longest:
+        depend(stack, register, frame, register, register)
+    else:
+        depend(stack, register, frame, minimum, maximum - longest if maximum >= 0 else FAR)
+    mask |= body[min(room, longest)]
+    quoted, register_after, frame_after = step(tables, stack, state, max(register, minimum), frame, np.uint8(QUOTE))
+    if quoted < 0:
+        return quoted if quoted == FRAMES_FULL else np.int64(0)
+    path[0, 0] = quoted
+    path[0, 1] = register_after
+    path[0, 2] = frame_after
+    return walk_tails(tables, stack, runs, path, minimum - register, room if maximum >= 0 else np.int64(1 << 30), mask)
+
+
+@njit(**OPTIONS)
+def common_target(tables, state):  # type: ignore[no-untyped-def]
+    """Where several bytes lead from `state`, and one of these bytes; (-1, -1) when every byte goes its own way."""
+    states, table = tables[0], tables[1]
+    row = states[state, ROW]
+    if row >= 0 and states[state, EXIT] < 0:
+        before = np.int64(DEAD)
+        for byte in range(256):
+            target = np.int64(table[row, byte])
+            if target >= 0 and byte != QUOTE and byte != states[state, LIT]:
+                if target == before:
+                    return target, np.int64(byte)
+                before = target
+    return np.int64(DEAD), np.int64(-1)
+
+
+@njit(**OPTIONS)
+def _enters_string(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
+    """1 when several bytes lead from here into a free string (as within an escape sequence), 0, or FRAMES_FULL."""
+    states, loops = tables[0], tables[5]
+    _, byte = common_target(tables, state)
+    if byte < 0:
+        return np.int64(0)
+    inside, _, _ = step(tables, stack, state, register, frame, byte)
+    if inside < 0:
+        return inside if inside == FRAMES_FULL else np.int64(0)
+    return np.int64(states[inside, LOOP] > 0 and loops[states[inside, LOOP], LOOP_BASE] == DEAD)
+
+
+@njit(**OPTIONS)
+def fill_entering_row(  # type: ignore[no-untyped-def]
+    tables, stack, trees, runs, entering, path, state, register, frame, mask
+):
+    """`fill_row` for a state from which the bytes marked in `entering` (bool [256]) lead into the same free string.
+
+    `runs` is what follows these bytes (`string_slice.runs_after`). Returns 0 or FRAMES_FULL.
+    """
+    states, loops = tables[0], tables[5]
+    begin_trace(stack, register, frame)
+    if may_end(tables, stack, state, register, frame) == FRAMES_FULL:
+        return np.int64(FRAMES_FULL)
+    mask[:] = 0
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
+    first = np.int64(-1)
+    for byte in range(256):
+        node = np.int64(trees[3][0, byte])
+        if entering[byte]:
+            first = np.int64(byte)
+        elif node >= 0 and (states[state, LIT] == byte or tables[1][states[state, ROW], byte] >= 0):
+            status = _walk_branch(tables, stack, trees, path, np.int64(-1), node, mask)
+            if status < 0:
+                return status
+    inside, path[0, 1], path[0, 2] = step(tables, stack, state, register, frame, first)
+    if inside < 0:
+        return inside if inside == FRAMES_FULL else np.int64(0)
+    path[0, 0] = inside
+    loop = states[inside, LOOP]
+    minimum, maximum = np.int64(loops[loop, LOOP_MINIMUM]), np.int64(loops[loop, LOOP_MAXIMUM])
+    return _fill_loop(tables, stack, runs, path, minimum, maximum, mask)
+
+
+@njit(**OPTIONS)
 def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, whole):  # type: ignore[no-untyped-def]
     """Fill `mask` (uint32 [words], zeroed here) with the tokens that `configuration` allows, end tokens excluded.
 
@@ -209,11 +299,12 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
     LOOP_BASE is like that base state but for the texts it tells apart (declared property names among free ones): its
     row is that of the base, corrected by a walk of only what differs. A state that tolerates all characters has a
     precomputed row, too, to which a walk of the few other tokens adds. Everywhere else the whole tree is walked; where
-    that is long, only if `whole`, and otherwise the answer is WIDE.
-    Returns 0, FRAMES_FULL or WIDE; the trace tells what the row depends on, and whether the text may end here, too.
+    that is long, only if `whole`, and otherwise the answer is WIDE or ENTERS_STRING.
+    Returns 0, FRAMES_FULL, WIDE or ENTERS_STRING; the trace tells what the row depends on, and whether the text may end
+    here, too.
     """
     states, loops = tables[0], tables[5]
-    body, any_mask, any_rest, unescaped_mask, unescaped_rest = slices[0], slices[5], slices[6], slices[7], slices[8]
+    any_mask, any_rest, unescaped_mask, unescaped_rest = slices[5], slices[6], slices[7], slices[8]
     begin_trace(stack, register, frame)
     if may_end(tables, stack, state, register, frame) == FRAMES_FULL:
         return np.int64(FRAMES_FULL)
@@ -244,37 +335,19 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
         depend(stack, register, frame, last + 1 if register > last else -FAR, FAR if register > last else minimum - 1)
         loop = 0
     if loop == 0:
-        if not whole and base >= 0 and _reads_many(tables, state):
-            return np.int64(WIDE)
+        if not whole and base >= 0:
+            enters = _enters_string(tables, stack, state, register, frame)
+            if enters:
+                return enters if enters == FRAMES_FULL else np.int64(ENTERS_STRING)
+            if _reads_many(tables, state):
+                return np.int64(WIDE)
         mask[:] = 0
         return walk_vocabulary(tables, stack, trees, path, dead, mask)
-    longest = np.int64(body.shape[0] - 1)
-    # With no maximum every run fits; the register then saturates at the minimum. A register beyond the maximum can
-    # only come from a hostile table.
-    room = max(maximum - register, np.int64(0)) if maximum >= 0 else longest
-    if register < minimum or room < longest:
-        depend(stack, register, frame, register, register)
-    else:
-        depend(stack, register, frame, minimum, maximum - longest if maximum >= 0 else FAR)
-    mask[:] = body[min(room, longest)]
-    quoted, register_after, frame_after = step(tables, stack, base, max(register, minimum), frame, np.uint8(34))
-    if quoted == FRAMES_FULL:
-        return quoted
-    if quoted >= 0:
-        path[0, 0] = quoted
-        path[0, 1] = register_after
-        path[0, 2] = frame_after
-        status = walk_tails(
-            tables,
-            stack,
-            slices,
-            path,
-            minimum - register,
-            room if maximum >= 0 else np.int64(1 << 30),
-            mask,
-        )
-        if status < 0:
-            return status
+    mask[:] = 0
+    path[0, 0] = base
+    status = _fill_loop(tables, stack, slices, path, np.int64(loops[loop, LOOP_MINIMUM]), maximum, mask)
+    if status < 0:
+        return status
     if base == state:
         return np.int64(0)
     path[0, 0] = state

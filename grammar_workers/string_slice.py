@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -42,15 +43,12 @@ class Tolerance:
 
 
 @dataclasses.dataclass(frozen=True)
-class StringSlice:
-    """See the module. `body` uint32 [longest + 1, words]: row n allows the tokens that need at most n characters
-    (`longest` counts those of closing tokens, too).
+class Runs:
+    """Tokens that go on inside a free string, and those that close it.
 
-    `tails` int32 [nodes, 4] (a prefix tree whose node 0 is the empty tail), `spans` int64 [nodes + 1] into `tokens` and
-    `lengths` (int32: characters before the quote). `any_character` and `any_but_escaped` are for states that tolerate
-    every character, or every one but those with an escape and the line separators (what `.` matches). `condensed` is a
-    prefix tree that leads from inside a free string wherever the whole vocabulary does: of the tokens that stay inside
-    it, it holds one for each number of characters and unfinished last character.
+    `body` uint32 [longest + 1, words]: row n allows the tokens that stay inside the string and need at most n
+    characters (`longest` counts those of closing tokens, too). `tails` int32 [nodes, 4]: a prefix tree whose node 0 is
+    the empty tail; `spans` int64 [nodes + 1] into `tokens` and `lengths` (int32: characters before the quote).
     """
 
     body: NDArray[np.uint32]
@@ -58,6 +56,28 @@ class StringSlice:
     spans: NDArray[np.int64]
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int32]
+
+    @functools.cached_property
+    def tables(self) -> tuple[NDArray[Any], ...]:
+        """The arrays as the plain tuple that kernels take."""
+        return self.body, self.tails, self.spans, self.tokens, self.lengths
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.tables)
+
+
+@dataclasses.dataclass(frozen=True)
+class StringSlice:
+    """See the module. `runs` are those of all tokens.
+
+    `any_character` and `any_but_escaped` are for states that tolerate every character, or every one but those with an
+    escape and the line separators (what `.` matches). `condensed` is a prefix tree that leads from inside a free string
+    wherever the whole vocabulary does: of the tokens that stay inside it, it holds one for each number of characters
+    and unfinished last character.
+    """
+
+    runs: Runs
     any_character: Tolerance
     any_but_escaped: Tolerance
     condensed: NDArray[np.int32]
@@ -67,7 +87,7 @@ class StringSlice:
         """All arrays as the plain tuple that kernels take."""
         tolerances = (self.any_character, self.any_but_escaped)
         return (
-            *(self.body, self.tails, self.spans, self.tokens, self.lengths),
+            *self.runs.tables,
             *(array for tolerance in tolerances for array in (tolerance.mask, tolerance.rest)),
             self.condensed,
         )
@@ -75,21 +95,45 @@ class StringSlice:
 
 def build(token_bytes: list[bytes], words: int) -> StringSlice:
     """The slice of a vocabulary; `words` is the length of its mask rows."""
-    data, offsets = prefix_tree.pack(token_bytes)
-    kinds, characters, quotes, unfinished = _classify(data, offsets)
-    occupied = np.diff(offsets) > 0
-    staying = np.flatnonzero((kinds == _STAYS) & occupied)
-    longest = int(characters[(kinds != _BREAKS) & occupied].max(initial=0))
+    occupied = [token for token, data in enumerate(token_bytes) if data]
+    kinds, characters, _, unfinished = _classify(*prefix_tree.pack(token_bytes))
+    staying = [token for token in occupied if kinds[token] == _STAYS]
+    short = [
+        token
+        for token in staying
+        if characters[token] <= LONGEST_RUN and not any(part in token_bytes[token] for part in _RARE_SPELLINGS)
+    ]
+    plain = [token for token in short if not any(part in token_bytes[token] for part in (b"\\", *_LINE_SEPARATORS))]
+    return StringSlice(
+        _runs(occupied, [token_bytes[token] for token in occupied], words),
+        _tolerance(token_bytes, short, words),
+        _tolerance(token_bytes, plain, words),
+        _condensed(token_bytes, staying, characters, unfinished),
+    )
+
+
+def runs_after(token_bytes: list[bytes], first: Collection[int], words: int) -> Runs:
+    """The runs of what follows the first byte of the tokens that begin with one of the bytes `first`.
+
+    They are for states from which such a byte leads into a free string, like those after a backslash.
+    """
+    begun = [token for token, data in enumerate(token_bytes) if data and data[0] in first]
+    return _runs(begun, [token_bytes[token][1:] for token in begun], words)
+
+
+def _runs(tokens: list[int], texts: list[bytes], words: int) -> Runs:
+    kinds, characters, quotes, _ = _classify(*prefix_tree.pack(texts))
+    ids = np.array(tokens, np.int32)
+    longest = int(characters[kinds != _BREAKS].max(initial=0))
     body = np.zeros((longest + 1, words), np.uint32)
     for length in range(longest + 1):
         if length:
             body[length] = body[length - 1]
-        fitting = staying[characters[staying] == length]
+        fitting = ids[(kinds == _STAYS) & (characters == length)]
         np.bitwise_or.at(body[length], fitting >> 5, np.uint32(1) << (fitting & 31).astype(np.uint32))
-    closing = np.flatnonzero((kinds == _CLOSES) & occupied)
     by_tail: dict[bytes, list[int]] = {b"": []}
-    for token in closing.tolist():
-        by_tail.setdefault(token_bytes[token][quotes[token] + 1 :], []).append(token)
+    for place in np.flatnonzero(kinds == _CLOSES).tolist():
+        by_tail.setdefault(texts[place][quotes[place] + 1 :], []).append(place)
     strings = sorted(tail for tail in by_tail if tail)
     tree = prefix_tree.build(strings)
     # Node 0 is the empty tail; the others move down by one level and one place.
@@ -98,25 +142,10 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
     tails[1:] = tree
     tails[1:, 1:3] += 1
     groups = [by_tail[b""], *([] if index < 0 else by_tail[strings[index]] for index in tree[:, 3].tolist())]
-    tokens = np.array([token for group in groups for token in group], np.int32)
     spans = np.zeros(len(groups) + 1, np.int64)
     np.cumsum([len(group) for group in groups], out=spans[1:])
-    short = [
-        token
-        for token in staying[characters[staying] <= LONGEST_RUN].tolist()
-        if not any(spelling in token_bytes[token] for spelling in _RARE_SPELLINGS)
-    ]
-    plain = [token for token in short if not any(part in token_bytes[token] for part in (b"\\", *_LINE_SEPARATORS))]
-    return StringSlice(
-        body,
-        tails,
-        spans,
-        tokens,
-        characters[tokens].astype(np.int32),
-        _tolerance(token_bytes, short, words),
-        _tolerance(token_bytes, plain, words),
-        _condensed(token_bytes, staying.tolist(), characters, unfinished),
-    )
+    places = np.array([place for group in groups for place in group], np.int64)
+    return Runs(body, tails, spans, ids[places], characters[places])
 
 
 def _condensed(

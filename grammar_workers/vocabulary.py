@@ -18,6 +18,7 @@ from grammar_workers.mask_rows import RowPool
 from grammar_workers.types import TokenId
 
 _FOLDED_BYTES = 64 << 20
+_RUNS_BYTES = 16 << 20
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -50,6 +51,9 @@ class Vocabulary:
         self.row_pool = RowPool()
         self._folded_trees: LeastRecentlyUsed[byte_classes.FoldedTree] = LeastRecentlyUsed(
             _FOLDED_BYTES, lambda folded: folded.nbytes
+        )
+        self._runs_after: LeastRecentlyUsed[string_slice.Runs] = LeastRecentlyUsed(
+            _RUNS_BYTES, lambda runs: runs.nbytes
         )
 
     def __len__(self) -> int:
@@ -120,6 +124,14 @@ class Vocabulary:
         if known is None:
             known = byte_classes.fold(self.tree, self.same_bytes, classes)
             self._folded_trees.put(classes.hex(), known)
+        return known
+
+    def runs_after(self, first: bytes) -> string_slice.Runs:
+        """What follows the first byte of the tokens that begin with one of these; those used last are kept."""
+        known = self._runs_after.get(first.hex())
+        if known is None:
+            known = string_slice.runs_after(self._bytes, first, self.mask_words)
+            self._runs_after.put(first.hex(), known)
         return known
 
     @functools.cached_property

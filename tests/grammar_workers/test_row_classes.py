@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.vocabularies import tekken_vocabulary
-from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar, row_kernels
+from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.types import MaskRow
 from tests.grammar_workers.vocabularies import bytes_vocabulary, random_walk, states_along
@@ -36,14 +36,11 @@ SCHEMAS: dict[str, Any] = {
 
 
 def walked(walker: MachineWalker, vocabulary: Vocabulary, configuration: tuple[int, ...]) -> MaskRow:
-    """The row as the walk of the whole vocabulary finds it, but for states that are known to be free strings."""
-    row = np.zeros(vocabulary.mask_words, np.uint32)
-    trees, slices = vocabulary.trees, vocabulary.string_slice.tables
-    arguments = (walker._tables, walker._stack, trees, slices, walker._path, *configuration, row, True)
-    while row_kernels.fill_row(*arguments) < 0:
-        walker._grow_frames()
-        arguments = (*arguments[:1], walker._stack, *arguments[2:])
-    return row
+    """The row as reading every token byte by byte finds it."""
+    _, places = walker.targets(configuration, np.zeros(0, np.uint32))
+    bits = np.zeros(vocabulary.mask_words * 32, np.uint8)
+    bits[: vocabulary.size] = places >= 0
+    return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
 def check(fsm: TokenFSM, rng: random.Random, walks: int) -> None:
@@ -70,6 +67,34 @@ def test_shared_rows_are_those_that_a_walk_finds(name: str, order: str) -> None:
 def test_shared_rows_in_a_large_vocabulary(name: str) -> None:
     fsm = compile_grammar({"type": "json_schema", "schema": SCHEMAS[name]}, tekken_vocabulary())
     check(fsm, random.Random(name), walks=2)
+
+
+@pytest.mark.parametrize(
+    "schema", [True, NESTED, {"maxLength": 40, "minLength": 3}, {"enum": ["\x01a", "\n"]}], ids=str
+)
+def test_rows_within_an_escape(schema: Any) -> None:
+    """Half an escape sequence leads into the string again, after which most of the vocabulary may follow."""
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, tekken_vocabulary())
+    walker = fsm._walker
+    assert isinstance(walker, MachineWalker)
+    for text in (
+        b'"\\',
+        b'"\\u',
+        b'"\\u0',
+        b'"\\u00',
+        b'"\\u001',
+        b'"ab\\',
+        b'{"\\',
+        b'{"na\\',
+        b'[{"a": "\\',
+        b'{"tags": ["\\',
+    ):
+        state = fsm.initial_state
+        for byte in text:
+            state = fsm.next_state(state, fsm.vocabulary.encode(bytes([byte]))[0])  # type: ignore[index]
+        if state >= 0:
+            row = walked(walker, fsm.vocabulary, fsm._configurations[state])
+            assert np.array_equal(fsm.allowed_mask(state), row)
 
 
 def test_depth_and_length_share_rows() -> None:
