@@ -335,16 +335,3 @@ def may_end(tables, stack, state, register, frame):  # type: ignore[no-untyped-d
         if state < 0:
             return state if state == FRAMES_FULL else np.int64(0)
     return np.int64(0)
-
-
-@njit(**OPTIONS)
-def advance(tables, stack, state, register, frame, data, start, end):  # type: ignore[no-untyped-def]
-    """The configuration after the bytes data[start:end]; its state is DEAD or FRAMES_FULL when there is none.
-
-    The fourth number is whether the text may stop there (see `may_end`).
-    """
-    for i in range(start, end):
-        state, register, frame = step(tables, stack, state, register, frame, data[i])
-        if state < 0:
-            return state, register, frame, np.int64(0)
-    return state, register, frame, may_end(tables, stack, state, register, frame)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import kernels, row_kernels, target_kernels
+from grammar_workers import kernels, row_classes, row_kernels, target_kernels
 from grammar_workers.byte_classes import FoldedTree, classes_of
 from grammar_workers.completion import shortest_bytes, split_tokens
 from grammar_workers.errors import LimitExceededError
@@ -18,7 +18,7 @@ from grammar_workers.row_classes import RowClasses
 from grammar_workers.string_slice import Runs
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
-from grammar_workers.walker import Configuration
+from grammar_workers.walker import Configuration, Reached
 
 
 class MachineWalker:
@@ -59,25 +59,37 @@ class MachineWalker:
         return self._arrive(1, 0, 0)
 
     def find_class(self, configuration: Configuration) -> int:
-        return self._row_classes.find(self._stack, configuration)
+        return int(row_classes.find_class(self._row_classes.tables, self._stack, *configuration))
 
-    def note_class(self, configuration: Configuration) -> int:
-        return self._row_classes.note(self._stack, configuration)
-
-    def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
-        while self._try_to_fill(configuration, row) < 0:
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
+        trees, slices = self._vocabulary.trees, self._vocabulary.string_slice.tables
+        known = self._row_classes
+        known.make_room(self._stack)
+        # What a row with token edges depends on is known only after they have been looked at.
+        noting = not self._token_edges
+        while True:
+            found: int = row_kernels.make_row(
+                self._tables, self._stack, trees, slices, self._path, known.tables, noting, *configuration, row
+            )
+            if found in (row_kernels.WIDE, row_kernels.ENTERS_STRING):
+                status = self._fill_long_row(found, configuration, row)
+                noting = False
+                found = -1 if status == 0 else status
+            if found != kernels.FRAMES_FULL:
+                break
             self._grow_frames()
+        if found >= 0 or noting:
+            return found
         for token in self._token_targets(configuration):
             row[token >> 5] |= np.uint32(1 << (token & 31))
+        state, _, frame = configuration
+        return int(row_classes.note_class(known.tables, self._stack, state, frame))
 
-    def _try_to_fill(self, configuration: Configuration, row: MaskRow) -> int:
-        """0, or FRAMES_FULL."""
+    def _fill_long_row(self, kind: int, configuration: Configuration, row: MaskRow) -> int:
+        """The other ways to fill a row. Returns 0 or FRAMES_FULL."""
         vocabulary, tables, stack, path = self._vocabulary, self._tables, self._stack, self._path
         trees, slices = vocabulary.trees, vocabulary.string_slice.tables
-        status: int = row_kernels.fill_row(tables, stack, trees, slices, path, *configuration, row, False)
-        if status >= kernels.FRAMES_FULL:
-            return status
-        if status == row_kernels.ENTERS_STRING:
+        if kind == row_kernels.ENTERS_STRING:
             entering, runs = self._entry(configuration[0])
             return int(
                 row_kernels.fill_entering_row(tables, stack, trees, runs.tables, entering, path, *configuration, row)
@@ -112,19 +124,19 @@ class MachineWalker:
         folded = None if known is None else self._vocabulary.folded_tree(known)
         return folded if folded and len(folded.parents) else None
 
-    def advance(self, configuration: Configuration, token_id: TokenId) -> tuple[Configuration, bool] | None:
-        data, offsets = self._vocabulary.packed
-        start, end = offsets[token_id], offsets[token_id + 1]
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):
-            return named, self.may_end(named)
-        if start == end:
+            return named, self.may_end(named), self.find_class(named)
+        if self._vocabulary.is_special(token_id):
             return None
+        text, offsets = self._vocabulary.packed
         while True:
-            *reached, ends = kernels.advance(self._tables, self._stack, *configuration, data, start, end)
-            if kernels.FRAMES_FULL in (reached[0], ends):
-                self._grow_frames()
-            else:
-                return (tuple(reached), bool(ends)) if reached[0] >= 0 else None
+            state, register, frame, ends, row_class = row_classes.advance(
+                self._tables, self._stack, self._row_classes.tables, text, offsets, token_id, *configuration
+            )
+            if kernels.FRAMES_FULL not in (state, ends):
+                return ((state, register, frame), bool(ends), row_class) if state >= 0 else None
+            self._grow_frames()
 
     def may_end(self, configuration: Configuration) -> bool:
         while (status := kernels.may_end(self._tables, self._stack, *configuration)) == kernels.FRAMES_FULL:

@@ -21,8 +21,9 @@ from grammar_workers.kernels import (
     SAVED,
     SITE,
     bucket_of,
+    may_end,
+    step,
 )
-from grammar_workers.walker import Configuration
 
 # Columns of a class. FRAMES: how many are looked into, from TOP down; NEXT chains a hash bucket; from BOUNDS on the
 # lowest and the highest register of each level.
@@ -33,33 +34,23 @@ class RowClasses:
     """Numbers the classes in the order in which they are noted. The caller serialises all calls."""
 
     def __init__(self) -> None:
-        self._classes = np.zeros((16, _BOUNDS + 2 * LEVELS), np.int64)
-        self._buckets = np.full(32, -1, np.int64)
-        self._many = 0
+        self.tables = (np.zeros((16, _BOUNDS + 2 * LEVELS), np.int64), np.full(32, -1, np.int64), np.zeros(1, np.int64))
+        """The classes, hash buckets, how many classes there are: the plain tuple that kernels take."""
 
     @property
     def nbytes(self) -> int:
-        return self._classes.nbytes + self._buckets.nbytes
+        return self.tables[0].nbytes + self.tables[1].nbytes
 
-    def find(self, stack: tuple[np.ndarray, ...], configuration: Configuration) -> int:
-        """The class of this configuration, or -1."""
-        return int(_find(self._classes, self._buckets, stack[0], *configuration))
-
-    def note(self, stack: tuple[np.ndarray, ...], configuration: Configuration) -> int:
-        """The new class of all configurations that the walk just traced in `stack` would have gone the same way for.
-
-        -1 where the walk looked too far down.
-        """
-        if stack[3][LOOKED_INTO] >= LEVELS:
-            return -1
-        if self._many == len(self._classes):
-            self._classes = np.concatenate([self._classes, np.zeros_like(self._classes)])
-            self._buckets = np.full(len(self._buckets) * 2, -1, np.int64)
-            _lay_chains(self._classes, self._buckets, self._many, stack[0])
-        state, _, frame = configuration
-        _note(self._classes, self._buckets, self._many, stack[0], stack[3], state, frame)
-        self._many += 1
-        return self._many - 1
+    def make_room(self, stack: tuple[np.ndarray, ...]) -> None:
+        """For one more class. `stack` as in `kernels`."""
+        classes, buckets, many = self.tables
+        if many[0] == len(classes):
+            self.tables = (
+                np.concatenate([classes, np.zeros_like(classes)]),
+                np.full(len(buckets) * 2, -1, np.int64),
+                many,
+            )
+            _lay_chains(self.tables, stack)
 
 
 @njit(inline="always", **OPTIONS)
@@ -72,7 +63,10 @@ def _bucket(buckets, frames, state, looked_into, frame):  # type: ignore[no-unty
 
 
 @njit(**OPTIONS)
-def _find(classes, buckets, frames, state, register, frame):  # type: ignore[no-untyped-def]
+def find_class(known, stack, state, register, frame):  # type: ignore[no-untyped-def]
+    """The class of this configuration, or -1; `known` is `RowClasses.tables`."""
+    classes, buckets, _ = known
+    frames = stack[0]
     for looked_into in range(2):
         place = buckets[_bucket(buckets, frames, state, looked_into, frame)]
         while place >= 0:
@@ -109,13 +103,23 @@ def _lay_chain(classes, buckets, place, frames):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def _lay_chains(classes, buckets, many, frames):  # type: ignore[no-untyped-def]
-    for place in range(many):
-        _lay_chain(classes, buckets, place, frames)
+def _lay_chains(known, stack):  # type: ignore[no-untyped-def]
+    classes, buckets, many = known
+    for place in range(many[0]):
+        _lay_chain(classes, buckets, place, stack[0])
 
 
 @njit(**OPTIONS)
-def _note(classes, buckets, many, frames, trace, state, frame):  # type: ignore[no-untyped-def]
+def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
+    """The new class of all configurations that the walk just traced in `stack` would have gone the same way for.
+
+    -1 where the walk looked too far down. There must be room for it.
+    """
+    classes, buckets, counter = known
+    frames, trace = stack[0], stack[3]
+    if trace[LOOKED_INTO] >= LEVELS:
+        return np.int64(-1)
+    many = counter[0]
     classes[many, _STATE] = state
     classes[many, _FRAMES] = trace[LOOKED_INTO]
     classes[many, _TOP] = frame
@@ -123,3 +127,20 @@ def _note(classes, buckets, many, frames, trace, state, frame):  # type: ignore[
         classes[many, _BOUNDS + 2 * level] = trace[FIRST_LEVEL + 3 * level + LOW]
         classes[many, _BOUNDS + 2 * level + 1] = trace[FIRST_LEVEL + 3 * level + HIGH]
     _lay_chain(classes, buckets, many, frames)
+    counter[0] = many + 1
+    return many
+
+
+@njit(**OPTIONS)
+def advance(tables, stack, known, text, offsets, token, state, register, frame):  # type: ignore[no-untyped-def]
+    """The configuration after the bytes text[offsets[token] : offsets[token + 1]].
+
+    Its state is DEAD or FRAMES_FULL when there is none. The fourth number is whether the text may stop there (see
+    `kernels.may_end`), the fifth the class or -1.
+    """
+    for i in range(offsets[token], offsets[token + 1]):
+        state, register, frame = step(tables, stack, state, register, frame, text[i])
+        if state < 0:
+            return state, register, frame, np.int64(0), np.int64(-1)
+    ends = may_end(tables, stack, state, register, frame)
+    return state, register, frame, ends, find_class(known, stack, state, register, frame)

@@ -36,6 +36,7 @@ from grammar_workers.kernels import (
     step,
 )
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
+from grammar_workers.row_classes import find_class, note_class
 from grammar_workers.string_slice import LONGEST_RUN
 
 FOUND_FULL = -3
@@ -357,6 +358,22 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
     path[0, 4] = register
     path[0, 5] = frame
     return correct_row(tables, stack, trees, path, mask)
+
+
+@njit(**OPTIONS)
+def make_row(tables, stack, trees, slices, path, known, noting, state, register, frame, mask):  # type: ignore[no-untyped-def]
+    """The class of a configuration; `mask` is filled unless it was known already. With `noting`, a new one is noted.
+
+    `known` is `RowClasses.tables`, with room for one more. Returns -1 where there is no class, or FRAMES_FULL, WIDE or
+    ENTERS_STRING as `fill_row` does.
+    """
+    found = find_class(known, stack, state, register, frame)
+    if found >= 0:
+        return found
+    status = fill_row(tables, stack, trees, slices, path, state, register, frame, mask, False)
+    if status < 0:
+        return status
+    return note_class(known, stack, state, frame) if noting else np.int64(-1)
 
 
 @njit(**OPTIONS)

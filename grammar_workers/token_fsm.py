@@ -67,7 +67,7 @@ class TokenFSM:
         self._configurations: list[Configuration] = [()]
         self._ids: dict[Configuration, StateId] = {}
         self._row_of: list[int] = [0]
-        self._row_of_class: list[int] = []
+        self._row_of_class: dict[int, int] = {}
         self._next: list[dict[TokenId, StateId]] = [{}]
         self._terminal: list[bool] = [True]
         self._rows = MaskRows(vocabulary.mask_words, vocabulary.row_pool)
@@ -149,7 +149,7 @@ class TokenFSM:
                 else:
                     step = self._walker.advance(here, token)
                     configuration = step and step[0]
-                    terminal.update([step] if step else [])
+                    terminal.update([step[:2]] if step else [])
                 if configuration is not None:
                     reached.setdefault(configuration, []).append(token)
             return [
@@ -290,18 +290,18 @@ class TokenFSM:
             return number
 
     def _make_row(self, configuration: Configuration, terminal: bool) -> int:
-        known = self._walker.find_class(configuration)
-        if known >= 0:
-            return self._row_of_class[known]
         if len(self._rows) % _ROWS_PER_CHECK == 0:
             self._check_memory()
         row = self._scratch_row
-        self._walker.fill_row(configuration, row)
+        row_class = self._walker.fill_row(configuration, row)
+        known = self._row_of_class.get(row_class)
+        if known is not None:
+            return known
         if terminal:
             row |= self.vocabulary.eos_mask
         number = self._rows.add(row)
-        if self._walker.note_class(configuration) >= 0:
-            self._row_of_class.append(number)
+        if row_class >= 0:
+            self._row_of_class[row_class] = number
         return number
 
     def _advance(self, state: StateId, token_id: TokenId) -> StateId:
@@ -323,7 +323,7 @@ class TokenFSM:
         known = self._ids.get(configuration)
         return self._visit(configuration, self._walker.may_end(configuration)) if known is None else known
 
-    def _visit(self, configuration: Configuration, terminal: bool) -> StateId:
+    def _visit(self, configuration: Configuration, terminal: bool, row_class: int = -1) -> StateId:
         known = self._ids.get(configuration)
         if known is not None:
             return known
@@ -332,7 +332,7 @@ class TokenFSM:
             self._check_memory()
         self._ids[configuration] = state
         self._next.append({})
-        self._row_of.append(_UNKNOWN_ROW)
+        self._row_of.append(self._row_of_class.get(row_class, _UNKNOWN_ROW))
         self._terminal.append(terminal)
         self._configurations.append(configuration)
         return state

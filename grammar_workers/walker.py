@@ -13,6 +13,9 @@ from grammar_workers.types import MaskRow, TokenId
 Configuration = tuple[int, ...]
 """Where a byte automaton stands, in canonical form: equal configurations have equal futures, and hash alike."""
 
+Reached = tuple[Configuration, bool, int]
+"""A configuration, whether the text may stop there, and its class (see `Walker.find_class`)."""
+
 
 class Walker(Protocol):
     """A byte automaton read by the tokens of one vocabulary. The TokenFSM calls it under its lock."""
@@ -34,17 +37,15 @@ class Walker(Protocol):
     def find_class(self, configuration: Configuration) -> int:
         """The class of configurations that have the same row and stop in the same way; -1 when it is not known."""
 
-    def note_class(self, configuration: Configuration) -> int:
-        """The class that `fill_row` has just found for this configuration, numbered from 0; -1 when it found none."""
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
+        """Set `row` (uint32 [words], writable) to the tokens that may come next, end tokens excluded.
 
-    def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
-        """Set `row` (uint32 [words], writable) to the tokens that may come next, end tokens excluded."""
-
-    def advance(self, configuration: Configuration, token_id: TokenId) -> tuple[Configuration, bool] | None:
-        """The configuration after a token of the vocabulary that is no end token, and whether the text may stop there.
-
-        None when the token is forbidden.
+        Returns the class of the configuration, -1 when it has none. When the class was known before, `row` is left as
+        it is. Classes are numbered from 0.
         """
+
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
+        """What is reached by a token of the vocabulary that is no end token; None when the token is forbidden."""
 
     def may_end(self, configuration: Configuration) -> bool:
         """Whether the text may stop here."""

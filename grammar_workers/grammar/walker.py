@@ -22,7 +22,7 @@ from grammar_workers.options import Limits
 from grammar_workers.string_machine import utf8_sequences
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
-from grammar_workers.walker import Configuration
+from grammar_workers.walker import Configuration, Reached
 
 _WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
 """The characters from U+0080 on, as sequences of inclusive byte ranges."""
@@ -75,10 +75,7 @@ class ConfigurationWalker:
         # Stacks that go different ways are different configurations already.
         return -1
 
-    def note_class(self, configuration: Configuration) -> int:
-        return -1
-
-    def fill_row(self, configuration: Configuration, row: MaskRow) -> None:
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         number = configuration[0]
         work = self._work()
         self._fill(number, work)
@@ -110,6 +107,7 @@ class ConfigurationWalker:
             except LimitExceededError:
                 self._table[self._table[:, 0] == kernels.WANTED, 0] = kernels.UNKNOWN
                 raise
+        return self.find_class(configuration)
 
     def _loops_wide(self, number: int, work: Work) -> bool:
         """Whether every character from U+0080 on leads back to this configuration."""
@@ -124,7 +122,7 @@ class ConfigurationWalker:
                 return False
         return True
 
-    def advance(self, configuration: Configuration, token_id: TokenId) -> tuple[Configuration, bool] | None:
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         data = self._vocabulary.token_bytes(token_id)
         if not data:
             return None
@@ -134,7 +132,7 @@ class ConfigurationWalker:
             here = self._step(here, self._columns[byte], work)
             if here < 0:
                 return None
-        return None if self._closed[here] else ((here,), self.may_end((here,)))
+        return None if self._closed[here] else ((here,), self.may_end((here,)), self.find_class((here,)))
 
     def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
         reached = self._reached(configuration, row)
