@@ -77,7 +77,7 @@ def follow(session: Session, tokens: list[int], overhead: int, steps: list[int])
     for token in tokens:
         begin = clock()
         row = session.mask()
-        allowed = bool((row[token >> 5] >> np.uint32(token & 31)) & np.uint32(1)) and session.advance(token)
+        allowed = bool(int(row[token >> 5]) >> (token & 31) & 1) and session.advance(token)
         steps.append(max(clock() - begin - overhead, 0))
         if not allowed:
             return False

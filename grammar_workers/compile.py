@@ -85,6 +85,7 @@ def warm_up(vocabulary: Vocabulary) -> None:
         {"type": "grammar", "syntax": "gbnf", "text": recursive},
     ):
         fsm = compile_grammar(specification, vocabulary)
+        fsm.fill_rows(200)
         fsm.materialize(max_states=64)
         for token in fsm.allowed_tokens(fsm.initial_state):
             fsm.next_state(fsm.initial_state, token)

@@ -185,11 +185,19 @@ class MachineWalker:
             configurations.append(reached)
         return configurations, places
 
-    def after_ascii(self, configuration: Configuration) -> Iterable[Configuration]:
-        found = np.empty((128, 3), np.int64)
-        while (many := row_kernels.after_ascii(self._tables, self._stack, *configuration, found)) < 0:
+    def after_ascii(self, configuration: Configuration) -> Iterable[Reached]:
+        found = np.empty((128, 5), np.int64)
+        known = self._row_classes.tables
+        while (many := row_kernels.after_ascii(self._tables, self._stack, known, *configuration, found)) < 0:
             self._grow_frames()
-        return [*self._token_targets(configuration).values(), *map(tuple, found[:many].tolist())]
+        named = self._token_targets(configuration).values()
+        return [
+            *((reached, self.may_end(reached), self.find_class(reached)) for reached in named),
+            *(
+                ((state, register, frame), bool(ends), row_class)
+                for state, register, frame, ends, row_class in found[:many].tolist()
+            ),
+        ]
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         state, register, frame = configuration

@@ -607,29 +607,47 @@ def successors(tables, stack, trees, slices, path, state, register, frame, found
 
 
 @njit(**OPTIONS)
-def after_ascii(tables, stack, state, register, frame, found):  # type: ignore[no-untyped-def]
-    """Find the distinct configurations that bytes below 128 lead to from (state, register, frame), into `found`.
+def after_ascii(tables, stack, known, state, register, frame, found):  # type: ignore[no-untyped-def]
+    """Find the distinct configurations that bytes below 128 lead to from (state, register, frame).
 
-    `found` is int64 [128, 3]. Returns how many there are, or FRAMES_FULL.
+    They go into `found` (int64 [128, 5]), with whether the text may stop there and their class in `known`
+    (`RowClasses.tables`), or -1. Returns how many there are, or FRAMES_FULL.
     """
     states, table = tables[0], tables[1]
     many = np.int64(0)
-    row = states[state, ROW]
-    before = np.int64(DEAD)
-    for byte in range(128):
-        direct = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
-        if direct >= 0 and direct == before and states[state, LIT] != byte:
-            continue
-        before = direct
-        reached, register_there, frame_there = step(tables, stack, state, register, frame, byte)
-        if reached == FRAMES_FULL:
-            return reached
-        known = reached < 0
-        for i in range(many):
-            known |= found[i, 0] == reached and found[i, 1] == register_there and found[i, 2] == frame_there
-        if not known:
-            found[many, 0] = reached
-            found[many, 1] = register_there
-            found[many, 2] = frame_there
-            many += 1
+    taken = np.zeros(128, np.bool_)
+    for _ in range(SILENT_MOVES):
+        row = states[state, ROW]
+        before = np.int64(DEAD)
+        for byte in range(128):
+            direct = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
+            literal = states[state, LIT] == byte
+            if taken[byte] or (direct < 0 and not literal):
+                continue
+            taken[byte] = True
+            if direct == before and not literal:
+                continue
+            before = direct
+            reached, register_there, frame_there = step(tables, stack, state, register, frame, byte)
+            if reached == FRAMES_FULL:
+                return reached
+            repeated = reached < 0
+            for i in range(many):
+                repeated |= found[i, 0] == reached and found[i, 1] == register_there and found[i, 2] == frame_there
+            if not repeated:
+                found[many, 0] = reached
+                found[many, 1] = register_there
+                found[many, 2] = frame_there
+                many += 1
+        # What is left is read by the caller.
+        state, register, frame = leave(tables, stack, state, register, frame)
+        if state < 0:
+            if state == FRAMES_FULL:
+                return state
+            break
+    for i in range(many):
+        found[i, 3] = may_end(tables, stack, found[i, 0], found[i, 1], found[i, 2])
+        if found[i, 3] == FRAMES_FULL:
+            return np.int64(FRAMES_FULL)
+        found[i, 4] = find_class(known, stack, found[i, 0], found[i, 1], found[i, 2])
     return many

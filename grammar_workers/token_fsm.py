@@ -204,24 +204,32 @@ class TokenFSM:
         Looks at `max_places` at most. Places that must have the same row are looked at once, so that this mostly ends
         for recursive specifications, too, and only the first of them is visited; a step to another finds its row.
         """
-        queue = [self._configurations[_INITIAL]]
-        met = set(queue)
+        initial = self._configurations[_INITIAL]
+        queue = [(initial, self._terminal[_INITIAL], -1)]
+        met = {initial}
         classes: set[int] = set()
-        for configuration in queue:
+        for configuration, terminal, row_class in queue:
+            if row_class in classes:
+                continue
             with self._lock:
-                known = self._walker.find_class(configuration)
-                if known in classes:
+                if row_class < 0:
+                    row_class = self._walker.find_class(configuration)
+                if row_class in classes:
                     continue
                 if max_places == 0:
                     break
                 max_places -= 1
-                if known < 0:
-                    self._fill_row(self._look_up(configuration))
-                    known = self._walker.find_class(configuration)
-                if known >= 0:
-                    classes.add(known)
-                following = [other for other in self._walker.after_ascii(configuration) if other not in met]
-            met.update(following)
+                self._fill_row(self._visit(configuration, terminal, row_class))
+                if row_class < 0:
+                    row_class = self._walker.find_class(configuration)
+                if row_class >= 0:
+                    classes.add(row_class)
+                following = [
+                    reached
+                    for reached in self._walker.after_ascii(configuration)
+                    if reached[0] not in met and reached[2] not in classes
+                ]
+            met.update(reached[0] for reached in following)
             queue.extend(following)
         return len(self._rows)
 

@@ -59,8 +59,8 @@ class Walker(Protocol):
         And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
         """
 
-    def after_ascii(self, configuration: Configuration) -> Iterable[Configuration]:
-        """The distinct configurations that an ASCII character leads to."""
+    def after_ascii(self, configuration: Configuration) -> Iterable[Reached]:
+        """The distinct configurations that an ASCII character, or a token without bytes, leads to."""
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop."""

@@ -153,10 +153,14 @@ class ConfigurationWalker:
         kernels.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
         return reached
 
-    def after_ascii(self, configuration: Configuration) -> Iterable[Configuration]:
+    def after_ascii(self, configuration: Configuration) -> Iterable[Reached]:
         work = self._work()
         reached = {self._step(configuration[0], column, work) for column in set(self._columns[:128])}
-        return [(number,) for number in reached if number >= 0 and not self._closed[number]]
+        return [
+            ((number,), self.may_end((number,)), self.find_class((number,)))
+            for number in reached
+            if number >= 0 and not self._closed[number]
+        ]
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]
