@@ -7,9 +7,11 @@ at each of them the target is known statically.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
+from urllib.parse import urljoin
 
 import jsonschema_specifications
 import referencing.exceptions
@@ -79,11 +81,16 @@ class Scope:
     def entered(self, schema: Mapping[str, Any]) -> Scope:
         """The scope within `schema`, which may declare a base URI or a dialect of its own."""
         dialect = self.references.dialect(schema, self.dialect, self.pointer)
-        identifier = schema.get("$id" if dialect.draft > 4 else "id")
+        keyword = _identifier_of(dialect.draft)
+        identifier = schema.get(keyword)
         is_name = dialect.draft <= 7 and ("$ref" in schema or str(identifier).startswith("#"))
         if schema is self.resource or not isinstance(identifier, str) or is_name:
             return self if dialect is self.dialect else dataclasses.replace(self, dialect=dialect)
-        resolver = self.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
+        try:
+            resolver = self.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
+        except ValueError as error:
+            place = self.below(keyword).pointer
+            raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=place) from error
         way = self.references.passed(self.way, Resource(schema, resolver))
         return dataclasses.replace(self, resource=schema, dialect=dialect, resolver=resolver, way=way)
 
@@ -102,8 +109,14 @@ class References:
         dialect = self.dialect(document, standard(NEWEST), "")
         registry = jsonschema_specifications.REGISTRY
         for uri, contents in {_ROOT: document, **resources}.items():
-            specification = _SPECIFICATIONS[self.dialect(contents, dialect, "").draft]
-            registry = registry.with_resource(uri, specification.create_resource(contents))
+            draft = self.dialect(contents, dialect, "").draft
+            resource = _SPECIFICATIONS[draft].create_resource(contents)
+            registry = registry.with_resource(uri, resource)
+            # A document that is not known by its own name is crawled through whenever that is looked up.
+            identifier = contents.get(_identifier_of(draft)) if isinstance(contents, Mapping) else None
+            if isinstance(identifier, str):
+                with contextlib.suppress(ValueError):
+                    registry = registry.with_resource(urljoin(uri, identifier), resource)
         root = Scope(None, dialect, "", registry.resolver(_ROOT), self)
         if isinstance(document, Mapping):
             root = root.entered(document)
@@ -205,6 +218,11 @@ class References:
             if isinstance(resource, Mapping) and resource.get("$recursiveAnchor") is True:
                 found[_RECURSIVE] = resource
         return found
+
+
+def _identifier_of(draft: int) -> str:
+    """The keyword that names a schema resource."""
+    return "$id" if draft > 4 else "id"
 
 
 def _root_of(resolver: Any) -> Any:

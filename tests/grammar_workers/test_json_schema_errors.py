@@ -52,6 +52,8 @@ def compiled(schema: Schema) -> TokenFSM:
         ({"anyOf": [{"$ref": "#/anyOf/7"}]}, "/anyOf/0/$ref"),
         ({"additionalProperties": 0}, "/additionalProperties"),
         ({"pattern": "a\0b"}, "/pattern"),
+        ({"$id": "http://["}, "/$id"),
+        ({"items": {"$id": "//[x"}}, "/items/$id"),
     ],
 )
 def test_malformed_schemas_are_refused_where_they_are_malformed(schema: Schema, pointer: str) -> None:
