@@ -16,6 +16,7 @@ from grammar_workers.errors import LimitExceededError, UnsatisfiableError
 from grammar_workers.machine import MachineBuilder
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.token_fsm import TokenFSM
+from grammar_workers.walker import Reached
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, shakespeare_vocabulary, text_of
 
@@ -83,12 +84,12 @@ def test_counts_too_large_to_write_out(pattern: str, good: list[str], bad: list[
     walker = fsm._walker
     for text in good + bad:
         configuration = walker.start()
-        reached = (configuration, walker.may_end(configuration))
+        reached: Reached | None = (configuration, walker.may_end(configuration), -1)
         for byte in text.encode():
             reached = walker.advance(configuration, byte)
             if reached is None:
                 break
-            configuration, _ = reached
+            configuration = reached[0]
         assert (reached is not None and reached[1]) == (text in good)
 
 
