@@ -152,7 +152,7 @@ class MachineWalker:
         while True:
             found = np.empty((capacity, 3), np.int64)
             seen = np.full(capacity * 4, -1, np.int32)
-            many = row_kernels.successors(
+            many = target_kernels.successors(
                 self._tables, self._stack, trees, slices, self._path, *configuration, found, seen
             )
             if many >= 0:
@@ -188,7 +188,7 @@ class MachineWalker:
     def after_ascii(self, configuration: Configuration) -> Iterable[Reached]:
         found = np.empty((128, 5), np.int64)
         known = self._row_classes.tables
-        while (many := row_kernels.after_ascii(self._tables, self._stack, known, *configuration, found)) < 0:
+        while (many := target_kernels.after_ascii(self._tables, self._stack, known, *configuration, found)) < 0:
             self._grow_frames()
         named = self._token_targets(configuration).values()
         return [
