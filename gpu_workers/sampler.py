@@ -30,6 +30,9 @@ from gpu_workers.request import SamplingParameters
 from gpu_workers.truncation import drop_unlikely, truncate
 from grammar_workers.mask_batch import forbid_unmasked
 
+_CACHED_SUMS = 1 << 17
+"""Numbers that `inverse_cdf` sums up at once on a CPU: 1 MiB."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -283,14 +286,20 @@ def _draw(logits: Tensor, choice: Choice) -> Tensor:
     weights = drop_unlikely(weights, [one.min_p for one in sampling])
     if choice.verification is not None:
         weights = choice.verification.apply(weights)
-    return inverse_cdf(weights, choice.uniform)
+    if weights.device.type != "cpu":
+        return inverse_cdf(weights, choice.uniform)
+    # A few rows at a time: their sums use the same memory again and stay in the cache.
+    rows = max(1, _CACHED_SUMS // weights.shape[1])
+    parts = zip(weights.split(rows), choice.uniform.split(rows), strict=True)
+    return torch.cat([inverse_cdf(some, uniform) for some, uniform in parts])
 
 
 def softmax_weights(logits: Tensor, temperature: Tensor) -> Tensor:
     """Probabilities up to a factor per row: logits [n, K], temperature [n] of the same type."""
     temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
     # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
-    return ((logits - logits.amax(-1, keepdim=True)) / temperature[:, None]).exp()
+    # In place: memory for a whole batch is new to the process each time, which costs more than the arithmetic.
+    return (logits - logits.amax(-1, keepdim=True)).div_(temperature[:, None]).exp_()
 
 
 def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
