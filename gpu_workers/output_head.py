@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-# Up to here `_few_rows` is faster (docs/decisions/0021-the-output-head-of-few-rows.md).
+# Up to here `_few_rows` is faster (docs/decisions/0020-the-output-head-of-few-rows.md).
 _FEW_ROWS = 8
 _FEW_NUMBERS = 4096
 
