@@ -57,7 +57,7 @@ bench-serve: $(VENV)/.installed ## Load through HTTP beside FastAPI and `generat
 	@$(BIN)/python -m benchmarks.serve_load
 	@$(BIN)/python -m benchmarks.hops
 
-bench-tier: $(VENV)/.installed ## Real servers under cold schemas, more compilers and a flood (20 minutes, an idle machine)
+bench-tier: $(VENV)/.installed ## Real servers under cold schemas and with more compilers (an idle machine)
 	@$(BIN)/python -m benchmarks.cold_storm
 	@$(BIN)/python -m benchmarks.scale_out
 

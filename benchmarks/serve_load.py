@@ -9,7 +9,6 @@ all the time and take turns under each load, every model on one thread:
     Turnstile      HAProxy, a router, a compiler with one compile process, a model replica with a slot for each client
     one by one     FastAPI; a lock around `generate`, xgrammar's logits processor for schemas
     together       the same without the lock (`benchmarks.generate_server`)
-    transformers   `transformers serve`, which knows no schemas
 
 `first`: time to the first text of an answer; `gap`: between two pieces of its text, which are tokens or a few of them
 (transformers' streamer waits for a word's end); `CPU`: of all processes of the server, those of Ray included.
@@ -53,8 +52,6 @@ class Target:
     name: str
     url: str
     pid: int
-    guided: bool = True
-    """Knows `response_format`."""
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(family(self.pid))
@@ -73,13 +70,13 @@ def turnstile(slots: int) -> Iterator[Target]:
 
 
 @contextlib.contextmanager
-def peer(name: str, *command: str, guided: bool = True) -> Iterator[Target]:
+def peer(name: str, *command: str) -> Iterator[Target]:
     """A server whose command takes `--port` and answers `/health`."""
     port = free_port()
     one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen([*command, "--port", str(port)], env=one_thread, stderr=subprocess.DEVNULL) as process:
         try:
-            target = Target(name, f"http://127.0.0.1:{port}", process.pid, guided)
+            target = Target(name, f"http://127.0.0.1:{port}", process.pid)
             _wait_ready(target, process)
             yield target
         finally:
@@ -106,9 +103,7 @@ def loads(options: argparse.Namespace) -> list[Load]:
 
 
 def measure(target: Target, load: Load) -> dict[str, str]:
-    """The cells of one server under one load, by column; none where it does not know what is asked."""
-    if load.structured and not target.guided:
-        return {}
+    """The cells of one server under one load, by column."""
     before = target.cpu_seconds()
     report = asyncio.run(put_load(target.url, load, tick=lambda: None))
     spent = target.cpu_seconds() - before
@@ -126,17 +121,15 @@ def main() -> int:
     os.environ.update(AS_NICE_AS_OTHERS)
     columns = [*Report.COLUMNS[:-1], CPU_COLUMN, Report.COLUMNS[-1]]
     with contextlib.ExitStack() as stack:
-        print("starting four servers", file=sys.stderr, flush=True)
+        print("starting three servers", file=sys.stderr, flush=True)
         generate = (sys.executable, "-m", "benchmarks.generate_server", str(MODEL))
-        serve = (sys.executable, "-m", "transformers.cli.transformers", "serve", str(MODEL), "--device", "cpu")
         targets = [
             stack.enter_context(turnstile(max(options.clients))),
             stack.enter_context(peer("one by one", *generate)),
             stack.enter_context(peer("together", *generate, "--together")),
-            stack.enter_context(peer("transformers", *serve, "--dtype", "float32", guided=False)),
         ]
         for target in targets:
-            measure(target, Load(2, 0.5 * target.guided, seconds=3, max_tokens=64))  # everything has run once
+            measure(target, Load(2, 0.5, seconds=3, max_tokens=64))  # everything has run once
         idle = _idle_shares(targets)
         print(f"Each cell: {' / '.join(target.name for target in targets)}.\n")
         head = ["clients", "structured", "schemas", *columns]
@@ -145,7 +138,7 @@ def main() -> int:
             found = [measure(target, load) for target in targets]
             schemas = ("unique" if load.unique else "known") if load.structured else ""
             row = [str(load.clients), f"{load.structured:.0%}", schemas]
-            row += [" / ".join(cells[column] for cells in found if cells) for column in columns]
+            row += [" / ".join(cells[column] for cells in found) for column in columns]
             print("| " + " | ".join(row) + " |", flush=True)
     print(f"\nCPU without any request, of one core: {idle}")
     return 0
