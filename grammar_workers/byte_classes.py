@@ -37,26 +37,24 @@ _UNREAD = 255
 """The class of bytes that are never read, and of the quote."""
 _MOST_CLASSES = 64
 _MOST_STATES = 4096
-_MOST_NODES = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True)
 class FoldedTree:
-    """The tokens without quotes, folded: node 0 is the root, and every node comes after its parent.
+    """The tokens without quotes, folded.
 
-    `parents` int32 [n]; `bytes` uint8 [n], one of the alike bytes that lead to a node; `spans` int64 [n + 1] into
-    `tokens` int32: the tokens that end in a node. Without any node: folding was not worth it.
+    `tree` int32 [nodes, 3] in preorder: BYTE (one of the alike bytes that lead to a node), DEPTH and END as in
+    `prefix_tree`; `spans` int64 [nodes + 1] into `tokens` int32: the tokens that end in a node.
     """
 
-    parents: NDArray[np.int32]
-    bytes: NDArray[np.uint8]
+    tree: NDArray[np.int32]
     spans: NDArray[np.int64]
     tokens: NDArray[np.int32]
 
     @property
     def tables(self) -> tuple[NDArray[Any], ...]:
         """The arrays as the plain tuple that kernels take."""
-        return self.parents, self.bytes, self.spans, self.tokens
+        return self.tree, self.spans, self.tokens
 
     @property
     def nbytes(self) -> int:
@@ -167,11 +165,12 @@ def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
     deepest = 0
     for depth in tree[:, DEPTH]:
         deepest = max(deepest, depth)
-    folded = np.zeros(deepest + 2, np.int32)
-    parents = np.zeros(_MOST_NODES, np.int32)
-    bytes_read = np.zeros(_MOST_NODES, np.uint8)
-    children = np.full(_MOST_NODES, -1, np.int32)
-    siblings = np.full(_MOST_NODES, -1, np.int32)
+    # Nodes as they are met; node 0 is the root. They are numbered anew below.
+    most = tree.shape[0] + 1
+    met = np.zeros(deepest + 2, np.int32)
+    bytes_read = np.zeros(most, np.uint8)
+    children = np.full(most, -1, np.int32)
+    siblings = np.full(most, -1, np.int32)
     place = np.full(same.shape[0], -1, np.int32)
     many = np.int32(1)
     i = np.int64(0)
@@ -180,37 +179,53 @@ def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
         if classes[byte] == _UNREAD:
             i = np.int64(tree[i, END])
             continue
-        parent = folded[tree[i, DEPTH]]
+        parent = met[tree[i, DEPTH]]
         node = children[parent]
         while node >= 0 and classes[bytes_read[node]] != classes[byte]:
             node = siblings[node]
         if node < 0:
-            if many == _MOST_NODES:
-                many = np.int32(0)
-                place[:] = -1
-                break
             node = many
             many += np.int32(1)
-            parents[node] = parent
             bytes_read[node] = byte
             siblings[node] = children[parent]
             children[parent] = node
-        folded[tree[i, DEPTH] + 1] = node
+        met[tree[i, DEPTH] + 1] = node
         token = tree[i, TOKEN]
         while token >= 0:
             place[token] = node
             token = same[token]
         i += 1
-    spans = np.zeros(many + 1, np.int64)
+    folded = np.empty((many - 1, 3), np.int32)
+    number = np.zeros(many, np.int32)
+    path = np.empty(deepest + 2, np.int32)
+    depth = 0
+    path[0] = children[0]
+    done = np.int32(0)
+    while depth >= 0:
+        node = path[depth]
+        if node < 0:
+            depth -= 1
+            if depth >= 0:
+                folded[number[path[depth]], END] = done
+                path[depth] = siblings[path[depth]]
+            continue
+        number[node] = done
+        folded[done, BYTE] = bytes_read[node]
+        folded[done, DEPTH] = depth
+        done += np.int32(1)
+        depth += 1
+        path[depth] = children[node]
+    spans = np.zeros(many, np.int64)
     for token in range(place.shape[0]):
         if place[token] >= 0:
-            spans[place[token] + 1] += 1
-    for node in range(many):
+            spans[number[place[token]] + 1] += 1
+    for node in range(many - 1):
         spans[node + 1] += spans[node]
-    tokens = np.empty(spans[many], np.int32)
+    tokens = np.empty(spans[many - 1], np.int32)
     filled = spans.copy()
     for token in range(place.shape[0]):
         if place[token] >= 0:
-            tokens[filled[place[token]]] = token
-            filled[place[token]] += 1
-    return parents[:many].copy(), bytes_read[:many].copy(), spans, tokens
+            node = number[place[token]]
+            tokens[filled[node]] = token
+            filled[node] += 1
+    return folded, spans, tokens

@@ -67,14 +67,18 @@ class MachineWalker:
         known.make_room(self._stack)
         # What a row with token edges depends on is known only after they have been looked at.
         noting = not self._token_edges
+        whole = False
         while True:
             found: int = row_kernels.make_row(
-                self._tables, self._stack, trees, slices, self._path, known.tables, noting, *configuration, row
+                self._tables, self._stack, trees, slices, self._path, known.tables, noting, *configuration, row, whole
             )
+            folded = self._folded_tree(configuration[0]) if found == row_kernels.WIDE else None
+            if found == row_kernels.WIDE and folded is None:
+                whole = True
+                continue
             if found in (row_kernels.WIDE, row_kernels.ENTERS_STRING):
-                status = self._fill_long_row(found, configuration, row)
+                found = self._fill_long_row(folded, configuration, row)
                 noting = False
-                found = -1 if status == 0 else status
             if found != kernels.FRAMES_FULL:
                 break
             self._grow_frames()
@@ -85,23 +89,20 @@ class MachineWalker:
         state, _, frame = configuration
         return int(row_classes.note_class(known.tables, self._stack, state, frame))
 
-    def _fill_long_row(self, kind: int, configuration: Configuration, row: MaskRow) -> int:
-        """The other ways to fill a row. Returns 0 or FRAMES_FULL."""
-        vocabulary, tables, stack, path = self._vocabulary, self._tables, self._stack, self._path
-        trees, slices = vocabulary.trees, vocabulary.string_slice.tables
-        if kind == row_kernels.ENTERS_STRING:
-            entering, runs = self._entry(configuration[0])
-            return int(
-                row_kernels.fill_entering_row(tables, stack, trees, runs.tables, entering, path, *configuration, row)
-            )
-        folded = self._folded_tree(configuration[0])
+    def _fill_long_row(self, folded: FoldedTree | None, configuration: Configuration, row: MaskRow) -> int:
+        """Fill a row by a folded tree, or of a state that enters a string. Returns -1 (no class yet) or FRAMES_FULL."""
+        trees = self._vocabulary.trees
         if folded is None:
-            return int(row_kernels.fill_row(tables, stack, trees, slices, path, *configuration, row, True))
-        return int(
-            row_kernels.fill_folded_row(
-                tables, stack, trees, folded.tables, vocabulary.quoted_tree, path, *configuration, row
+            entering, runs = self._entry(configuration[0])
+            status: int = row_kernels.fill_entering_row(
+                self._tables, self._stack, trees, runs.tables, entering, self._path, *configuration, row
             )
-        )
+        else:
+            quoted = self._vocabulary.quoted_tree
+            status = row_kernels.fill_folded_row(
+                self._tables, self._stack, trees, folded.tables, quoted, self._path, *configuration, row
+            )
+        return status if status < 0 else -1
 
     def _entry(self, state: int) -> tuple[NDArray[np.bool_], Runs]:
         """The bytes (bool [256]) that lead from `state` where several of them lead, and what may follow them."""
@@ -121,8 +122,7 @@ class MachineWalker:
             classes, states = classes_of(self._tables, state)
             self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
         known = self._byte_classes[state]
-        folded = None if known is None else self._vocabulary.folded_tree(known)
-        return folded if folded and len(folded.parents) else None
+        return None if known is None else self._vocabulary.folded_tree(known)
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):

@@ -28,6 +28,7 @@ from grammar_workers.kernels import (
     may_end,
     step,
 )
+from grammar_workers.prefix_tree import BYTE, DEPTH, END
 from grammar_workers.row_classes import find_class, note_class
 from grammar_workers.string_slice import LONGEST_RUN
 from grammar_workers.tree_walks import correct_row, walk_branch, walk_tails, walk_tree, walk_vocabulary
@@ -172,11 +173,11 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
         loop = 0
     if loop == 0:
         if not whole and base >= 0:
+            if _reads_many(tables, state):
+                return np.int64(WIDE)
             enters = _enters_string(tables, stack, state, register, frame)
             if enters:
                 return enters if enters == FRAMES_FULL else np.int64(ENTERS_STRING)
-            if _reads_many(tables, state):
-                return np.int64(WIDE)
         mask[:] = 0
         return walk_vocabulary(tables, stack, trees, path, dead, mask)
     mask[:] = 0
@@ -196,7 +197,9 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
 
 
 @njit(**OPTIONS)
-def make_row(tables, stack, trees, slices, path, known, noting, state, register, frame, mask):  # type: ignore[no-untyped-def]
+def make_row(  # type: ignore[no-untyped-def]
+    tables, stack, trees, slices, path, known, noting, state, register, frame, mask, whole
+):
     """The class of a configuration; `mask` is filled unless it was known already. With `noting`, a new one is noted.
 
     `known` is `RowClasses.tables`, with room for one more. Returns -1 where there is no class, or FRAMES_FULL, WIDE or
@@ -205,7 +208,7 @@ def make_row(tables, stack, trees, slices, path, known, noting, state, register,
     found = find_class(known, stack, state, register, frame)
     if found >= 0:
         return found
-    status = fill_row(tables, stack, trees, slices, path, state, register, frame, mask, False)
+    status = fill_row(tables, stack, trees, slices, path, state, register, frame, mask, whole)
     if status < 0:
         return status
     return note_class(known, stack, state, frame) if noting else np.int64(-1)
@@ -229,30 +232,30 @@ def fill_folded_row(  # type: ignore[no-untyped-def]
 
     `folded` is `FoldedTree.tables`, `quoted` is `Vocabulary.quoted_tree`. Returns 0 or FRAMES_FULL.
     """
-    parents, bytes_read, spans, tokens = folded
+    tree, spans, tokens = folded
     begin_trace(stack, register, frame)
     if may_end(tables, stack, state, register, frame) == FRAMES_FULL:
         return np.int64(FRAMES_FULL)
     mask[:] = 0
-    reached = np.empty((parents.shape[0], 3), np.int64)
-    reached[0, 0] = state
-    reached[0, 1] = register
-    reached[0, 2] = frame
-    for node in range(1, parents.shape[0]):
-        parent = parents[node]
-        following = reached[parent, 0]
-        if following >= 0:
-            following, reached[node, 1], reached[node, 2] = step(
-                tables, stack, following, reached[parent, 1], reached[parent, 2], bytes_read[node]
-            )
-            if following == FRAMES_FULL:
-                return following
-        reached[node, 0] = following
-        if following >= 0:
-            for i in range(spans[node], spans[node + 1]):
-                token = tokens[i]
-                mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
     path[0, 0] = state
     path[0, 1] = register
     path[0, 2] = frame
+    node = np.int64(0)
+    while node < tree.shape[0]:
+        depth = tree[node, DEPTH]
+        reached, register_there, frame_there = step(
+            tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], np.uint8(tree[node, BYTE])
+        )
+        if reached < 0:
+            if reached == FRAMES_FULL:
+                return reached
+            node = np.int64(tree[node, END])
+            continue
+        path[depth + 1, 0] = reached
+        path[depth + 1, 1] = register_there
+        path[depth + 1, 2] = frame_there
+        for i in range(spans[node], spans[node + 1]):
+            token = tokens[i]
+            mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+        node += 1
     return walk_tree(tables, stack, quoted, trees[1], 0, quoted.shape[0], path, mask)
