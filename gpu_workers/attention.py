@@ -21,6 +21,8 @@ from gpu_workers.kv_pool import KVPool
 
 IMPLEMENTATION = "turnstile_slots"
 _KV_BUCKET = 64
+_CALL_NBYTES = 1 << 19
+"""What a CPU core reads while attention is called once more: 15 us."""
 
 
 class CausalMask:
@@ -62,41 +64,50 @@ class DeviceMask:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheRead:
+    """Rows that attend in one call, and where their keys and values are: the first `kv_length` positions of `slots`.
+
+    `slots` is a slice (a view of the pool) or int64 [rows] (a gather); `mask` is over [rows, 1, queries].
+    """
+
+    rows: slice
+    slots: slice | Tensor
+    kv_length: int
+    mask: CausalMask | DeviceMask
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeGroup:
     """Rows that feed a few tokens each: the first `tokens` tokens of the step, row after row.
 
-    `slots` is a slice (a view of the pool) or int64 [rows] (a gather); `mask` is over [rows, 1, queries]. Rows feeding
-    fewer than `queries` tokens are padded for attention alone: `padded` int64 [rows * queries] names the token at each
-    place, `real` int64 [tokens] the place of each token. Both are None when all rows feed equally many.
+    Rows feeding fewer than `queries` tokens are padded for attention alone: `padded` int64 [rows * queries] names the
+    token at each place, `real` int64 [tokens] the place of each token. Both are None when all rows feed equally many.
     """
 
     rows: int
     queries: int
     tokens: int
-    slots: slice | Tensor
-    kv_length: int
-    mask: CausalMask | DeviceMask
+    reads: tuple[CacheRead, ...]
     padded: Tensor | None = None
     real: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One prompt chunk: tokens `start:stop` of the step; `mask` is over [1, 1, stop - start]."""
+    """One prompt chunk: tokens `start:stop` of the step, one row of `stop - start` queries."""
 
     start: int
     stop: int
-    slot: int
-    kv_length: int
-    mask: CausalMask
+    read: CacheRead
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
-    """Where one step reads and writes. `write_index` int64 [T]: flat places in the pool."""
+    """Where one step reads and writes: each token's key and value go to `positions` of `slots`, both int64 [T]."""
 
     pool: KVPool
-    write_index: Tensor
+    slots: Tensor
+    positions: Tensor
     decode: DecodeGroup | None
     segments: tuple[Segment, ...]
 
@@ -107,24 +118,52 @@ def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: lis
     past, fed = np.array(lengths)[:, None], np.array(counts)[:, None]
     # A padded query looks where its row's last token looks.
     query = np.minimum(np.arange(queries), fed - 1)
-    kv_length = int((past + fed).max())
-    if rows > 1:  # one row alone needs no mask
-        kv_length = min(-(-kv_length // _KV_BUCKET) * _KV_BUCKET, pool.length)
-    mask = CausalMask((past + query)[:, None], kv_length, pool.device)
-    contiguous = slots[-1] - slots[0] == rows - 1
-    where = slice(slots[0], slots[-1] + 1) if contiguous else torch.tensor(slots, device=pool.device)
+    ends = [length + count for length, count in zip(lengths, counts, strict=True)]
+    reads = tuple(
+        _cache_read(pool, part, slots[part], (past[part] + query[part])[:, None], max(ends[part]))
+        for part in _read_together(pool, slots, ends)
+    )
     if tokens == rows * queries:
-        return DecodeGroup(rows, queries, tokens, where, kv_length, mask)
+        return DecodeGroup(rows, queries, tokens, reads)
     padded = torch.from_numpy((np.cumsum(fed)[:, None] - fed + query).ravel())
     real = torch.from_numpy(np.flatnonzero(np.arange(queries) < fed))
-    return DecodeGroup(rows, queries, tokens, where, kv_length, mask, padded.to(pool.device), real.to(pool.device))
+    return DecodeGroup(rows, queries, tokens, reads, padded.to(pool.device), real.to(pool.device))
 
 
 def segment(pool: KVPool, start: int, tokens: int, slot: int, past: int) -> Segment:
     """The chunk of `tokens` tokens at `start` of the step, after `past` tokens already in `slot`."""
-    kv_length = past + tokens
-    mask = CausalMask(np.arange(past, kv_length)[None, None], kv_length, pool.device)
-    return Segment(start, start + tokens, slot, kv_length, mask)
+    positions = np.arange(past, past + tokens)[None, None]
+    return Segment(start, start + tokens, _cache_read(pool, slice(0, 1), [slot], positions, past + tokens))
+
+
+def _cache_read(pool: KVPool, rows: slice, slots: list[int], positions: NDArray[np.int64], kv_length: int) -> CacheRead:
+    if len(slots) > 1:  # one row alone needs no mask
+        kv_length = min(-(-kv_length // _KV_BUCKET) * _KV_BUCKET, pool.length)
+    adjacent = slots[-1] - slots[0] == len(slots) - 1
+    where = slice(slots[0], slots[-1] + 1) if adjacent else torch.tensor(slots, device=pool.device)
+    return CacheRead(rows, where, kv_length, CausalMask(positions, kv_length, pool.device))
+
+
+def _read_together(pool: KVPool, slots: list[int], ends: list[int]) -> list[slice]:
+    """Ranges of rows, each for one call of attention.
+
+    A call reads the longest row's length for all its rows, and copies the slots first if they are not adjacent. On a
+    CPU both cost more than another call: ranges end where slots are not adjacent, and where what the next row would
+    add of padding takes longer to read than a call. Elsewhere all rows are one range.
+    """
+    if pool.device.type != "cpu":
+        return [slice(0, len(slots))]
+    spare = _CALL_NBYTES // pool.position_nbytes
+    ranges = []
+    start, longest, padding = 0, ends[0], 0
+    for row in range(1, len(slots)):
+        grown = max(longest, ends[row])
+        more = padding + (grown - longest) * (row - start) + grown - ends[row]
+        if slots[row] != slots[row - 1] + 1 or more > spare:
+            ranges.append(slice(start, row))
+            start, grown, more = row, ends[row], 0
+        longest, padding = grown, more
+    return [*ranges, slice(start, len(slots))]
 
 
 def slot_attention(
@@ -146,19 +185,16 @@ def slot_attention(
     Layers with a sliding window or soft-capped scores hand these over; they keep all keys, so prefixes stay reusable.
     """
     plan, layer = attention_plan, int(module.layer_idx)  # type: ignore[arg-type]
-    plan.pool.write(layer, plan.write_index, key[0].transpose(0, 1), value[0].transpose(0, 1))
+    plan.pool.write(layer, plan.slots, plan.positions, key[0].transpose(0, 1), value[0].transpose(0, 1))
     keys, values = plan.pool.keys[layer], plan.pool.values[layer]
+
+    def attend(rows: Tensor, reads: tuple[CacheRead, ...]) -> Tensor:
+        return _attend(rows, keys, values, reads, sliding_window, scaling, softcap)
+
     tokens = query[0].transpose(0, 1)  # [T, heads, head_dim]
     if (group := plan.decode) is not None:
         rows = tokens[: group.tokens] if group.padded is None else tokens[group.padded]
-        attended = _attend(
-            rows.unflatten(0, (group.rows, group.queries)),
-            keys[group.slots, : group.kv_length],
-            values[group.slots, : group.kv_length],
-            group.mask.within(sliding_window),
-            scaling,
-            softcap,
-        ).flatten(0, 1)
+        attended = attend(rows.unflatten(0, (group.rows, group.queries)), group.reads).flatten(0, 1)
         if group.real is not None:
             attended = attended[group.real]
         if not plan.segments:
@@ -167,36 +203,39 @@ def slot_attention(
     if group is not None:
         output[: group.tokens] = attended
     for part in plan.segments:
-        output[part.start : part.stop] = _attend(
-            tokens[None, part.start : part.stop],
-            keys[part.slot : part.slot + 1, : part.kv_length],
-            values[part.slot : part.slot + 1, : part.kv_length],
-            part.mask.within(sliding_window),
-            scaling,
-            softcap,
-        )[0]
+        output[part.start : part.stop] = attend(tokens[None, part.start : part.stop], (part.read,))[0]
     return output[None], None
 
 
 def _attend(
-    query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scaling: float | None, softcap: float | None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    reads: tuple[CacheRead, ...],
+    sliding_window: int | None,
+    scaling: float | None,
+    softcap: float | None,
 ) -> Tensor:
-    """query [B, Q, heads, D], keys and values [B, kv, kv_heads, D], mask [B, 1, Q, kv]. Returns [B, Q, heads, D].
+    """query [B, Q, heads, D], keys and values of a layer, reads of B rows together. Returns [B, Q, heads, D].
 
     Query heads that share a key head are stacked along the query axis, so the cache is never repeated in memory.
     """
     rows, queries, heads, head_dim = query.shape
-    kv_heads = keys.shape[2]
+    kv_heads = keys.shape[1]
     shared = heads // kv_heads
     stacked = query.view(rows, queries, kv_heads, shared, head_dim).permute(0, 2, 3, 1, 4)
-    if mask is not None and queries > 1 and shared > 1:
-        mask = mask.repeat(1, 1, shared, 1)
     stacked = stacked.reshape(rows, kv_heads, shared * queries, head_dim)
-    keys, values = keys.transpose(1, 2), values.transpose(1, 2)
-    if softcap is None:
-        output = F.scaled_dot_product_attention(stacked, keys, values, attn_mask=mask, scale=scaling)
-    else:
-        output = _capped_attention(stacked, keys, values, mask, scaling or head_dim**-0.5, softcap)
+    parts = []
+    for read in reads:
+        mask = read.mask.within(sliding_window)
+        if mask is not None and queries > 1 and shared > 1:
+            mask = mask.repeat(1, 1, shared, 1)
+        part, k, v = stacked[read.rows], keys[read.slots, :, : read.kv_length], values[read.slots, :, : read.kv_length]
+        if softcap is None:
+            parts.append(F.scaled_dot_product_attention(part, k, v, attn_mask=mask, scale=scaling))
+        else:
+            parts.append(_capped_attention(part, k, v, mask, scaling or head_dim**-0.5, softcap))
+    output = parts[0] if len(parts) == 1 else torch.cat(parts)
     return output.view(rows, kv_heads, shared, queries, head_dim).permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 

@@ -11,9 +11,8 @@ from torch import Tensor
 class KVPool:
     """Keys and values of every slot.
 
-    Per layer two tensors `[slots + 1, length, kv_heads, head_dim]`; the last slot is a dummy that no sequence owns:
-    padding and load-time checks write there. Token-major, so one `index_copy_` writes a step and a strided view reads
-    a slot.
+    Per layer two tensors `[slots + 1, kv_heads, length, head_dim]`; the last slot is a dummy that no sequence owns:
+    padding and load-time checks write there. Head-major, so what one head reads of a slot lies in one piece.
 
     Nothing in the pool may be NaN: attention weighs positions beyond a sequence's length with 0, and 0 x NaN would
     still be NaN. So memory starts at zero, and a slot whose values overflowed is wiped when it is released.
@@ -30,12 +29,9 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (slots + 1, length, kv_heads, head_dim)
+        shape = (slots + 1, kv_heads, length, head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
-        # The same memory, position after position.
-        self._flat_keys = [layer.flatten(0, 1) for layer in self.keys]
-        self._flat_values = [layer.flatten(0, 1) for layer in self.values]
         self.slots = slots
         self.length = length
         self.device = device
@@ -49,6 +45,11 @@ class KVPool:
     @property
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in (*self.keys, *self.values))
+
+    @property
+    def position_nbytes(self) -> int:
+        """Bytes that attention of one layer reads for one position of a sequence."""
+        return sum(layer[0, :, 0].nbytes for layer in (self.keys[0], self.values[0]))
 
     def acquire(self, avoid: Container[int] = ()) -> int | None:
         """The lowest free slot that is not in `avoid` (low slots keep a decode batch contiguous), or None."""
@@ -70,13 +71,13 @@ class KVPool:
     def copy(self, source: int, target: int, length: int) -> None:
         """Copies the first `length` positions of one slot to another."""
         for layer in (*self.keys, *self.values):
-            layer[target, :length] = layer[source, :length]
+            layer[target, :, :length] = layer[source, :, :length]
 
     def clear(self, slot: int, length: int) -> None:
         for layer in (*self.keys, *self.values):
-            layer[slot, :length].zero_()
+            layer[slot, :, :length].zero_()
 
-    def write(self, layer: int, index: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Stores keys and values `[T, kv_heads, head_dim]` at flat places `slot * length + position`, int64 [T]."""
-        self._flat_keys[layer].index_copy_(0, index, keys)
-        self._flat_values[layer].index_copy_(0, index, values)
+    def write(self, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> None:
+        """Stores keys and values `[T, kv_heads, head_dim]` at `positions` of `slots`, both int64 [T]."""
+        self.keys[layer][slots, :, positions] = keys
+        self.values[layer][slots, :, positions] = values

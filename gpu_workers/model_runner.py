@@ -48,24 +48,23 @@ class ModelRunner:
         """
         group: DecodeGroup | None = None
         if decode:
-            slots, lengths = [feed.slot for feed in decode], [feed.past for feed in decode]
-            group = decode_group(self._pool, slots, lengths, [len(feed.token_ids) for feed in decode])
+            rows = [(feed.slot, feed.past, len(feed.token_ids)) for feed in decode]
+            group = decode_group(self._pool, *map(list, zip(*rows, strict=True)))
         segments: list[Segment] = []
         token_ids: list[int] = []
         positions: list[int] = []
-        places: list[int] = []
+        slots: list[int] = []
         kept: list[int] = []
         for i, feed in enumerate((*decode, *chunks)):
             if i >= len(decode):
                 segments.append(segment(self._pool, len(token_ids), len(feed.token_ids), feed.slot, feed.past))
             token_ids += feed.token_ids
             positions += range(feed.past, feed.past + len(feed.token_ids))
-            first = feed.slot * self._pool.length + feed.past
-            places += range(first, first + len(feed.token_ids))
+            slots += [feed.slot] * len(feed.token_ids)
             kept += range(len(token_ids) - feed.wanted, len(token_ids))
         # One host buffer, one copy to the device.
-        flat = torch.from_numpy(np.array([token_ids, positions, places])).to(self._pool.device)
-        plan = AttentionPlan(self._pool, flat[2], group, tuple(segments))
+        flat = torch.from_numpy(np.array([token_ids, positions, slots])).to(self._pool.device)
+        plan = AttentionPlan(self._pool, flat[2], flat[1], group, tuple(segments))
         return self._features(flat[:1], flat[1:2], plan, kept)
 
     def _features(self, input_ids: Tensor, position_ids: Tensor, plan: AttentionPlan, kept: list[int]) -> Tensor:

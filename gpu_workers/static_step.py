@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from gpu_workers.attention import AttentionPlan, DecodeGroup, DeviceMask
+from gpu_workers.attention import AttentionPlan, CacheRead, DecodeGroup, DeviceMask
 from gpu_workers.device_tables import TableMemory
 from gpu_workers.kv_pool import KVPool
 from gpu_workers.output_head import OutputHead
@@ -146,11 +146,13 @@ def _forward(
     query = torch.arange(shape.queries, device=tokens.device)
     real = query < fed
     position = past + torch.minimum(query, fed - 1)  # a padded query looks where its row's last token looks
-    places = torch.where(real, slot * pool.length + position, pool.dummy_slot * pool.length)
-    mask = DeviceMask(position[:, None], shape.kv_length)
+    written = torch.where(real, slot, pool.dummy_slot)
+    read = CacheRead(
+        slice(0, shape.rows), integers["slot"], shape.kv_length, DeviceMask(position[:, None], shape.kv_length)
+    )
     total = shape.rows * shape.queries
-    group = DecodeGroup(shape.rows, shape.queries, total, integers["slot"], shape.kv_length, mask)
-    plan = AttentionPlan(pool, places.flatten(), group, ())
+    group = DecodeGroup(shape.rows, shape.queries, total, (read,))
+    plan = AttentionPlan(pool, written.flatten(), position.flatten(), group, ())
     arguments = {
         "input_ids": tokens.reshape(1, total),
         "position_ids": position.reshape(1, total),

@@ -315,7 +315,7 @@ def test_values_that_are_not_finite_end_their_sequence_and_leave_nothing_behind(
         running = next(sequence for sequence in engine.scheduler.running if sequence.token_ids[0] == 1)
         assert running.slot is not None
         for layer in engine.pool.keys:
-            layer[running.slot, 3] = torch.nan
+            layer[running.slot, :, 3] = torch.nan
         ended = [output async for output in victim][-1]
         assert ended.error is not None and ended.error["code"] == "not_finite"
         outputs = [output async for output in neighbour]

@@ -89,7 +89,7 @@ def test_random_lives(data: st.DataObject) -> None:
 def test_the_lowest_slot_is_taken_first_and_comes_back_clean() -> None:
     pool = make_pool(3)
     assert [pool.acquire() for _ in range(4)] == [0, 1, 2, None]
-    pool.keys[0][1, :5] = torch.nan
+    pool.keys[0][1, :, :5] = torch.nan
     pool.release(1, 5)
     pool.release(0, 0)
     assert not pool.keys[0].any()

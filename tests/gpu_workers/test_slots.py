@@ -69,7 +69,7 @@ def test_an_overflow_is_not_handed_on() -> None:
         stream = engine.generate(request([1] * 20, max_tokens=60, temperature=0))
         await anext(stream)
         (running,) = engine.scheduler.running
-        engine.pool.keys[0][running.slot, 3] = torch.nan
+        engine.pool.keys[0][running.slot, :, 3] = torch.nan
         assert [output async for output in stream][-1].error is not None
         again = await collect(engine, request([1] * 20, max_tokens=5, temperature=0))
         assert again.error is None and len(again.token_ids) == 5
