@@ -71,7 +71,7 @@ def classes_of(tables: tuple[NDArray[np.int32], ...], state: int) -> tuple[bytes
 
     None where reading on may leave the rule that the state belongs to, or where too many bytes are told apart.
     """
-    reached = _region(tables, np.int64(state))
+    reached = _region(tables, _site_ends(tables), np.int64(state))
     if not len(reached):
         return None, np.array([state])
     columns = tables[0][reached >> 1]
@@ -95,8 +95,15 @@ def classes_of(tables: tuple[NDArray[np.int32], ...], state: int) -> tuple[bytes
     return bytes(classes), region
 
 
+def _site_ends(tables: tuple[NDArray[np.int32], ...]) -> NDArray[np.int32]:
+    """Per op: where the return site of a call ends. Sites lie one after the other."""
+    ops, returns = tables[2], tables[4]
+    bases = np.unique(ops[ops[:, MOVE] == CALL, SITE_BASE])
+    return np.append(bases, len(returns))[np.searchsorted(bases, ops[:, SITE_BASE], side="right")].astype(np.int32)
+
+
 @njit(**OPTIONS)
-def _region(tables, start):  # type: ignore[no-untyped-def]
+def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
     """The states in which bytes may be read after `start` and before a quote, itself included.
 
     Each times two, plus one in a rule that is called on the way (that rule may have other callers). Empty where the
@@ -117,14 +124,17 @@ def _region(tables, start):  # type: ignore[no-untyped-def]
         found = 0
         move = ops[op, MOVE] if op else -1
         if move == RETURN:
-            if not called or ops[op, TARGET] != 0:
+            if not called:
                 return queue[:0]
             continue
         if move == CALL:
-            site = np.int64(returns[ops[op, SITE_BASE]])
-            if site >= 0:
-                targets[0] = site << 1 | called
-                found = 1
+            if site_ends[op] - ops[op, SITE_BASE] > 256:
+                return queue[:0]
+            for place in range(ops[op, SITE_BASE], site_ends[op]):
+                site = np.int64(returns[place])
+                if site >= 0:
+                    targets[found] = site << 1 | called
+                    found += 1
             targets[found] = np.int64(ops[op, TARGET]) << 1 | 1
             found += 1
         elif move == GOTO:

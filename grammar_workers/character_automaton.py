@@ -16,6 +16,7 @@ from grammar_workers.budget import Budget
 from grammar_workers.charset import ALL, Charset
 from grammar_workers.minimization import DEAD, minimal
 from grammar_workers.options import Limits
+from grammar_workers.tuple_product import reachable_tuples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,11 @@ class CharacterAutomaton:
     def _hash(self) -> int:
         """Automata are keys of many caches, and may be large."""
         return hash((self.starts, self.moves, self.accepting))
+
+    @functools.cached_property
+    def table(self) -> NDArray[np.int32]:
+        """`moves` as int32 [states, classes]."""
+        return np.array(self.moves, np.int32).reshape(len(self.moves), len(self.starts))
 
     @property
     def is_empty(self) -> bool:
@@ -166,31 +172,24 @@ def combine(
         )
         for start in starts
     ]
-    # The row at index -1 is that of the dead state.
-    tables = [[*automaton.moves, (DEAD,) * len(automaton.starts)] for automaton in automata]
-    labels = [(*automaton.accepting, 0) for automaton in automata]
     columns = [[letter[i] for letter in letters] for i in range(len(automata))]
-    first = tuple(0 for _ in automata)
-    ids = {first: 0}
-    tuples = [first]
-    moves: list[list[int]] = []
+    product = reachable_tuples([automaton.table for automaton in automata], columns, limits.max_regex_states)
+    if product is None:
+        budget.check_states(limits.max_regex_states)
+    assert product is not None
+    tuples, moves = product
+    budget.spend(len(tuples) * (1 + (len(letters) * len(automata) >> 2)))
+    # The label at index -1 is that of the dead state.
+    labels = np.array(
+        [np.array([*automaton.accepting, 0])[tuples[:, i]] for i, automaton in enumerate(automata)], np.int64
+    )
+    verdicts: dict[tuple[int, ...], int] = {}
     accepting = []
-    for current in tuples:
-        accepting.append(int(verdict(tuple(label[state] for state, label in zip(current, labels, strict=True)))))
-        rows = [
-            [table[state][c] for c in column] for state, table, column in zip(current, tables, columns, strict=True)
-        ]
-        budget.spend(1 + (len(letters) * len(automata) >> 2))
-        row = []
-        for reached in zip(*rows, strict=True):
-            number = ids.get(reached)
-            if number is None:
-                budget.check_states(len(ids))
-                number = ids[reached] = len(tuples)
-                tuples.append(reached)
-            row.append(number)
-        moves.append(row)
-    table, accepted = minimal(np.array(moves, np.int32), np.array(accepting, np.int32))
+    for found in map(tuple, labels.T.tolist()):
+        if found not in verdicts:
+            verdicts[found] = int(verdict(found))
+        accepting.append(verdicts[found])
+    table, accepted = minimal(moves, np.array(accepting, np.int32))
     return from_table(starts, letter_at, table, accepted)
 
 

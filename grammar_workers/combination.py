@@ -31,7 +31,8 @@ from grammar_workers.json_schema.formula import FormulaPool, JsonType
 from grammar_workers.json_schema.reader import SchemaReader
 from grammar_workers.json_schema.rules import Rules
 from grammar_workers.literal_tree import literal_tree
-from grammar_workers.machine import Machine, MachineBuilder
+from grammar_workers.machine import Machine
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.positions import names_tokens, token_positions
 from grammar_workers.regular import RegularSpecification, character_automaton, choices

@@ -13,7 +13,7 @@ from grammar_workers import charset
 from grammar_workers.budget import Budget
 from grammar_workers.charset import Charset
 from grammar_workers.kernels import TOLERATES_UNESCAPED
-from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import Limits
 from grammar_workers.position_automaton import ENDS, Condition, PositionAutomaton
 from grammar_workers.regex import Positions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder
 
 
 def literal_tree(

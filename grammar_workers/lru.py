@@ -6,7 +6,7 @@ import dataclasses
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -48,12 +48,12 @@ class LeastRecentlyUsed(Generic[Value]):
         self.time_to_live_s = time_to_live_s
         self._size_of = size_of
         self._clock = clock
-        self._entries: OrderedDict[str, _Entry[Value]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry[Value]] = OrderedDict()
         self._size = 0
         self._evictions = 0
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> Value | None:
+    def get(self, key: Hashable) -> Value | None:
         with self._lock:
             self._expire()
             entry = self._entries.get(key)
@@ -62,16 +62,16 @@ class LeastRecentlyUsed(Generic[Value]):
             self._store(key, entry.value)
             return entry.value
 
-    def put(self, key: str, value: Value) -> None:
+    def put(self, key: Hashable, value: Value) -> None:
         with self._lock:
             self._expire()
             self._store(key, value)
 
-    def discard(self, key: str) -> None:
+    def discard(self, key: Hashable) -> None:
         with self._lock:
             self._remove(key)
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: Hashable) -> bool:
         """Whether `key` is held; does not count as a use."""
         return key in self._entries
 
@@ -94,7 +94,7 @@ class LeastRecentlyUsed(Generic[Value]):
         while self._entries and next(iter(self._entries.values())).used_at < oldest_allowed:
             self._evict()
 
-    def _store(self, key: str, value: Value) -> None:
+    def _store(self, key: Hashable, value: Value) -> None:
         self._remove(key)
         size = self._size_of(value)
         self._entries[key] = _Entry(value, size, self._clock())
@@ -106,7 +106,7 @@ class LeastRecentlyUsed(Generic[Value]):
         self._remove(next(iter(self._entries)))
         self._evictions += 1
 
-    def _remove(self, key: str) -> None:
+    def _remove(self, key: Hashable) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
             self._size -= entry.size

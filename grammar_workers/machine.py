@@ -1,4 +1,4 @@
-"""The byte automaton: flat tables of rules with call edges, and the builder that lays them out.
+"""The byte automaton: flat tables of rules with call edges.
 
 A machine reads bytes. Each state reads one byte by `LIT` (this very byte leads to the next state) or by a row of the
 dense table. Entering a state may run an *op*: check a guard on the register, count, call a rule, return from one, or go
@@ -20,16 +20,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.errors import LimitExceededError
 from grammar_workers.kernels import (
     ADVICE,
     ALL_SET,
-    ASSIGN,
     CALL,
-    ENTER_AT_ZERO,
     GOTO,
     HALF,
-    INCREMENT,
     INHERIT,
     KEEP,
     OTHERWISE,
@@ -39,7 +35,6 @@ from grammar_workers.kernels import (
     STAY,
     TOLERATES_UNESCAPED,
 )
-from grammar_workers.options import Limits
 
 Interval = tuple[int, int]
 """Inclusive bounds of register values."""
@@ -208,210 +203,3 @@ def union_guards(guards: Sequence[Guard]) -> Guard:
         else:
             merged.append((low, high))
     return tuple(merged)
-
-
-class MachineBuilder:
-    """Lays out states, rows and ops. State numbers are final when handed out; contents may be filled in later."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._steps = 0
-        # One Python list per column: appending and extending these is the fast path of compilation.
-        self._lit: list[int] = [-1, -1]
-        self._row: list[int] = [-1, -1]
-        self._exit: list[int] = [-1, -1]
-        self._op: list[int] = [0, 0]
-        self._loop: list[int] = [0, 0]
-        self._rows: list[bytes] = []
-        self._row_ids: dict[bytes, int] = {}
-        self._ops: list[tuple[int, ...]] = [(0,) * 8]
-        self._op_ids: dict[tuple[object, ...], int] = {}
-        self._guards: list[Interval] = []
-        self._guard_ids: dict[tuple[Interval, ...], tuple[int, int]] = {(): (0, 0)}
-        self._returns: list[int] = []
-        self._site_ids: dict[tuple[int, ...], int] = {}
-        self._labels = 1
-        self._loops: list[tuple[int, int, int]] = [(0, 0, -1)]
-        self._token_edges: list[tuple[int, int, int]] = []
-        self._loop_ids: dict[tuple[int, int, int], int] = {}
-
-    # -- budget --------------------------------------------------------------------------------------------------
-
-    def spend(self, steps: int) -> None:
-        """Count construction steps against the budget; raises LimitExceededError."""
-        self._steps += steps
-        if self._steps > self._limits.max_steps:
-            raise LimitExceededError(f"compiling takes more than {self._limits.max_steps} steps (limit max_steps)")
-
-    # -- states --------------------------------------------------------------------------------------------------
-
-    @property
-    def next_state(self) -> int:
-        """The number that the next new state gets (what a literal state leads to)."""
-        return len(self._lit)
-
-    def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
-        """Append one state and return its number. `lit` leads to the state appended right after it."""
-        self._lit.append(lit)
-        self._row.append(row)
-        self._exit.append(exit_label)
-        self._op.append(op)
-        self._loop.append(loop)
-        if len(self._lit) > self._limits.max_states:
-            raise LimitExceededError(f"the automaton has more than {self._limits.max_states} states (limit max_states)")
-        return len(self._lit) - 1
-
-    def literal(self, data: bytes, row: int = -1, op: int = 0, loop: int = 0) -> int:
-        """Append a chain that reads `data` and ends at the next state appended; returns its first state.
-
-        `op` runs on entering the chain; `row` is where every byte of the chain goes that is not the literal one, `loop`
-        what each of its states resembles.
-        """
-        first = len(self._lit)
-        many = len(data)
-        self._lit.extend(data)
-        self._row.extend([row] * many)
-        self._exit.extend([-1] * many)
-        self._op.append(op)
-        self._op.extend([0] * (many - 1))
-        self._loop.extend([loop] * many)
-        if len(self._lit) > self._limits.max_states:
-            raise LimitExceededError(f"the automaton has more than {self._limits.max_states} states (limit max_states)")
-        return first
-
-    def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
-        """Give a state that was appended empty its row, op, exit label and loop."""
-        self._row[state] = row
-        self._op[state] = op
-        self._exit[state] = exit_label
-        self._loop[state] = loop
-
-    def set_op(self, state: int, op: int) -> None:
-        self._op[state] = op
-
-    def op_of(self, state: int) -> int:
-        return self._op[state]
-
-    def row_of(self, state: int) -> int:
-        return self._row[state]
-
-    def token_edge(self, state: int, token: int, target: int) -> None:
-        """Let a token, whatever its bytes, lead from `state` to `target`, wherever a token may begin in `state`."""
-        self._token_edges.append((state, token, target))
-
-    # -- tables --------------------------------------------------------------------------------------------------
-
-    def row(self, targets: dict[int, int] | NDArray[np.int32]) -> int:
-        """The number of a dense row: byte -> state. Equal rows share one number."""
-        if isinstance(targets, dict):
-            dense = np.full(256, -1, np.int32)
-            for byte, target in targets.items():
-                dense[byte] = target
-        else:
-            dense = targets
-        content = dense.tobytes()
-        number = self._row_ids.get(content)
-        if number is None:
-            number = self._row_ids[content] = len(self._rows)
-            self._rows.append(content)
-            self.spend(32)
-        return number
-
-    def row_targets(self, row: int) -> NDArray[np.int32]:
-        """A writable copy of a dense row, int32 [256]."""
-        return np.frombuffer(self._rows[row], np.int32).copy()
-
-    def loop(self, minimum: int = 0, maximum: int = -1, base: int = -1) -> int:
-        """The number of a free-string loop: `minimum` to `maximum` characters (-1: no maximum); see `fill_row`."""
-        number = self._loop_ids.get((minimum, maximum, base))
-        if number is None:
-            number = self._loop_ids[minimum, maximum, base] = len(self._loops)
-            self._loops.append((minimum, maximum, base))
-        return number
-
-    def op(
-        self,
-        *,
-        guard: Iterable[Interval] = (),
-        increment_to: int | None = None,
-        assign: int | None = None,
-        set_bit: int | None = None,
-        move: int = STAY,
-        target: int = 0,
-        site: Sequence[int] = (),
-        enter: int = ENTER_AT_ZERO,
-    ) -> int:
-        """The number of an op. `site` lists the return state per label of a CALL, `enter` its register there."""
-        intervals = tuple(guard)
-        action, value = KEEP, 0
-        if increment_to is not None:
-            action, value = INCREMENT, increment_to
-        elif assign is not None:
-            action, value = ASSIGN, assign
-        elif set_bit is not None:
-            action, value = SET_BIT, set_bit
-        identity = (intervals, action, value, move, target, tuple(site), enter)
-        number = self._op_ids.get(identity)
-        if number is None:
-            number = self._op_ids[identity] = len(self._ops)
-            span = self._guard_span(intervals)
-            base = self._site(tuple(site)) if move == CALL else 0
-            self._ops.append((*span, action, value, move, target, base, enter))
-        return number
-
-    def call(
-        self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
-    ) -> int:
-        return self.op(move=CALL, target=rule, site=site, guard=guard, enter=enter)
-
-    def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
-        self._labels = max(self._labels, label + 1)
-        return self.op(move=RETURN, target=label, guard=guard)
-
-    def goto(self, target: int, *, guard: Iterable[Interval] = (), assign: int | None = None) -> int:
-        return self.op(move=GOTO, target=target, guard=guard, assign=assign)
-
-    def otherwise(
-        self, target: int, *, guard: Iterable[Interval], increment_to: int | None = None, assign: int | None = None
-    ) -> int:
-        """The op of a state that is entered (and counts) while `guard` holds, and else sends on to `target`."""
-        return self.op(move=OTHERWISE, target=target, guard=guard, increment_to=increment_to, assign=assign)
-
-    def _guard_span(self, intervals: tuple[Interval, ...]) -> tuple[int, int]:
-        span = self._guard_ids.get(intervals)
-        if span is None:
-            start = len(self._guards)
-            self._guards.extend(intervals)
-            span = self._guard_ids[intervals] = (start, len(self._guards))
-        return span
-
-    def _site(self, states: tuple[int, ...]) -> int:
-        base = self._site_ids.get(states)
-        if base is None:
-            base = self._site_ids[states] = len(self._returns)
-            self._returns.extend(states)
-        return base
-
-    # -- result --------------------------------------------------------------------------------------------------
-
-    def note_label(self, label: int) -> None:
-        """Tell that `label` is used as an exit label, so that every return site has room for it."""
-        self._labels = max(self._labels, label + 1)
-
-    def build(self, entry: int) -> Machine:
-        """The finished machine, beginning at `entry`."""
-        self._op[1] = self.goto(entry)
-        states = np.empty((len(self._lit), 5), np.int32)
-        for column, values in enumerate((self._lit, self._row, self._exit, self._op, self._loop)):
-            states[:, column] = values
-        table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
-        returns = [*self._returns, *[-1] * self._labels]
-        return Machine(
-            states=states,
-            table=table.copy(),
-            ops=np.array(self._ops, np.int32).reshape(-1, 8),
-            guards=np.array(self._guards, np.int32).reshape(-1, 2),
-            returns=np.array(returns, np.int32),
-            loops=np.array(self._loops, np.int32).reshape(-1, 3),
-            token_edges=np.array(self._token_edges, np.int32).reshape(-1, 3),
-        )

@@ -9,7 +9,7 @@ from grammar_workers import charset, regex_syntax
 from grammar_workers.character_automaton import CharacterAutomaton, restrict
 from grammar_workers.character_class import agreed
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
-from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import Limits
 from grammar_workers.regex import compile_tree
 from grammar_workers.string_machine import StringMachine

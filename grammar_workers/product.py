@@ -36,7 +36,8 @@ from grammar_workers.kernels import (
     STAY,
     passes,
 )
-from grammar_workers.machine import NEVER, Machine, MachineBuilder
+from grammar_workers.machine import NEVER, Machine
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import Limits
 from grammar_workers.register_liveness import live_registers
 

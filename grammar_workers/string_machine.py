@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.escape_spelling import Element, element_bytes, escape_sequences
 from grammar_workers.json_text import SHORT_ESCAPES
 from grammar_workers.kernels import INHERIT, TOLERATES_ANY, TOLERATES_UNESCAPED
-from grammar_workers.machine import NEVER, UNBOUNDED, Interval, MachineBuilder, union_guards
+from grammar_workers.machine import NEVER, UNBOUNDED, Interval, union_guards
+from grammar_workers.machine_builder import MachineBuilder
+from grammar_workers.machine_fragment import OUTSIDE, shared
 from grammar_workers.string_slice import LONGEST_RUN, RARE
 
 ANY_TEXT = CharacterAutomaton((0,), ((0,),), (True,))
@@ -27,9 +30,12 @@ ANY_TEXT = CharacterAutomaton((0,), ((0,),), (True,))
 
 _BACKSLASH, _QUOTE = 0x5C, 0x22
 _MAX_LENGTH_TABLE = 50_000_000
+_SHARED_STATES = 12
+"""Automata with fewer states are cheaper to lay out than to copy."""
 _ESCAPES = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
 _Ranges = tuple[tuple[int, int, int], ...]
 """(first, last, machine state) per run of characters."""
+_Read = TypeVar("_Read")
 _Sequence = tuple[tuple[int, int], ...]
 """Inclusive byte ranges of the (remaining) bytes of UTF-8 characters."""
 
@@ -46,8 +52,9 @@ class StringMachine:
         self._escaped_rests: dict[tuple[tuple[tuple[Element, ...], int], ...], int] = {}
         self._guard_of: dict[int, tuple[Interval, ...]] = {}
         self._continuations: dict[tuple[tuple[_Sequence, int], ...], int] = {}
-        self._rules: dict[tuple[_Sequence, ...], int] = {}
-        self._return: int | None = None
+        self._rules: dict[tuple[tuple[_Sequence, int], ...], int] = {}
+        self._returns: dict[int, int] = {}
+        self._escape_rules: dict[tuple[tuple[int, int], ...], int] = {}
         self._escape_states: dict[tuple[tuple[int, int], ...], int] = {}
         self._json_strings: dict[Hashable, int] = {}
         self._lead_cache: dict[_Ranges, dict[int, int]] = {}
@@ -100,8 +107,24 @@ class StringMachine:
         identity = (automaton, tuple(closed), lengths, tuple(guards))
         known = self._json_strings.get(identity)
         if known is None:
-            known = self._json_strings[identity] = self._json_string(automaton, closed, lengths, guards)
+            if guards or self.any_escape or len(automaton.moves) < _SHARED_STATES:
+                known = self._json_string(automaton, closed, lengths, guards)
+            else:
+                known = self._shared_json_string(automaton, closed, lengths)
+            self._json_strings[identity] = known
         return known
+
+    def _shared_json_string(self, automaton: CharacterAutomaton, closed: Sequence[int], lengths: Interval) -> int:
+        """Formats and long patterns are laid out once for all machines of this process."""
+        closings = [closing if accepts else -1 for closing, accepts in zip(closed, automaton.accepting, strict=True)]
+        outside = [closing for closing in dict.fromkeys(closings) if closing != -1]
+        numbers = {-1: -1, **{closing: OUTSIDE - index for index, closing in enumerate(outside)}}
+        inside = tuple(numbers[closing] for closing in closings)
+
+        def build(scratch: MachineBuilder) -> list[int]:
+            return [StringMachine(scratch)._json_string(automaton, inside, lengths, ())]
+
+        return int(shared(self._builder, ("string", automaton, inside, lengths), build, outside)[0])
 
     def _json_string(
         self,
@@ -127,12 +150,12 @@ class StringMachine:
         closings: dict[int, int] = {}
         for state, number in enumerate(numbers):
             closing = closed[state] if automaton.accepting[state] else -1
-            if counted and closing >= 0:
+            if counted and closing != -1:
                 if closing not in closings:
                     closings[closing] = builder.state(op=builder.goto(closing, guard=[lengths]))
                 closing = closings[closing]
             row, free = self._row(automaton, state, numbers, closing)
-            loop = builder.loop(*loop_bounds) if free and closing >= 0 else tolerant[state]
+            loop = builder.loop(*loop_bounds) if free and closing != -1 else tolerant[state]
             if self.any_escape:
                 # What is precomputed per vocabulary holds for the canonical spellings only.
                 loop = 0
@@ -202,9 +225,7 @@ class StringMachine:
         return leads
 
     def _after_byte(self, sequences: Iterable[tuple[_Sequence, int]]) -> dict[int, int]:
-        names: dict[int, int] = {}
-        shape = tuple((sequence, names.setdefault(target, len(names))) for sequence, target in sequences)
-        targets = list(names)
+        targets, shape = _numbered(sequences)
         after: dict[int, int] = {}
         for options, read in _by_first_byte(shape):
             named = tuple((rest, targets[number]) for rest, number in options)
@@ -216,49 +237,53 @@ class StringMachine:
         """The state inside a character, from which one of `rests` must follow."""
         known = self._continuations.get(rests)
         if known is None:
-            targets = {target for _, target in rests}
-            if len(targets) == 1:
-                known = self._shared(tuple(rest for rest, _ in rests), targets.pop())
+            targets, shape = _numbered(rests)
+            if self._is_guarded_alike(targets):
+                rule = self._rules.get(shape)
+                if rule is None:
+                    ends = ((rest, self._done(number)) for rest, number in shape)
+                    rule = self._rules[shape] = self._builder.state(row=self._builder.row(self._after_byte(ends)))
+                known = self._called(rule, targets)
             else:
-                row = self._builder.row(self._after_byte(rests))
-                known = self._builder.state(row=row, op=self._op_before(targets))
+                known = self._partial(self._after_byte(rests), targets)
             self._continuations[rests] = known
         return known
 
-    def _shared(self, shape: tuple[_Sequence, ...], target: int) -> int:
-        """A call to the rule that reads one of the sequences in `shape` and returns to `target`.
+    def _is_guarded_alike(self, targets: Iterable[int]) -> bool:
+        """Whether all of these states may be entered at the same time, so that a rule that knows nothing of them may
+        read the bytes that lead to them, and return with a label for each.
 
-        A handful of shapes serves every state that treats many characters alike.
+        A handful of such rules serves all states, whatever characters they tell apart.
         """
-        builder = self._builder
-        rule = self._rules.get(shape)
-        if rule is None:
-            done = self._done()
-            rule = builder.state(row=builder.row(self._after_byte((rest, done) for rest in shape)))
-            self._rules[shape] = rule
-        return builder.state(op=builder.call(rule, [target], guard=self._guard_of.get(target, ()), enter=INHERIT))
+        return len({self._guard_of.get(target, ()) for target in targets}) == 1
 
-    def _done(self) -> int:
-        if self._return is None:
-            self._return = self._builder.state(op=self._builder.return_(0))
-        return self._return
+    def _called(self, rule: int, targets: Sequence[int]) -> int:
+        """The state that calls a rule, whose labels stand for `targets`."""
+        guard = self._guard_of.get(targets[0], ())
+        return self._builder.state(op=self._builder.call(rule, targets, guard=guard, enter=INHERIT))
+
+    def _done(self, label: int) -> int:
+        """The state that ends a rule."""
+        known = self._returns.get(label)
+        if known is None:
+            known = self._returns[label] = self._builder.state(op=self._builder.return_(label))
+        return known
 
     def _escape(self, escaped: dict[int, int]) -> int:
         """The state after a backslash; `escaped` maps the characters that have no raw spelling to states."""
         identity = tuple(sorted(escaped.items()))
         known = self._escape_states.get(identity)
-        if known is not None:
-            return known
-        builder = self._builder
-        targets = set(escaped.values())
-        if len(targets) == 1 and (done := self._done()) not in targets:
-            target = targets.pop()
-            rule = self._escape(dict.fromkeys(escaped, done))
-            guard = self._guard_of.get(target, ())
-            known = builder.state(op=builder.call(rule, [target], guard=guard, enter=INHERIT))
-        else:
-            known = self._escape_table(escaped)
-        self._escape_states[identity] = known
+        if known is None:
+            targets, shape = _numbered(identity)
+            if self._is_guarded_alike(targets):
+                rule = self._escape_rules.get(shape)
+                if rule is None:
+                    ends = {code: self._done(number) for code, number in shape}
+                    rule = self._escape_rules[shape] = self._escape_table(ends)
+                known = self._called(rule, targets)
+            else:
+                known = self._escape_table(escaped)
+            self._escape_states[identity] = known
         return known
 
     def _escape_table(self, escaped: dict[int, int]) -> int:
@@ -280,11 +305,9 @@ class StringMachine:
         if not ranges:
             return -1
         targets = {target for _, _, target in ranges}
-        if len(targets) == 1 and (done := self._done()) not in targets:
+        if len(targets) == 1 and (done := self._done(0)) not in targets:
             rule = self._every_escape([(first, last, done) for first, last, _ in ranges])
-            target = targets.pop()
-            guard = self._guard_of.get(target, ())
-            return self._builder.state(op=self._builder.call(rule, [target], guard=guard, enter=INHERIT))
+            return self._called(rule, list(targets))
         sequences = [(rest, target) for first, last, target in ranges for rest in escape_sequences(first, last)]
         moves = {ord("u"): self._escaped_rest(tuple(sequences))}
         for code, byte in (*_ESCAPES.items(), (ord("/"), ord("/"))):
@@ -309,6 +332,13 @@ class StringMachine:
 
     def _partial(self, targets: dict[int, int], ends: Iterable[int]) -> int:
         return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
+
+
+def _numbered(targets: Iterable[tuple[_Read, int]]) -> tuple[list[int], tuple[tuple[_Read, int], ...]]:
+    """The distinct targets of what is read, and the same with the number of each target in its place."""
+    numbers: dict[int, int] = {}
+    shape = tuple((read, numbers.setdefault(target, len(numbers))) for read, target in targets)
+    return list(numbers), shape
 
 
 _COMMON = charset.subtract(ALL, charset.of(RARE))

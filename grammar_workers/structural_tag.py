@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from grammar_workers.character_automaton import DEAD, CharacterAutomaton, intersect
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
-from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import Limits
 from grammar_workers.specification import StructuralTagSpecification
 from grammar_workers.string_machine import StringMachine

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Ending, Move, Node, Rule
+from grammar_workers.json_schema.containers import Container, Ending, Move, Node, Rule
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -51,6 +51,17 @@ class AnyOrderObjects(Objects):
             raise TooManyOrdersError(f"it declares more than {REGISTER_BITS} properties")
         if len(self._tracked(self.start.formulas)) > _MAX_TRACKED:
             raise TooManyOrdersError(f"its alternatives depend on more than {_MAX_TRACKED} properties")
+
+    @property
+    def width(self) -> int:
+        return (len(self.names) + self.class_count) * len(self.leaves)
+
+    def skip(self, node: Node) -> Node | None:
+        """None: any name may come at any time."""
+        return None
+
+    def close(self, node: Node) -> Label | None:
+        return Container.close(self, node)
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
         for part in (*range(len(self.names)), *(-1 - number for number in range(self.class_count))):

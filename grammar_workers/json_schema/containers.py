@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
+from grammar_workers.json_schema.formula import FALSE, TRUE, AllOf, FormulaId, FormulaPool
 from grammar_workers.json_schema.scalars import Label
 
 
@@ -112,8 +112,16 @@ class Container:
         """On which conditions the container may end at a node that may be closed: one of them must hold."""
         return (Ending(),)
 
+    def skip(self, node: Node) -> Node | None:
+        """The node whose moves are moves of `node`, too, beside those of its own: a part is passed over in silence.
+
+        Both end the container alike. Following it from node to node costs as much as there are parts; listing with
+        every node all parts that may come after it would cost the square of that.
+        """
+        return None
+
     def moves(self, node: Node) -> list[Move]:
-        """Every part that may come after `node`; worked out once."""
+        """Every part that may come after `node` and not after `skip(node)`; worked out once."""
         known = self._moves.get(node)
         if known is None:
             known = self._moves[node] = list(self._find_moves(node))
@@ -142,12 +150,12 @@ class Container:
         if identity in self._transitions:
             transition = self._transitions[identity]
         else:
-            transition = self._transitions[identity] = self._transition(formulas, steps)
+            transition = self._transitions[identity] = self._transition(formulas, part, steps)
         if transition is None:
             return None
         return Move(part, transition.rule, functools.partial(_follow, transition, following))
 
-    def _transition(self, formulas: tuple[FormulaId, ...], steps: Steps) -> Transition | None:
+    def _transition(self, formulas: tuple[FormulaId, ...], part: int, steps: Steps) -> Transition | None:
         pool = self.pool
         literals = dict.fromkeys(literal for formula in formulas for literal in pool.literals(formula))
         step = {literal: steps(literal) for literal in literals}
@@ -172,6 +180,9 @@ class Container:
             return pool.rewrite(formula, outcome)
 
         truths = {TRUE: True, FALSE: False}
+        for literal in self._conjuncts(formulas[0]):
+            if literal in step and step[literal].if_false == FALSE:
+                truths.setdefault(step[literal].asked, True)
         classifiers: list[FormulaId] = []
         for asked in dict.fromkeys(one.asked for one in step.values() if one.if_true != one.if_false):
             if asked in truths:
@@ -196,6 +207,11 @@ class Container:
             return (demanded, *(after(formula, known) for formula in formulas[1:]))
 
         return Transition(Rule(wanted, tuple(classifiers)), by_label)
+
+    def _conjuncts(self, formula: FormulaId) -> tuple[FormulaId, ...]:
+        """What a formula joins by `and`."""
+        node = self.pool[formula]
+        return node.parts if isinstance(node, AllOf) else (formula,)
 
 
 def _follow(transition: Transition, following: Node, label: Label) -> Node | None:

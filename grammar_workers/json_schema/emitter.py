@@ -12,12 +12,13 @@ from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.escape_spelling import ESCAPE_CHARACTERS
 from grammar_workers.json_schema.any_order import AnyOrderObjects
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
-from grammar_workers.json_schema.containers import Ending, Node, Rule
+from grammar_workers.json_schema.containers import Node, Rule
 from grammar_workers.json_schema.formula import TRUE
+from grammar_workers.json_schema.graphs import living_graph, runs_of
 from grammar_workers.json_schema.number_machine import number_moves
 from grammar_workers.json_schema.objects import Objects
 from grammar_workers.json_schema.property_names import PropertyNameStates
-from grammar_workers.json_schema.property_order import PropertyOrder, any_order, declared_order, no_order
+from grammar_workers.json_schema.property_order import PropertyOrder, any_order, declared_order, order_by_nodes
 from grammar_workers.json_schema.rules import CONSTANTS, Rules
 from grammar_workers.json_schema.scalars import Label, TextLanguage
 from grammar_workers.json_schema.separators import Separators
@@ -25,7 +26,8 @@ from grammar_workers.json_schema.unsatisfiable import unsatisfiable_place
 from grammar_workers.json_text import encode_string_body
 from grammar_workers.kernels import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.literal_tree import literal_tree
-from grammar_workers.machine import NEVER, UNBOUNDED, Guard, MachineBuilder, union_guards
+from grammar_workers.machine import NEVER, UNBOUNDED, Guard, union_guards
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import GrammarOptions
 from grammar_workers.string_machine import StringMachine
@@ -227,9 +229,10 @@ class Emitter:
 
     def _labelled_array(self, rule: Rule, container: Arrays, labels: Labels) -> int | None:
         builder = self._builder
-        closings, edges = self._graph(rule, container, labels)
-        if container.start not in closings and container.start not in edges:
+        graph = living_graph(self._rules, rule, container, labels, builder.spend)
+        if graph.is_empty:
             return None
+        closings, edges = graph.closings, graph.edges
         after = {node: builder.state() for node in closings.keys() | edges.keys()}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
 
@@ -313,69 +316,34 @@ class Emitter:
         return self._builder.call(names, site, guard=guard, enter=INHERIT), guard
 
     def _labelled_object(self, rule: Rule, container: Objects, labels: Labels) -> int | None:
+        """A state for each run of nodes, in which the register is the position among the declared names."""
         builder = self._builder
-        closings, edges = self._graph(rule, container, labels)
-        if container.start not in closings and container.start not in edges:
+        graph = living_graph(self._rules, rule, container, labels, builder.spend)
+        if graph.is_empty:
             return None
-        after = {node: builder.state() for node in closings.keys() | edges.keys()}
+        runs, first_of = runs_of(graph)
+        after = {node: builder.state() for node in runs}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
-        for node, state in after.items():
+        has_runs = any(run.last > node.position for node, run in runs.items())
+        for node, run in runs.items():
             calls = {}
-            for part, child, targets in edges.get(node, ()):
+            for part, child, targets in run.edges:
                 usable = tuple(sorted(targets))
-                calls[part] = self._call(rule, child, [landing[targets[label]] for label in usable], usable)
-            label, endings = closings.get(node, (-1, ()))
+                site = [landing[first_of[targets[label]]] for label in usable]
+                calls[part] = self._call(rule, child, site, usable)
+            label, endings = graph.closings.get(node, (-1, ()))
             exists = [part in calls for part in range(len(container.names))]
             if isinstance(container, AnyOrderObjects):
                 order = any_order(exists, [ending.parts for ending in endings], container.advised(node))
             else:
-                order = no_order(exists)
+                order = order_by_nodes(exists, run.last, has_runs=has_runs)
             row = {ord("}"): self._return(label, order.complete)} if endings else {}
             start_row = dict(row)
             name, more = self._next_name(container, calls, order) if calls else (None, ())
             if name is not None:
                 row[ord(",")] = self._separators.comma(name, more, b'"')
                 start_row[ord('"')] = self._state(name)
-            builder.fill(state, row=builder.row(row))
+            builder.fill(after[node], row=builder.row(row))
             if node == container.start:
                 start = builder.state(row=builder.row(start_row))
         return self._separators.gap(start)
-
-    def _graph(
-        self, rule: Rule, container: Objects | Arrays, labels: Labels
-    ) -> tuple[dict[Node, tuple[int, tuple[Ending, ...]]], dict[Node, list[tuple[int, Rule, dict[Label, Node]]]]]:
-        """The nodes that can still end with one of `labels`: where they may close, and the moves between them."""
-        closings: dict[Node, tuple[int, tuple[Ending, ...]]] = {}
-        moves: dict[Node, list[tuple[int, Rule, dict[Label, Node]]]] = {}
-        sources: dict[Node, list[Node]] = {}
-        for node in self._rules.reachable(rule, container):
-            self._builder.spend(4 * container.width)
-            label, endings = self._rules.close(rule, container, node)
-            if label is not None and label in labels:
-                closings[node] = labels.index(label), endings
-            for move in container.moves(node):
-                targets = {
-                    label: following
-                    for label in self._rules.labels(move.rule)
-                    if (following := move.follow(label)) is not None
-                }
-                moves.setdefault(node, []).append((move.part, move.rule, targets))
-                for following in targets.values():
-                    sources.setdefault(following, []).append(node)
-        alive = set(closings)
-        pending = list(closings)
-        while pending:
-            for node in sources.get(pending.pop(), ()):
-                if node not in alive:
-                    alive.add(node)
-                    pending.append(node)
-        edges = {}
-        for node, options in moves.items():
-            kept = []
-            for part, child, targets in options:
-                living = {label: following for label, following in targets.items() if following in alive}
-                if living:
-                    kept.append((part, child, living))
-            if node in alive and kept:
-                edges[node] = kept
-        return closings, edges

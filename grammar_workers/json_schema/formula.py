@@ -354,7 +354,7 @@ class FormulaPool:
 
     def _rebuild(self, node: Formula, formula: FormulaId, change: Callable[[FormulaId], FormulaId]) -> FormulaId:
         if isinstance(node, _JOINS):
-            self._budget.spend(3 * len(node.parts))
+            self._budget.spend(4 * len(node.parts))
             parts = tuple(map(change, node.parts))
             if parts == node.parts:
                 return formula

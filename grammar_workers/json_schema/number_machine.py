@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.character_automaton import CharacterAutomaton
-from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder
+from grammar_workers.machine_fragment import shared
 from grammar_workers.number_automaton import MAX_DIGITS, digits_needed
 
 
@@ -16,6 +19,10 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDAr
     The register counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
     Accepting states exit with their label.
     """
+    return shared(builder, ("number", automaton), functools.partial(_lay_out, automaton=automaton))
+
+
+def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
     needed = digits_needed(automaton)
     # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not.
     states: dict[tuple[int, bool], int] = {}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from grammar_workers.character_automaton import CharacterAutomaton, combine, literal_set
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, negated
+from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, Steps, Transition, negated
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -23,6 +23,7 @@ from grammar_workers.json_schema.formula import (
     PropertyCount,
     PropertyNames,
 )
+from grammar_workers.json_schema.scalars import Label
 from grammar_workers.options import Limits
 
 _MAX_UNROLLED = 1000
@@ -71,7 +72,10 @@ class Objects(Container):
         self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
         self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
         self._ever_required = frozenset(index for indices in self._required.values() for index in indices)
+        self._open_leaves = frozenset(leaf for leaf in self.leaves if self._is_shape(leaf))
+        self._indifferent: dict[int, frozenset[FormulaId]] = {}
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
+        self._closed: dict[Node, Label | None] = {}
         patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
         tests = dict.fromkeys(test.names for test in assertions.values() if isinstance(test, PropertyNames))
         # A test is a pattern's source or the formula of `propertyNames`.
@@ -91,10 +95,6 @@ class Objects(Container):
         declared = dict.fromkeys(name for shape in shapes for name, _ in shape.properties)
         declared.update(dict.fromkeys(name for shape in shapes for name in shape.required))
         return tuple(declared)
-
-    @property
-    def width(self) -> int:
-        return (len(self.names) + self.class_count) * len(self.leaves)
 
     @property
     def class_count(self) -> int:
@@ -117,22 +117,39 @@ class Objects(Container):
         return self._every(functools.partial(self._asked, part=index))
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
-        formulas = node.formulas
-        many = len(self.names)
-        for index in range(min(node.position, many), many + 1):
-            parts = [index] if index < many else [-1 - number for number in range(self.class_count)]
-            for part in parts:
-                if part in self._unspellable:
-                    continue
-                following = self._following(node, part)
-                step = functools.partial(self._step, part=part, following=following)
-                move = self._move(formulas, part, following, step)
-                if move is not None:
-                    yield move
-            if index < many:
-                formulas = tuple(self._without(formula, index) for formula in formulas)
-                if formulas[0] == FALSE:
-                    return
+        declared = node.position < len(self.names)
+        for part in [node.position] if declared else [-1 - number for number in range(self.class_count)]:
+            if part in self._unspellable:
+                continue
+            following = self._following(node, part)
+            step = functools.partial(self._step, part=part, following=following)
+            move = self._move(node.formulas, part, following, step)
+            if move is not None:
+                yield move
+
+    def skip(self, node: Node) -> Node | None:
+        """The node after the declared name at its position has been passed over."""
+        if node.position >= len(self.names):
+            return None
+        formulas = tuple(self._without(formula, node.position) for formula in node.formulas)
+        if formulas[0] == FALSE:
+            return None
+        return node._replace(formulas=formulas, position=node.position + 1)
+
+    def close(self, node: Node) -> Label | None:
+        """As where all later names have been passed over, which is what closing does with them."""
+        passed = [node]
+        while passed[-1] not in self._closed:
+            skipped = self.skip(passed[-1])
+            if skipped is None:
+                last = passed[-1]
+                # Where a name cannot be passed over, the container cannot end either.
+                self._closed[last] = None if last.position < len(self.names) else super().close(last)
+            else:
+                passed.append(skipped)
+        label = self._closed[passed[-1]]
+        self._closed.update(dict.fromkeys(passed, label))
+        return label
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -182,6 +199,29 @@ class Objects(Container):
             asked.insert(0, declared)
         return self.pool.all_of(asked) if asked else assertion.additional
 
+    def _transition(self, formulas: tuple[FormulaId, ...], part: int, steps: Steps) -> Transition | None:
+        """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
+        indifferent = self._indifferent_leaves(part)
+        conjuncts = self._conjuncts(formulas[0])
+        concerned = [
+            literal
+            for literal in dict.fromkeys(literal for formula in formulas for literal in self.pool.literals(formula))
+            if self.pool.split(literal)[0] not in indifferent
+        ]
+        if not all(literal in conjuncts and literal in self._open_leaves for literal in concerned):
+            return super()._transition(formulas, part, steps)
+        wanted = self.pool.all_of(self._asked(leaf, part) for leaf in concerned)
+        return None if wanted == FALSE else Transition(Rule(wanted), lambda _: formulas)
+
+    def _indifferent_leaves(self, part: int) -> frozenset[FormulaId]:
+        """The leaves that ask nothing of a property and stay as they are once it is read."""
+        known = self._indifferent.get(part)
+        if known is None:
+            known = self._indifferent[part] = frozenset(
+                leaf for leaf in self._open_leaves if self._asked(leaf, part) == TRUE
+            )
+        return known
+
     def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
@@ -211,15 +251,12 @@ class Objects(Container):
 
             def passed(literal: FormulaId) -> FormulaId:
                 leaf, positive = self.pool.split(literal)
-                if not self._misses(leaf, index, index + 1):
+                if index not in self._required.get(leaf, ()):
                     return literal
                 return FALSE if positive else TRUE
 
             known = self._passed[formula, index] = self.pool.rewrite(formula, passed)
         return known
-
-    def _misses(self, leaf: FormulaId, first: int, last: int) -> bool:
-        return any(first <= index < last for index in self._required.get(leaf, ()))
 
     # -- counts ----------------------------------------------------------------------------------------------------
 
@@ -253,6 +290,5 @@ class Objects(Container):
             if positive:
                 return assertion.minimum <= node.certain
             return node.total < assertion.minimum
-        if isinstance(assertion, ObjectShape):
-            return self._misses(leaf, node.position, len(self.names)) != positive
-        return isinstance(assertion, Broken | PropertyNames) == positive
+        # Shapes that require a name which has been passed over have already become constants.
+        return positive

@@ -12,7 +12,8 @@ from grammar_workers.json_schema.objects import Objects
 from grammar_workers.json_schema.rules import Rules
 from grammar_workers.json_text import encode_string_body
 from grammar_workers.literal_tree import literal_tree
-from grammar_workers.machine import NEVER, Guard, MachineBuilder, union_guards
+from grammar_workers.machine import NEVER, Guard, union_guards
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.string_machine import ANY_TEXT, StringMachine
 
 

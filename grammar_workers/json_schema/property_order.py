@@ -31,9 +31,19 @@ class PropertyOrder:
     complete: Guard = ()
 
 
-def no_order(usable: Sequence[bool]) -> PropertyOrder:
-    """The states of the machine keep the order: all names that are usable at all may come."""
-    return PropertyOrder(tuple(() if flag else NEVER for flag in usable), (Mark(),) * len(usable))
+def order_by_nodes(usable: Sequence[bool], last: int, *, has_runs: bool) -> PropertyOrder:
+    """The states of the machine keep the order, up to the names that only some nodes of a run may be followed by.
+
+    With `has_runs`, the register is the position among the declared names, in this state `last` at most.
+    """
+    many = len(usable)
+    windows: list[Guard] = [
+        (() if index >= last else ((0, index),)) if flag else NEVER for index, flag in enumerate(usable)
+    ]
+    if not has_runs:
+        return PropertyOrder(tuple(windows), (NO_MARK,) * many)
+    marks = tuple(Mark(assign=index + 1) for index in range(many))
+    return PropertyOrder(tuple(windows), marks, undeclared_mark=Mark(assign=many))
 
 
 def declared_order(usable: Sequence[bool], required: Collection[int]) -> PropertyOrder:

@@ -170,12 +170,16 @@ class Rules:
         return limit
 
     def reachable(self, rule: Rule, container: Container) -> list[Node]:
-        """The nodes reached from the start over parts that exist, as far as is known."""
+        """The nodes reached from the start over parts that exist or are skipped, as far as is known."""
         found = {container.start: None}
         pending = [container.start]
         while pending:
             node = pending.pop()
             self._spend(4 * container.width)
+            skipped = container.skip(node)
+            if skipped is not None and skipped not in found:
+                found[skipped] = None
+                pending.append(skipped)
             for move in container.moves(node):
                 for label in tuple(self._ask(rule, move.rule)):
                     following = move.follow(label)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from grammar_workers.json_schema.property_order import NO_MARK, Mark
 from grammar_workers.kernels import CALL
-from grammar_workers.machine import Guard, MachineBuilder
+from grammar_workers.machine import Guard
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import GrammarOptions
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers import GrammarError, Limits, TokenFSM, artifact, compile_grammar
-from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.machine_walker import MachineWalker
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS, TOOL_CALL
 from tests.grammar_workers.vocabularies import bytes_vocabulary

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from grammar_workers import Limits, compile_grammar, counted_regex
 from grammar_workers.charset import ALL
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
-from grammar_workers.machine import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.token_fsm import TokenFSM
 from grammar_workers.walker import Reached

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -308,3 +309,37 @@ def test_texts_by_length_are_what_a_pattern_says(minimum: int, maximum: int | No
     pattern = rf"[\s\S]{{{minimum},{'' if maximum is None else maximum}}}"
     by_pattern = compile_regex(pattern, search=False, limits=Limits())
     assert length_automaton(minimum, maximum, Limits()) == by_pattern
+
+
+BLOCKS = [
+    # Second bytes that lead to other states than the first byte's other continuations.
+    ("^(?:[\\u2000-\\u203f]|[\\u2040-\\u207f][a-z])+$", 3),
+    ("^(?:[\\u0100-\\u013f]|[\\u0140-\\u017f][^a])*$", 2),
+    ("^(?:[\\x00-\\x0f]|[\\x10-\\x1f][a-z])+$", 2),
+    ("^(?:\\S+\\s+){0,2}\\S+$", 7),
+]
+
+
+@pytest.mark.parametrize(("pattern", "longest"), BLOCKS)
+@pytest.mark.parametrize("bounded", [True, False])
+def test_no_character_is_begun_that_cannot_be_ended(pattern: str, longest: int, bounded: bool) -> None:
+    """Byte for byte: whatever may be read leads on to the end, and what is read is what the pattern matches."""
+    fsm = compiled({"type": "string", "pattern": pattern, **({"maxLength": longest} if bounded else {})})
+    rng = random.Random(5)
+    single = np.zeros(fsm.vocabulary.size, bool)
+    single[:256] = True
+    for _ in range(60):
+        state, read = fsm.initial_state, bytearray()
+        for _ in range(rng.randrange(2, 40)):
+            row = np.unpackbits(fsm.allowed_mask(state).view(np.uint8), bitorder="little")[: fsm.vocabulary.size]
+            allowed = np.flatnonzero(row.astype(bool) & single).tolist()
+            if not allowed:
+                break
+            # Bytes that are not ASCII are rare among what a pattern allows, and what this is about.
+            byte = rng.choice([b for b in allowed if b >= 0x80 or b == 0x5C] or allowed)
+            read.append(byte)
+            state = fsm.next_state(state, byte)
+        rest = b"".join(fsm.vocabulary.token_bytes(token) for token in fsm.shortest_completion(state))
+        value = json.loads(bytes(read) + rest)
+        assert re.search(pattern, value), value
+        assert not bounded or len(value) <= longest

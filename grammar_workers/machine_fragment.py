@@ -1,0 +1,49 @@
+"""Pieces of machines that many machines hold, such as numbers and formats: built once, copied to wherever they go."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.lru import LeastRecentlyUsed
+from grammar_workers.machine_builder import MachineBuilder, Piece
+
+OUTSIDE = -2
+"""Fragments are built with -2, -3, ... in place of states outside of them (-1 is no state)."""
+_CAPACITY = 32 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Fragment:
+    """`piece` and the states in which it is entered, int32 (-1: none)."""
+
+    piece: Piece
+    entries: NDArray[np.int32]
+
+
+def shared(
+    builder: MachineBuilder,
+    identity: Hashable,
+    build: Callable[[MachineBuilder], Sequence[int] | NDArray[np.int32]],
+    outside: Sequence[int] = (),
+) -> NDArray[np.int32]:
+    """Append what `build` lays out; returns its entries as states of `builder`. It must depend on `identity` alone.
+
+    `outside` are the states that stand for OUTSIDE, OUTSIDE - 1 and so on.
+    """
+    key = (identity, builder.limits)
+    fragment = _known.get(key)
+    if fragment is None:
+        scratch = MachineBuilder(builder.limits)
+        entries = np.array(build(scratch), np.int32)
+        fragment = Fragment(scratch.piece(), entries)
+        _known.put(key, fragment)
+    offset = builder.insert(fragment.piece, outside)
+    return np.where(fragment.entries >= 0, fragment.entries + offset, -1).astype(np.int32)
+
+
+_known: LeastRecentlyUsed[Fragment] = LeastRecentlyUsed(_CAPACITY, lambda fragment: fragment.piece.nbytes)
+"""Of this process, for all its grammars."""
