@@ -117,7 +117,9 @@ class Layers:
         self._engine = Engine(self._loaded, config, self._fetch)
         compiler = serve.get_deployment_handle(COMPILER, APPLICATION)
         self._replica = serve.get_deployment_handle(REPLICA, APPLICATION).options(stream=True)
-        self._service = Service(Tiers(compiler, serve.get_deployment_handle(REPLICA, APPLICATION)), model=MODEL.name)
+        self._service = Service(
+            Tiers(compiler, serve.get_deployment_handle(REPLICA, APPLICATION), new_grammars=2), model=MODEL.name
+        )
         self._http = http
         (router,) = _processes("ServeReplica:turnstile:Router")
         low, high = (int(os.environ[f"RAY_SERVE_DIRECT_INGRESS_{end}_HTTP_PORT"]) for end in ("MIN", "MAX"))

@@ -59,5 +59,6 @@ def router(args: AppArguments, compiler: Application, replica: Application) -> A
             thinking=args.thinking,
             max_prompt_bytes=args.router.max_prompt_bytes,
             rate_limit=args.router.rate_limit,
+            new_grammars=2 * args.compiler.processes * args.compiler.most_replicas,  # one done, the next is there
         )
     )

@@ -52,6 +52,11 @@ class Scale(_Arguments):
     )
     drain_s: float = Field(10.0, ge=0, description="How long a replica that is told to stop may finish its requests.")
 
+    @property
+    def most_replicas(self) -> int:
+        """How many there will be at most."""
+        return self.replicas if self.autoscaling is None else self.autoscaling.max_replicas
+
     def deployment_options(self) -> dict[str, Any]:
         """The arguments of `Deployment.options`."""
         count: dict[str, Any] = {"num_replicas": self.replicas}

@@ -15,7 +15,6 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections import Counter as Counts
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
@@ -25,6 +24,7 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 from ray.util.metrics import Counter
 
 from deployments.errors import ApiError
+from deployments.new_grammars import NewGrammars
 
 logger = logging.getLogger("ray.serve")
 
@@ -41,10 +41,6 @@ REPLICA_LOST = (RayActorError, ReplicaUnavailableError, ReplicaClosingError)
 
 MAX_TRIES = 8
 """Calls made for one answer before the failure is ours; tokens received meanwhile start the count again."""
-
-PREFILLED_AHEAD = 16
-"""Grammars of one tenant that a router awaits while replicas prefill for them; with more, it asks replicas when a
-grammar is there. Else one tenant's unseen schemas would fill the replicas with requests that cannot go on."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 """Pause before the second try, doubled each time: Serve needs a moment to notice a death and route around it."""
@@ -117,12 +113,12 @@ class Generation:
 
 
 class Tiers:
-    """The two tiers by their handles."""
+    """The two tiers by their handles; `new_grammars`: how many of one tenant may be under way."""
 
-    def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle) -> None:
+    def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle, *, new_grammars: int) -> None:
         self._compiler = compiler
         self._replica = replica
-        self._awaited: Counts[str] = Counts()
+        self._new_grammars = NewGrammars(new_grammars)
         self._retries = Counter(
             "turnstile_retries_total", "Calls repeated because their replica was lost.", ("deployment",)
         )
@@ -132,19 +128,22 @@ class Tiers:
     ) -> Generation:
         """Call both tiers at once; return when the grammar is ready and each choice's first event is there.
 
-        One after the other while the tenant awaits more than `PREFILLED_AHEAD` grammars.
-
-        Raises `ApiError` as soon as either tier refuses; the other calls are cancelled then, as they are when the
-        client goes away (`asyncio.CancelledError`).
+        A grammar that is new waits for its turn first. Raises `ApiError` as soon as either tier refuses; the other
+        calls are cancelled then, as they are when the client goes away (`asyncio.CancelledError`).
         """
+        if grammar is None:
+            return await self._start(request, None, choices)
+        timeout_s, started = request.get("timeout_s"), time.monotonic()
+        async with self._new_grammars.turn(grammar.tenant, grammar.key, timeout_s):
+            if timeout_s is not None:
+                request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
+            return await self._start(request, grammar, choices)
+
+    async def _start(self, request: dict[str, Any], grammar: Grammar | None, choices: int) -> Generation:
         events = [self._events({**request, "choice_index": index}, grammar) for index in range(choices)]
-        first: list[asyncio.Future[Any]] = []
         compiled = asyncio.ensure_future(self._compile(grammar))
+        first = [asyncio.ensure_future(anext(one)) for one in events]
         try:
-            if grammar is not None and self._awaits_many(grammar.tenant, compiled):
-                await asyncio.wait((compiled,))
-                compiled.result()
-            first += [asyncio.ensure_future(anext(one)) for one in events]
             done, _ = await asyncio.wait((*first, compiled), return_when=asyncio.FIRST_EXCEPTION)
             # A refused grammar explains more than the replica's own failure to get it.
             for call in (compiled, *first):
@@ -184,16 +183,6 @@ class Tiers:
         """`GrammarCompiler.discard`."""
         return await self._retried(COMPILER, lambda: self._compiler_of(key).discard.remote(key, tenant, administrator))
 
-    def _awaits_many(self, tenant: str, compiled: asyncio.Future[Any]) -> bool:
-        """Whether a tenant awaits more grammars than replicas should prefill for, `compiled` being one more."""
-        self._awaited[tenant] += 1
-
-        def arrived(_: asyncio.Future[Any]) -> None:
-            self._awaited -= Counts([tenant])  # keeps no zeros
-
-        compiled.add_done_callback(arrived)
-        return self._awaited[tenant] > PREFILLED_AHEAD
-
     def _compiler_of(self, key: str) -> DeploymentHandle:
         """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
         return self._compiler.options(session_id=key)
@@ -202,6 +191,7 @@ class Tiers:
         if grammar is None:
             return None
         answer = await self.compile(grammar)
+        self._new_grammars.learn(grammar.key)
         fields = {"grammar_key": grammar.key, "tenant": grammar.tenant, "grammar_source": answer["source"]}
         logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
         return CompiledGrammar(answer["key"], answer["source"], answer["notes"])

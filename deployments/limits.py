@@ -47,7 +47,7 @@ class RateLimits:
             del self._full_at[next(iter(self._full_at))]
 
 
-def _limited(request: Request, tenant: Caller) -> Tenant:
+async def _limited(request: Request, tenant: Caller) -> Tenant:
     rate_limits: RateLimits = request.app.state.rate_limits
     rate_limits.take(tenant.name)
     return tenant

@@ -33,9 +33,10 @@ class Router:
         thinking: ThinkingArguments | Literal["auto", "off"],
         max_prompt_bytes: int,
         rate_limit: RateLimit | None,
+        new_grammars: int,
     ) -> None:
         self._service = Service(
-            Tiers(compiler, replica),
+            Tiers(compiler, replica, new_grammars=new_grammars),
             model=model,
             tool_format=tool_format,
             thinking=thinking,

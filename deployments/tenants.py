@@ -87,7 +87,7 @@ class Tenants:
 _BEARER = HTTPBearer(auto_error=False, description="Needed where the server has an API key file.")
 
 
-def _authenticated(
+async def _authenticated(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 ) -> Tenant:
     tenants: Tenants = request.app.state.tenants

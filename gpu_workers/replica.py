@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import sys
 import time
 from collections import Counter as Counts
 from collections.abc import AsyncIterator
@@ -31,6 +32,9 @@ from grammar_workers.metrics import COMPILATIONS, StoreMetrics
 from grammar_workers.store import open_store
 
 _RETRY_PAUSE_S = 0.1
+_SWITCH_INTERVAL_S = 1e-4
+"""The engine gives the interpreter up at every torch operation, and gets it back after this long (CPython's default:
+5 ms) where other threads load automata and read their first rows."""
 
 
 @serve.deployment(name="ModelReplica")
@@ -57,6 +61,7 @@ class ModelReplica:
         self._grammar_timeout_s = config.grammar_timeout_s
         self._model = model
         self._loaded = loaded
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._grammars = GrammarSource(
             loaded.vocabulary,
             open_store(store_url, loaded.vocabulary.fingerprint),

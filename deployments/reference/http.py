@@ -44,7 +44,7 @@ def http() -> str:
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of the application, with nothing behind it."""
     nobody = cast(DeploymentHandle, None)
-    service = Service(Tiers(nobody, nobody), model="model")
+    service = Service(Tiers(nobody, nobody, new_grammars=1), model="model")
     return create_http_app(service, max_body_bytes=1, tenants=Tenants()).openapi()
 
 

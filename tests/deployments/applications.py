@@ -15,6 +15,7 @@ from deployments.tenants import Tenants
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 MAX_BODY_BYTES = 100_000
+NEW_GRAMMARS = 2
 
 
 def application(
@@ -26,7 +27,7 @@ def application(
     **options: Any,
 ) -> FastAPI:
     """Serves the model `tiny`; `options` are those of `Service`."""
-    service = Service(Tiers(compiler.handle, replica.handle), model="tiny", **options)
+    service = Service(Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS), model="tiny", **options)
     return create_http_app(service, max_body_bytes=MAX_BODY_BYTES, tenants=tenants or Tenants(), rate_limit=rate_limit)
 
 

@@ -11,7 +11,8 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
 from deployments.errors import ApiError
-from deployments.generation import MAX_TRIES, PREFILLED_AHEAD, Generation, Grammar, Tiers
+from deployments.generation import MAX_TRIES, Generation, Grammar, Tiers
+from tests.deployments.applications import NEW_GRAMMARS
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +32,7 @@ async def text(generation: Generation) -> str:
 
 @pytest.fixture
 def tiers(compiler: FakeCompiler, replica: FakeReplica) -> Tiers:
-    return Tiers(compiler.handle, replica.handle)
+    return Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS)
 
 
 async def test_both_tiers_work_at_the_same_time(tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica) -> None:
@@ -60,25 +61,39 @@ async def test_nothing_is_answered_before_the_grammar_is_ready(tiers: Tiers, com
     assert (await start).grammar is not None
 
 
-async def test_replicas_prefill_for_so_many_unseen_grammars_of_a_tenant_and_no_more(
+async def test_one_tenants_new_grammars_take_turns_and_others_do_not_wait(
     tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
 ) -> None:
     compiler.release.clear()
-    flood = [asyncio.create_task(tiers.start_generation(request(), GRAMMAR)) for _ in range(3 * PREFILLED_AHEAD)]
+    flood = [
+        asyncio.create_task(tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}")))
+        for number in range(10)
+    ]
     await settled()
-    assert (len(compiler.calls), len(replica.requests)) == (3 * PREFILLED_AHEAD, PREFILLED_AHEAD)
+    assert len(compiler.calls) == len(replica.requests) == NEW_GRAMMARS
     other = asyncio.create_task(tiers.start_generation(request(), dataclasses.replace(GRAMMAR, tenant="other")))
     free = asyncio.create_task(tiers.start_generation(request(), None))
     await settled()
-    assert len(replica.requests) == PREFILLED_AHEAD + 2
+    assert len(replica.requests) == NEW_GRAMMARS + 2
     assert await text(await free) == "0 1 2 3 4 "
     flood.pop().cancel()
     compiler.release.set()
     assert {await text(await one) for one in [*flood, other]} == {"0 1 2 3 4 "}
-    assert len(replica.requests) == 3 * PREFILLED_AHEAD + 1
-    await tiers.start_generation(request(), GRAMMAR)
+    assert len(replica.requests) == 11
+
+
+async def test_time_spent_waiting_for_a_turn_counts(tiers: Tiers, compiler: FakeCompiler) -> None:
+    compiler.release.clear()
+    ahead = [
+        asyncio.create_task(tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}")))
+        for number in range(NEW_GRAMMARS)
+    ]
     await settled()
-    assert not tiers._awaited
+    with pytest.raises(ApiError) as caught:
+        await tiers.start_generation({**request(), "timeout_s": 0.01}, GRAMMAR)
+    assert (caught.value.status, caught.value.detail.param) == (408, "timeout_s")
+    compiler.release.set()
+    await asyncio.gather(*ahead)
 
 
 async def test_the_key_chooses_the_compiler(tiers: Tiers, compiler: FakeCompiler) -> None:

@@ -16,6 +16,7 @@ from ray.exceptions import ActorDiedError
 from deployments.generation import Tiers
 from deployments.protocol import ChatCompletionBody, CompletionBody
 from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
+from tests.deployments.applications import NEW_GRAMMARS
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
@@ -171,7 +172,7 @@ async def test_a_stream_of_choices(http: httpx.AsyncClient, replica: FakeReplica
 
 
 async def test_leaving_stops_every_choice(compiler: FakeCompiler, replica: FakeReplica) -> None:
-    tiers = Tiers(compiler.handle, replica.handle)
+    tiers = Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS)
     request = {"request_id": "r", "prompt": "x", "emitted_token_ids": [], "grammar": None}
     generation = await tiers.start_generation(request, None, choices=3)
     assert replica.running == 3
@@ -184,7 +185,7 @@ async def test_leaving_stops_every_choice(compiler: FakeCompiler, replica: FakeR
 
 async def test_one_refused_choice_refuses_the_answer(compiler: FakeCompiler, replica: FakeReplica) -> None:
     replica.faults = [None, (0, {"status": 400, "code": "x", "message": "no", "param": "prompt"})]
-    tiers = Tiers(compiler.handle, replica.handle)
+    tiers = Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS)
     request = {"request_id": "r", "prompt": "x", "emitted_token_ids": [], "grammar": None}
     with pytest.raises(Exception, match="no"):
         await asyncio.wait_for(tiers.start_generation(request, None, choices=2), 5)

@@ -1,0 +1,194 @@
+"""Turns for grammars that a router has not seen ready."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.errors import ApiError
+from deployments.new_grammars import NewGrammars
+from tests.deployments.fakes import settled
+
+pytestmark = pytest.mark.anyio
+
+
+class Holders:
+    """Tasks that hold a turn until they are told to let go."""
+
+    def __init__(self, turns: NewGrammars) -> None:
+        self._turns = turns
+        self._tasks: list[asyncio.Task[None]] = []
+        self.inside: list[str] = []
+        self.leave: dict[str, asyncio.Event] = {}
+
+    async def enter(self, tenant: str, key: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._hold(tenant, key))
+        self._tasks.append(task)
+        await settled()
+        return task
+
+    async def _hold(self, tenant: str, key: str) -> None:
+        leave = self.leave.setdefault(key, asyncio.Event())
+        async with self._turns.turn(tenant, key, None):
+            self.inside.append(key)
+            await leave.wait()
+
+    async def let_go(self, key: str) -> None:
+        self.leave[key].set()
+        await settled()
+
+    async def are_inside(self, *keys: str) -> None:
+        """Returns when these have entered, in this order, and nobody else."""
+        async with asyncio.timeout(30):
+            while len(self.inside) < len(keys):
+                await asyncio.sleep(0.001)
+        assert self.inside == list(keys)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        assert not self._turns._lines and not self._turns._under_way
+
+
+@contextlib.asynccontextmanager
+async def holders(at_once: int = 2) -> AsyncIterator[tuple[NewGrammars, Holders]]:
+    turns = NewGrammars(at_once)
+    found = Holders(turns)
+    try:
+        yield turns, found
+    finally:
+        await found.close()
+
+
+async def test_first_come_first_served_within_a_tenant() -> None:
+    async with holders() as (_, held):
+        for key in "abcd":
+            await held.enter("one", key)
+        assert held.inside == ["a", "b"]
+        await held.enter("two", "x")
+        assert held.inside == ["a", "b", "x"]
+        await held.let_go("b")
+        await held.are_inside("a", "b", "x", "c")
+        await held.let_go("a")
+        await held.are_inside("a", "b", "x", "c", "d")
+
+
+async def test_a_pause_after_each_turn_while_others_are_active() -> None:
+    async with holders(1) as (_, held):
+        loop = asyncio.get_running_loop()
+        for others in (False, True):
+            if others:
+                await held.enter("two", "x")
+                await held.let_go("x")
+            first, second = f"a{others}", f"b{others}"
+            began = loop.time()
+            await held.enter("one", first)
+            await held.enter("one", second)
+            await asyncio.sleep(0.05)
+            assert held.inside[-1] == first
+            left = loop.time()
+            await held.let_go(first)
+            await held.are_inside(*held.inside[: held.inside.index(first) + 1], second)
+            if others:
+                assert loop.time() - left >= (left - began) / 2
+            await held.let_go(second)
+
+
+async def test_known_grammars_and_those_under_way_need_no_turn() -> None:
+    async with holders() as (turns, held):
+        for key in "abc":
+            await held.enter("one", key)
+        await held.enter("one", "a")
+        assert held.inside == ["a", "b", "a"]
+        turns.learn("k")
+        await held.enter("one", "k")
+        assert held.inside == ["a", "b", "a", "k"]
+
+
+async def test_who_leaves_the_line_takes_no_turn() -> None:
+    async with holders(1) as (_, held):
+        await held.enter("one", "a")
+        waiting = await held.enter("one", "b")
+        await held.enter("one", "c")
+        waiting.cancel()
+        await settled()
+        await held.let_go("a")
+        await held.are_inside("a", "c")
+
+
+async def test_a_turn_that_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 0.01)
+    async with holders(1) as (_, held):
+        await held.enter("one", "a")
+        await held.enter("one", "b")
+        await held.are_inside("a", "b")
+        await held.let_go("a")  # its turn is over already: nobody gets another for it
+        await held.let_go("b")
+        monkeypatch.undo()
+        for key in "cd":
+            await held.enter("one", key)
+        assert held.inside == ["a", "b", "c"]
+
+
+async def test_a_full_line_and_a_line_that_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.MOST_WAITING", 1)
+    async with holders(1) as (turns, held):
+        await held.enter("one", "a")
+        with pytest.raises(ApiError) as late:
+            async with turns.turn("one", "b", 0.01):
+                pass
+        assert (late.value.status, late.value.detail.code) == (408, "deadline_exceeded")
+        await held.enter("one", "c")
+        with pytest.raises(ApiError) as full:
+            async with turns.turn("one", "d", None):
+                pass
+        assert (full.value.status, full.value.headers) == (429, {"Retry-After": "1"})
+        await held.enter("two", "x")
+        assert held.inside == ["a", "x"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["enter", "let_go", "cancel"]), st.integers(0, 5), st.integers(0, 2))),
+    st.integers(1, 3),
+)
+def test_whatever_happens_nobody_has_too_many_turns_and_none_is_lost(
+    steps: list[tuple[str, int, int]], at_once: int
+) -> None:
+    async def scenario() -> None:
+        turns = NewGrammars(at_once)
+        running: dict[str, set[int]] = {}
+        tasks: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
+
+        async def hold(number: int, tenant: str, leave: asyncio.Event) -> None:
+            async with turns.turn(tenant, str(number), None):
+                running.setdefault(tenant, set()).add(number)
+                try:
+                    assert len(running[tenant]) <= at_once
+                    await leave.wait()
+                finally:
+                    running[tenant].discard(number)
+
+        for number, (step, which, tenant) in enumerate(steps):
+            if step == "enter":
+                leave = asyncio.Event()
+                tasks[number] = (asyncio.create_task(hold(number, str(tenant), leave)), leave)
+            elif which < len(tasks):
+                task, leave = list(tasks.values())[which]
+                if step == "let_go":
+                    leave.set()
+                else:
+                    task.cancel()
+            await asyncio.sleep(0)
+        for _, leave in tasks.values():
+            leave.set()
+        ended = await asyncio.gather(*(task for task, _ in tasks.values()), return_exceptions=True)
+        assert all(one is None or isinstance(one, asyncio.CancelledError) for one in ended)
+        assert not turns._lines and not turns._under_way
+
+    asyncio.run(scenario())
