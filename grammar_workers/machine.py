@@ -85,12 +85,16 @@ class Machine:
         return self.states, self.table, self.ops, self.guards, self.returns, self.loops
 
     @functools.cached_property
+    def site_ends(self) -> dict[int, int]:
+        """Where a return site begins in `returns` -> where it ends: sites lie one after the other."""
+        bases = np.unique(self.ops[self.ops[:, 4] == CALL, 6])
+        return dict(zip(bases.tolist(), [*bases[1:].tolist(), len(self.returns)], strict=True))
+
+    @functools.cached_property
     def label_counts(self) -> dict[int, int]:
         """Entry state of a called rule -> with how many labels its callers let it return."""
         calls = self.ops[self.ops[:, 4] == CALL]
-        bases = np.unique(calls[:, 6])
-        # Return sites lie one after the other, so each ends where the next begins.
-        ends = dict(zip(bases.tolist(), [*bases[1:].tolist(), len(self.returns)], strict=True))
+        ends = self.site_ends
         counts: dict[int, int] = {}
         for target, base in zip(calls[:, 5].tolist(), calls[:, 6].tolist(), strict=True):
             usable = int((self.returns[base : ends[base]] >= 0).sum())

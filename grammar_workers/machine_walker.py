@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import kernels, row_classes, row_kernels, target_kernels
+from grammar_workers import entry_kernels, kernel_arrays, kernels, row_kernels
 from grammar_workers.byte_classes import FoldedTree, classes_of
 from grammar_workers.completion import shortest_bytes, split_tokens
 from grammar_workers.errors import LimitExceededError
@@ -30,7 +30,6 @@ class MachineWalker:
         self._machine = machine
         self._vocabulary = vocabulary
         self._limits = limits
-        self._tables = machine.tables
         # Frames, hash buckets, number of frames in use, the trace. Frame 0 is the bottom of every stack.
         self._stack = (
             np.zeros((64, 5), np.int64),
@@ -39,13 +38,14 @@ class MachineWalker:
             np.zeros(kernels.FIRST_LEVEL + 3 * kernels.LEVELS, np.int64),
         )
         self._row_classes = RowClasses()
+        self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
+        self._entries = self._note_arrays()
         # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
         self._byte_classes: dict[int, bytes | None] = {}
-        # State -> see `_entry`.
-        self._entries: dict[int, tuple[NDArray[np.bool_], Runs]] = {}
+        # State -> see `_entering`.
+        self._runs_after: dict[int, tuple[NDArray[np.bool_], Runs]] = {}
         self._token_edges = _edges_by_state(machine, vocabulary)
         self._named_tokens = frozenset(token for edges in self._token_edges.values() for token, _ in edges)
-        self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
 
     @property
     def nbytes(self) -> int:
@@ -59,67 +59,62 @@ class MachineWalker:
         return self._arrive(1, 0, 0)
 
     def find_class(self, configuration: Configuration) -> int:
-        return int(row_classes.find_class(self._row_classes.tables, self._stack, *configuration))
+        return int(entry_kernels.find_class(self._entries, *configuration))
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
-        trees, slices = self._vocabulary.trees, self._vocabulary.string_slice.tables
-        known = self._row_classes
-        known.make_room(self._stack)
         # What a row with token edges depends on is known only after they have been looked at.
-        noting = not self._token_edges
-        whole = False
+        noting = int(not self._token_edges)
+        whole = 0
         while True:
-            found: int = row_kernels.make_row(
-                self._tables, self._stack, trees, slices, self._path, known.tables, noting, *configuration, row, whole
-            )
-            folded = self._folded_tree(configuration[0]) if found == row_kernels.WIDE else None
-            if found == row_kernels.WIDE and folded is None:
-                whole = True
-                continue
-            if found in (row_kernels.WIDE, row_kernels.ENTERS_STRING):
-                found = self._fill_long_row(folded, configuration, row)
-                noting = False
-            if found != kernels.FRAMES_FULL:
+            found: int = entry_kernels.make_row(self._entries, noting, *configuration, row, whole)
+            if found >= 0 or found == -1:
                 break
-            self._grow_frames()
+            if found in (row_kernels.WIDE, row_kernels.ENTERS_STRING):
+                folded = self._folded_tree(configuration[0]) if found == row_kernels.WIDE else None
+                if found == row_kernels.WIDE and folded is None:
+                    whole = 1
+                    continue
+                found = self._fill_long_row(folded, configuration, row)
+                noting = 0
+                if found != kernels.FRAMES_FULL:
+                    break
+            if found == row_kernels.CLASSES_FULL:
+                self._grow_classes()
+            else:
+                self._grow_frames()
         if found >= 0 or noting:
             return found
         for token in self._token_targets(configuration):
             row[token >> 5] |= np.uint32(1 << (token & 31))
         state, _, frame = configuration
-        return int(row_classes.note_class(known.tables, self._stack, state, frame))
+        return int(entry_kernels.note_class(self._entries, state, frame))
 
     def _fill_long_row(self, folded: FoldedTree | None, configuration: Configuration, row: MaskRow) -> int:
         """Fill a row by a folded tree, or of a state that enters a string. Returns -1 (no class yet) or FRAMES_FULL."""
-        trees = self._vocabulary.trees
         if folded is None:
-            entering, runs = self._entry(configuration[0])
-            status: int = row_kernels.fill_entering_row(
-                self._tables, self._stack, trees, runs.tables, entering, self._path, *configuration, row
-            )
+            entering, runs = self._entering(configuration[0])
+            status: int = entry_kernels.fill_entering_row(self._entries, runs.tables, entering, *configuration, row)
         else:
             quoted = self._vocabulary.quoted_tree
-            status = row_kernels.fill_folded_row(
-                self._tables, self._stack, trees, folded.tables, quoted, self._path, *configuration, row
-            )
+            status = entry_kernels.fill_folded_row(self._entries, folded.tables, quoted, *configuration, row)
         return status if status < 0 else -1
 
-    def _entry(self, state: int) -> tuple[NDArray[np.bool_], Runs]:
+    def _entering(self, state: int) -> tuple[NDArray[np.bool_], Runs]:
         """The bytes (bool [256]) that lead from `state` where several of them lead, and what may follow them."""
-        known = self._entries.get(state)
+        known = self._runs_after.get(state)
         if known is None:
-            target, _ = row_kernels.common_target(self._tables, state)
+            target, _ = entry_kernels.common_target(self._entries, state)
             literal, row, *_ = self._machine.states[state].tolist()
             entering = self._machine.table[row] == target
             if literal >= 0:
                 entering[literal] = False
             runs = self._vocabulary.runs_after(bytes(np.flatnonzero(entering).tolist()))
-            known = self._entries[state] = entering, runs
+            known = self._runs_after[state] = entering, runs
         return known
 
     def _folded_tree(self, state: int) -> FoldedTree | None:
         if state not in self._byte_classes:
-            classes, states = classes_of(self._tables, state)
+            classes, states = classes_of(self._machine.tables, state)
             self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
         known = self._byte_classes[state]
         return None if known is None else self._vocabulary.folded_tree(known)
@@ -127,19 +122,16 @@ class MachineWalker:
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):
             return named, self.may_end(named), self.find_class(named)
-        if self._vocabulary.is_special(token_id):
-            return None
-        text, offsets = self._vocabulary.packed
         while True:
-            state, register, frame, ends, row_class = row_classes.advance(
-                self._tables, self._stack, self._row_classes.tables, text, offsets, token_id, *configuration
-            )
+            state, register, frame, ends, row_class = entry_kernels.advance(self._entries, token_id, *configuration)
+            if state >= 0 and ends >= 0:
+                return (state, register, frame), ends == 1, row_class
             if kernels.FRAMES_FULL not in (state, ends):
-                return ((state, register, frame), bool(ends), row_class) if state >= 0 else None
+                return None
             self._grow_frames()
 
     def may_end(self, configuration: Configuration) -> bool:
-        while (status := kernels.may_end(self._tables, self._stack, *configuration)) == kernels.FRAMES_FULL:
+        while (status := entry_kernels.may_end(self._entries, *configuration)) == kernels.FRAMES_FULL:
             self._grow_frames()
         return bool(status)
 
@@ -147,14 +139,11 @@ class MachineWalker:
         return [*self._token_targets(configuration).values(), *self._byte_successors(configuration)]
 
     def _byte_successors(self, configuration: Configuration) -> Iterable[Configuration]:
-        trees, slices = self._vocabulary.trees, self._vocabulary.string_slice.tables
         capacity = 1024
         while True:
             found = np.empty((capacity, 3), np.int64)
             seen = np.full(capacity * 4, -1, np.int32)
-            many = target_kernels.successors(
-                self._tables, self._stack, trees, slices, self._path, *configuration, found, seen
-            )
+            many = entry_kernels.successors(self._entries, *configuration, found, seen)
             if many >= 0:
                 return map(tuple, found[:many].tolist())
             if many == kernels.FRAMES_FULL:
@@ -163,16 +152,12 @@ class MachineWalker:
                 capacity *= 8
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
-        tree, same, *_ = self._vocabulary.trees
         capacity = 1024
         while True:
             found = np.empty((capacity, 3), np.int64)
             seen = np.full(capacity * 4, -1, np.int32)
             places = np.full(self._vocabulary.size, -1, np.int32)
-            self._path[0, :3] = configuration
-            many = target_kernels.machine_targets(
-                self._tables, self._stack, tree, same, self._path, found, seen, places
-            )
+            many = entry_kernels.machine_targets(self._entries, *configuration, found, seen, places)
             if many >= 0:
                 break
             if many == kernels.FRAMES_FULL:
@@ -185,19 +170,28 @@ class MachineWalker:
             configurations.append(reached)
         return configurations, places
 
-    def after_ascii(self, configuration: Configuration) -> Iterable[Reached]:
+    def after_ascii(self, configuration: Configuration, callers: set[int]) -> Iterable[Reached]:
         found = np.empty((128, 5), np.int64)
-        known = self._row_classes.tables
-        while (many := target_kernels.after_ascii(self._tables, self._stack, known, *configuration, found)) < 0:
+        while (many := entry_kernels.after_ascii(self._entries, *configuration, found)) < 0:
             self._grow_frames()
-        named = self._token_targets(configuration).values()
-        return [
-            *((reached, self.may_end(reached), self.find_class(reached)) for reached in named),
-            *(
-                ((state, register, frame), bool(ends), row_class)
-                for state, register, frame, ends, row_class in found[:many].tolist()
-            ),
-        ]
+        places: list[Reached] = _as_reached(found[:many])
+        for named in self._token_targets(configuration).values():
+            places.append((named, self.may_end(named), self.find_class(named)))
+        for (_, _, frame), _, _ in places:
+            while frame and frame not in callers:
+                callers.add(frame)
+                places += self._after_return(frame)
+                frame = int(self._stack[0][frame, kernels.PARENT])
+        return places
+
+    def _after_return(self, frame: int) -> list[Reached]:
+        """Where the caller may go on that waits in `frame`."""
+        site = int(self._stack[0][frame, kernels.SITE])
+        end = self._machine.site_ends[site]
+        found = np.empty((end - site, 5), np.int64)
+        while (many := entry_kernels.after_return(self._entries, frame, end, found)) < 0:
+            self._grow_frames()
+        return _as_reached(found[:many])
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         state, register, frame = configuration
@@ -232,7 +226,7 @@ class MachineWalker:
             label = int(self._machine.states[state, kernels.EXIT])
             if label < 0:
                 break
-            kernels.look_into(self._stack, frame)
+            entry_kernels.look_into(self._entries, frame)
             if frame == 0:
                 break
             # What is not self-delimiting ends where the token belongs to the caller, as in `kernels.step`.
@@ -247,7 +241,7 @@ class MachineWalker:
 
     def _arrive(self, state: int, register: int, frame: int) -> Configuration:
         while True:
-            reached = kernels.arrive(self._tables, self._stack, state, register, frame)
+            reached = entry_kernels.arrive(self._entries, state, register, frame)
             if reached[0] != kernels.FRAMES_FULL:
                 return tuple(reached)
             self._grow_frames()
@@ -266,6 +260,34 @@ class MachineWalker:
         frames[:many] = before
         kernels.rehash_frames(frames, buckets, many)
         self._stack = (frames, buckets, counters, trace)
+        kernel_arrays.note_arrays(self._entries, kernel_arrays.STACK, self._stack)
+
+    def _grow_classes(self) -> None:
+        self._row_classes.grow(self._stack)
+        kernel_arrays.note_arrays(self._entries, kernel_arrays.CLASSES, self._row_classes.tables)
+
+    def _note_arrays(self) -> NDArray[np.int64]:
+        """Where all arrays of this walker lie, see `kernel_arrays`."""
+        vocabulary = self._vocabulary
+        entries = np.zeros((kernel_arrays.ENTRIES, 2), np.int64)
+        for place, arrays in (
+            (kernel_arrays.TABLES, self._machine.tables),
+            (kernel_arrays.STACK, self._stack),
+            (kernel_arrays.CLASSES, self._row_classes.tables),
+            (kernel_arrays.TREES, vocabulary.trees),
+            (kernel_arrays.SLICES, vocabulary.string_slice.tables),
+            (kernel_arrays.TEXT, vocabulary.packed),
+            (kernel_arrays.PATH, (self._path,)),
+        ):
+            kernel_arrays.note_arrays(entries, place, arrays)
+        return entries
+
+
+def _as_reached(found: NDArray[np.int64]) -> list[Reached]:
+    """What `entry_kernels.after_ascii` has found, int64 [n, 5]."""
+    return [
+        ((state, register, frame), ends == 1, row_class) for state, register, frame, ends, row_class in found.tolist()
+    ]
 
 
 def _edges_by_state(machine: Machine, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:

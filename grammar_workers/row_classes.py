@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from grammar_workers.kernels import (
+    DEAD,
     FIRST_LEVEL,
     HIGH,
     LEVELS,
@@ -28,29 +29,29 @@ from grammar_workers.kernels import (
 # Columns of a class. FRAMES: how many are looked into, from TOP down; NEXT chains a hash bucket; from BOUNDS on the
 # lowest and the highest register of each level.
 _STATE, _FRAMES, _TOP, _NEXT, _BOUNDS = range(5)
+CLASS_COLUMNS = _BOUNDS + 2 * LEVELS
 
 
 class RowClasses:
     """Numbers the classes in the order in which they are noted. The caller serialises all calls."""
 
     def __init__(self) -> None:
-        self.tables = (np.zeros((16, _BOUNDS + 2 * LEVELS), np.int64), np.full(32, -1, np.int64), np.zeros(1, np.int64))
+        self.tables = (np.zeros((16, CLASS_COLUMNS), np.int64), np.full(32, -1, np.int64), np.zeros(1, np.int64))
         """The classes, hash buckets, how many classes there are: the plain tuple that kernels take."""
 
     @property
     def nbytes(self) -> int:
         return self.tables[0].nbytes + self.tables[1].nbytes
 
-    def make_room(self, stack: tuple[np.ndarray, ...]) -> None:
-        """For one more class. `stack` as in `kernels`."""
+    def grow(self, stack: tuple[np.ndarray, ...]) -> None:
+        """Make room for as many again. `stack` as in `kernels`."""
         classes, buckets, many = self.tables
-        if many[0] == len(classes):
-            self.tables = (
-                np.concatenate([classes, np.zeros_like(classes)]),
-                np.full(len(buckets) * 2, -1, np.int64),
-                many,
-            )
-            _lay_chains(self.tables, stack)
+        self.tables = (
+            np.concatenate([classes, np.zeros_like(classes)]),
+            np.full(len(buckets) * 2, -1, np.int64),
+            many,
+        )
+        _lay_chains(self.tables, stack)
 
 
 @njit(inline="always", **OPTIONS)
@@ -133,11 +134,13 @@ def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def advance(tables, stack, known, text, offsets, token, state, register, frame):  # type: ignore[no-untyped-def]
-    """The configuration after the bytes text[offsets[token] : offsets[token + 1]].
+    """The configuration after the bytes text[offsets[token] : offsets[token + 1]], at least one.
 
     Its state is DEAD or FRAMES_FULL when there is none. The fourth number is whether the text may stop there (see
     `kernels.may_end`), the fifth the class or -1.
     """
+    if offsets[token] == offsets[token + 1]:
+        return np.int64(DEAD), register, frame, np.int64(0), np.int64(-1)
     for i in range(offsets[token], offsets[token + 1]):
         state, register, frame = step(tables, stack, state, register, frame, text[i])
         if state < 0:

@@ -35,6 +35,8 @@ from grammar_workers.tree_walks import correct_row, walk_branch, walk_tails, wal
 
 WIDE, ENTERS_STRING = -4, -5
 """Nothing is known about this row, and the walk is long: see `fill_folded_row` and `fill_entering_row`."""
+CLASSES_FULL = -6
+"""There is no room for another class: see `RowClasses.grow`."""
 _MANY_BYTES = 32
 
 
@@ -182,7 +184,7 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
         return walk_vocabulary(tables, stack, trees, path, dead, mask)
     mask[:] = 0
     path[0, 0] = base
-    status = _fill_loop(tables, stack, slices, path, np.int64(loops[loop, LOOP_MINIMUM]), maximum, mask)
+    status = _fill_loop(tables, stack, slices, path, minimum, maximum, mask)
     if status < 0:
         return status
     if base == state:
@@ -202,9 +204,10 @@ def make_row(  # type: ignore[no-untyped-def]
 ):
     """The class of a configuration; `mask` is filled unless it was known already. With `noting`, a new one is noted.
 
-    `known` is `RowClasses.tables`, with room for one more. Returns -1 where there is no class, or FRAMES_FULL, WIDE or
-    ENTERS_STRING as `fill_row` does.
+    `known` is `RowClasses.tables`. Returns -1 where there is no class, CLASSES_FULL, or what `fill_row` does.
     """
+    if known[2][0] == known[0].shape[0]:
+        return np.int64(CLASSES_FULL)
     found = find_class(known, stack, state, register, frame)
     if found >= 0:
         return found

@@ -18,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from grammar_workers import prefix_tree
+from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
 
 RARE = "\x1c\x1d\x1e\x1f\x85\ufeff"
 """Characters that are white space to one dialect of regular expressions only, so neither in `\\s` nor in `\\S`."""
@@ -28,6 +29,8 @@ _STAYS, _CLOSES, _BREAKS = range(3)
 
 LONGEST_RUN = 32
 """Characters of the longest token whose row is precomputed for states that merely tolerate all characters."""
+UNESCAPED = 64
+"""See `mark_staying`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +98,9 @@ class StringSlice:
 
 def build(token_bytes: list[bytes], words: int) -> StringSlice:
     """The slice of a vocabulary; `words` is the length of its mask rows."""
+    kinds, characters, quotes, unfinished = _classify(*prefix_tree.pack(token_bytes))
     occupied = [token for token, data in enumerate(token_bytes) if data]
-    kinds, characters, _, unfinished = _classify(*prefix_tree.pack(token_bytes))
+    ids = np.array(occupied, np.int64)
     staying = [token for token in occupied if kinds[token] == _STAYS]
     short = [
         token
@@ -105,7 +109,12 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
     ]
     plain = [token for token in short if not any(part in token_bytes[token] for part in (b"\\", *_LINE_SEPARATORS))]
     return StringSlice(
-        _runs(occupied, [token_bytes[token] for token in occupied], words),
+        _runs(
+            occupied,
+            [token_bytes[token] for token in occupied],
+            (kinds[ids], characters[ids], quotes[ids]),
+            words,
+        ),
         _tolerance(token_bytes, short, words),
         _tolerance(token_bytes, plain, words),
         _condensed(token_bytes, staying, characters, unfinished),
@@ -118,11 +127,28 @@ def runs_after(token_bytes: list[bytes], first: Collection[int], words: int) -> 
     They are for states from which such a byte leads into a free string, like those after a backslash.
     """
     begun = [token for token, data in enumerate(token_bytes) if data and data[0] in first]
-    return _runs(begun, [token_bytes[token][1:] for token in begun], words)
-
-
-def _runs(tokens: list[int], texts: list[bytes], words: int) -> Runs:
+    texts = [token_bytes[token][1:] for token in begun]
     kinds, characters, quotes, _ = _classify(*prefix_tree.pack(texts))
+    return _runs(begun, texts, (kinds, characters, quotes), words)
+
+
+def mark_staying(tree: NDArray[np.int32], slices: StringSlice) -> NDArray[np.uint8]:
+    """Which nodes of the prefix tree of all tokens end between two characters, and all tokens from there on stay.
+
+    uint8 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + UNESCAPED where all of these tokens
+    are tokens of `any_but_escaped`, otherwise they are of `any_character`. A state that tolerates so many of these
+    characters allows all of these tokens where it is arrived at in such a node, whatever was read before.
+    """
+    return _mark_staying(tree, slices.any_character.mask, slices.any_but_escaped.mask)
+
+
+def _runs(
+    tokens: list[int],
+    texts: list[bytes],
+    classified: tuple[NDArray[np.uint8], NDArray[np.int32], NDArray[np.int32]],
+    words: int,
+) -> Runs:
+    kinds, characters, quotes = classified
     ids = np.array(tokens, np.int32)
     longest = int(characters[kinds != _BREAKS].max(initial=0))
     body = np.zeros((longest + 1, words), np.uint32)
@@ -171,6 +197,44 @@ def _tolerance(token_bytes: list[bytes], staying: list[int], words: int) -> Tole
         if data and token not in inside:
             first.setdefault(data, token)
     return Tolerance(mask, prefix_tree.build_with_ids(first))
+
+
+@njit(nogil=True, cache=True)
+def _mark_staying(tree, any_mask, unescaped_mask):  # type: ignore[no-untyped-def]
+    many = tree.shape[0]
+    deepest = 0
+    for depth in tree[:, DEPTH]:
+        deepest = max(deepest, depth)
+    text = np.empty(deepest + 1, np.uint8)
+    # Characters up to a node, an unfinished one included, and whether there is none.
+    characters = np.zeros(many, np.int32)
+    whole = np.zeros(many, np.bool_)
+    for node in range(many):
+        end = tree[node, DEPTH] + 1
+        text[end - 1] = tree[node, BYTE]
+        place = 0
+        size = 1
+        while place < end and size > 0:
+            size = _character(text, place, end)
+            place += size
+            characters[node] += 1
+        whole[node] = size > 0
+    staying = np.zeros(many, np.uint8)
+    flags = np.full(many, 3, np.uint8)
+    most = characters.copy()
+    for node in range(many - 1, -1, -1):
+        token = tree[node, TOKEN]
+        if token >= 0:
+            unescaped = unescaped_mask[token >> 5] >> (token & 31) & 1
+            flags[node] = (any_mask[token >> 5] >> (token & 31) & 1) | unescaped << 1
+        child = node + 1
+        while child < tree[node, END]:
+            flags[node] &= flags[child]
+            most[node] = max(most[node], most[child])
+            child = tree[child, END]
+        if whole[node] and flags[node] & 1:
+            staying[node] = 1 + most[node] - characters[node] + (flags[node] & 2) // 2 * UNESCAPED
+    return staying
 
 
 @njit(nogil=True, cache=True)

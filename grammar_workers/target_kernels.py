@@ -15,8 +15,11 @@ from grammar_workers.kernels import (
     LOOP,
     LOOP_BASE,
     OPTIONS,
+    PARENT,
     ROW,
+    SAVED,
     SILENT_MOVES,
+    SITE,
     TOLERATES_ANY,
     arrive,
     bucket_of,
@@ -173,6 +176,38 @@ def after_ascii(tables, stack, known, state, register, frame, found):  # type: i
             if state == FRAMES_FULL:
                 return state
             break
+    return _tell_apart(tables, stack, known, found, many)
+
+
+@njit(**OPTIONS)
+def after_return(tables, stack, known, frame, end, found):  # type: ignore[no-untyped-def]
+    """Find where callers go on when the rule that was called with `frame` returns: one configuration for each label.
+
+    `end` is where the labels of the frame's site end in the table of returns. `found` and the result are as in
+    `after_ascii`, `found` with room for all labels.
+    """
+    frames, returns = stack[0], tables[4]
+    many = np.int64(0)
+    for place in range(frames[frame, SITE], end):
+        if returns[place] < 0:
+            continue
+        state, register, below = arrive(
+            tables, stack, np.int64(returns[place]), frames[frame, SAVED], frames[frame, PARENT]
+        )
+        if state < 0:
+            if state == FRAMES_FULL:
+                return state
+            continue
+        found[many, 0] = state
+        found[many, 1] = register
+        found[many, 2] = below
+        many += 1
+    return _tell_apart(tables, stack, known, found, many)
+
+
+@njit(**OPTIONS)
+def _tell_apart(tables, stack, known, found, many):  # type: ignore[no-untyped-def]
+    """Fill the last two columns of `found`, see `after_ascii`."""
     for i in range(many):
         found[i, 3] = may_end(tables, stack, found[i, 0], found[i, 1], found[i, 2])
         if found[i, 3] == FRAMES_FULL:

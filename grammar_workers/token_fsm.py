@@ -198,7 +198,7 @@ class TokenFSM:
         numbers = self._row_of[:state]
         return builder.finish(numbers, [self._rows[number] for number in range(max(numbers) + 1)])
 
-    def fill_rows(self, max_places: int = 1000) -> int:
+    def fill_rows(self, max_places: int = 4000) -> int:
         """Make the mask rows of all places between ASCII characters ahead, breadth first; how many rows exist now.
 
         Looks at `max_places` at most. Places that must have the same row are looked at once, so that this mostly ends
@@ -208,6 +208,7 @@ class TokenFSM:
         queue = [(initial, self._terminal[_INITIAL], -1)]
         met = {initial}
         classes: set[int] = set()
+        callers: set[int] = set()
         for configuration, terminal, row_class in queue:
             if row_class in classes:
                 continue
@@ -226,7 +227,7 @@ class TokenFSM:
                     classes.add(row_class)
                 following = [
                     reached
-                    for reached in self._walker.after_ascii(configuration)
+                    for reached in self._walker.after_ascii(configuration, callers)
                     if reached[0] not in met and reached[2] not in classes
                 ]
             met.update(reached[0] for reached in following)

@@ -13,17 +13,23 @@ from numba import njit
 from grammar_workers.kernels import (
     DEAD,
     EXIT,
+    FAR,
     FRAMES_FULL,
     LIT,
     LOOP,
     LOOP_BASE,
+    LOOP_MAXIMUM,
+    LOOP_MINIMUM,
     OPTIONS,
     ROW,
     SILENT_MOVES,
+    TOLERATES_UNESCAPED,
+    depend,
     leave,
     step,
 )
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
+from grammar_workers.string_slice import UNESCAPED
 
 
 @njit(inline="always", **OPTIONS)
@@ -83,7 +89,7 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
     register and the frame of path[0]: what leads where it leads is dead, too.
     Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
     """
-    tree, _, _, fans = trees
+    tree, fans = trees[0], trees[3]
     taken = np.zeros(256, np.bool_)
     for _ in range(SILENT_MOVES):
         state = path[0, 0]
@@ -106,6 +112,22 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
     return np.int64(0)
 
 
+@njit(inline="always", **OPTIONS)
+def _tolerates(stack, loops, loop, staying, register, frame):  # type: ignore[no-untyped-def]
+    """Whether all tokens that stay within a string (see `string_slice.mark_staying`) go on from a state with `loop`."""
+    base, minimum, maximum = loops[loop, LOOP_BASE], np.int64(loops[loop, LOOP_MINIMUM]), loops[loop, LOOP_MAXIMUM]
+    if base >= 0 or (base == TOLERATES_UNESCAPED and staying < UNESCAPED):
+        return False
+    if base == DEAD:
+        minimum = np.int64(-FAR)
+    following = np.int64(staying & (UNESCAPED - 1)) - 1
+    last = np.int64(maximum) - following if maximum >= 0 else np.int64(FAR)
+    if not minimum <= register <= last:
+        return False
+    depend(stack, register, frame, minimum, last)
+    return True
+
+
 @njit(**OPTIONS)
 def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-untyped-def]
     """`walk_tree` over node `i` of the tree of all tokens and what is below it.
@@ -114,7 +136,7 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
     ends, and the state `dead` as far as it is still known to be dead there.
     """
     states, loops = tables[0], tables[5]
-    tree, same, fan_of, fans = trees
+    tree, same, fan_of, fans, staying = trees
     last = np.int64(tree[i, END])
     path[0, 3] = -1
     while i < last:
@@ -131,6 +153,12 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
                 return state
             i = np.int64(tree[i, END])
             continue
+        loop = states[state, LOOP]
+        if loop > 0 and staying[i] and _tolerates(stack, loops, loop, staying[i], register, frame):
+            for j in range(i, tree[i, END]):
+                _allow(mask, same, tree[j, TOKEN])
+            i = np.int64(tree[i, END])
+            continue
         path[depth + 1, 0] = state
         path[depth + 1, 1] = register
         path[depth + 1, 2] = frame
@@ -138,7 +166,7 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
         path[depth + 1, 3] = np.int64(fan_of[i]) if states[state, EXIT] < 0 else np.int64(-1)
         path[depth + 1, 4] = np.int64(tree[i, END])
         unmoved = register == path[0, 1] and frame == path[0, 2]
-        like_before = states[state, LOOP] > 0 and loops[states[state, LOOP], LOOP_BASE] == dead
+        like_before = loop > 0 and loops[loop, LOOP_BASE] == dead
         path[depth + 1, 5] = dead if unmoved and like_before else np.int64(-1)
         _allow(mask, same, tree[i, TOKEN])
         i += 1

@@ -106,9 +106,13 @@ class Vocabulary:
         return chain
 
     @functools.cached_property
-    def trees(self) -> tuple[NDArray[np.int32], ...]:
-        """As the plain tuple that kernels take: `tree`, `same_bytes`, and `prefix_tree.build_fans` of the tree."""
-        return self.tree, self.same_bytes, *prefix_tree.build_fans(self.tree)
+    def trees(self) -> tuple[NDArray[Any], ...]:
+        """As the plain tuple that kernels take.
+
+        `tree`, `same_bytes`, `prefix_tree.build_fans` of the tree, and what `string_slice.mark_staying` says of it.
+        """
+        fans = prefix_tree.build_fans(self.tree)
+        return self.tree, self.same_bytes, *fans, string_slice.mark_staying(self.tree, self.string_slice)
 
     @functools.cached_property
     def quoted_tree(self) -> NDArray[np.int32]:

@@ -59,8 +59,12 @@ class Walker(Protocol):
         And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
         """
 
-    def after_ascii(self, configuration: Configuration) -> Iterable[Reached]:
-        """The distinct configurations that an ASCII character, or a token without bytes, leads to."""
+    def after_ascii(self, configuration: Configuration, callers: set[int]) -> Iterable[Reached]:
+        """The distinct configurations that an ASCII character, or a token without bytes, leads to.
+
+        And where the callers of the rules that these are in go on, so that nobody has to walk through a rule again to
+        see what follows it. `callers` holds those that have been looked at and grows.
+        """
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop."""

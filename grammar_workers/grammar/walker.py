@@ -153,7 +153,7 @@ class ConfigurationWalker:
         kernels.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
         return reached
 
-    def after_ascii(self, configuration: Configuration) -> Iterable[Reached]:
+    def after_ascii(self, configuration: Configuration, callers: set[int]) -> Iterable[Reached]:
         work = self._work()
         reached = {self._step(configuration[0], column, work) for column in set(self._columns[:128])}
         return [

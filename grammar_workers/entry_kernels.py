@@ -1,0 +1,138 @@
+"""What is called of the kernels from Python: with all arrays of a walker as one argument (`kernel_arrays`).
+
+Arguments that are not explained here are those of the kernels of the same names.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from grammar_workers import kernels, row_classes, row_kernels, target_kernels
+from grammar_workers.kernel_arrays import classes_of, path_of, slices_of, stack_of, tables_of, text_of, trees_of
+from grammar_workers.kernels import OPTIONS
+
+
+@njit(**OPTIONS)
+def arrive(entries, state, register, frame):  # type: ignore[no-untyped-def]
+    return kernels.arrive(tables_of(entries), stack_of(entries), state, register, frame)
+
+
+@njit(**OPTIONS)
+def look_into(entries, frame):  # type: ignore[no-untyped-def]
+    kernels.look_into(stack_of(entries), frame)
+
+
+@njit(**OPTIONS)
+def may_end(entries, state, register, frame):  # type: ignore[no-untyped-def]
+    return kernels.may_end(tables_of(entries), stack_of(entries), state, register, frame)
+
+
+@njit(**OPTIONS)
+def find_class(entries, state, register, frame):  # type: ignore[no-untyped-def]
+    return row_classes.find_class(classes_of(entries), stack_of(entries), state, register, frame)
+
+
+@njit(**OPTIONS)
+def note_class(entries, state, frame):  # type: ignore[no-untyped-def]
+    return row_classes.note_class(classes_of(entries), stack_of(entries), state, frame)
+
+
+@njit(**OPTIONS)
+def advance(entries, token, state, register, frame):  # type: ignore[no-untyped-def]
+    text, offsets = text_of(entries)
+    return row_classes.advance(
+        tables_of(entries), stack_of(entries), classes_of(entries), text, offsets, token, state, register, frame
+    )
+
+
+@njit(**OPTIONS)
+def make_row(entries, noting, state, register, frame, mask, whole):  # type: ignore[no-untyped-def]
+    return row_kernels.make_row(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        slices_of(entries),
+        path_of(entries),
+        classes_of(entries),
+        noting,
+        state,
+        register,
+        frame,
+        mask,
+        whole,
+    )
+
+
+@njit(**OPTIONS)
+def common_target(entries, state):  # type: ignore[no-untyped-def]
+    return row_kernels.common_target(tables_of(entries), state)
+
+
+@njit(**OPTIONS)
+def fill_entering_row(entries, runs, entering, state, register, frame, mask):  # type: ignore[no-untyped-def]
+    return row_kernels.fill_entering_row(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        runs,
+        entering,
+        path_of(entries),
+        state,
+        register,
+        frame,
+        mask,
+    )
+
+
+@njit(**OPTIONS)
+def fill_folded_row(entries, folded, quoted, state, register, frame, mask):  # type: ignore[no-untyped-def]
+    return row_kernels.fill_folded_row(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        folded,
+        quoted,
+        path_of(entries),
+        state,
+        register,
+        frame,
+        mask,
+    )
+
+
+@njit(**OPTIONS)
+def successors(entries, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
+    return target_kernels.successors(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        slices_of(entries),
+        path_of(entries),
+        state,
+        register,
+        frame,
+        found,
+        seen,
+    )
+
+
+@njit(**OPTIONS)
+def after_ascii(entries, state, register, frame, found):  # type: ignore[no-untyped-def]
+    return target_kernels.after_ascii(
+        tables_of(entries), stack_of(entries), classes_of(entries), state, register, frame, found
+    )
+
+
+@njit(**OPTIONS)
+def after_return(entries, frame, end, found):  # type: ignore[no-untyped-def]
+    return target_kernels.after_return(tables_of(entries), stack_of(entries), classes_of(entries), frame, end, found)
+
+
+@njit(**OPTIONS)
+def machine_targets(entries, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    tree, same, _, _, _ = trees_of(entries)
+    path = path_of(entries)
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
+    return target_kernels.machine_targets(tables_of(entries), stack_of(entries), tree, same, path, found, seen, places)
