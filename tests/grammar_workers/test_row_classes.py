@@ -31,6 +31,7 @@ SCHEMAS: dict[str, Any] = {
     "words": {"type": "string", "pattern": r"^(?:\S+\s+){0,9}\S+$", "maxLength": 80},
     "label": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
     "pattern names": {"type": "object", "patternProperties": {r"^[\w.-]+$": NESTED}, "additionalProperties": False},
+    "after a word": {"type": "string", "pattern": "^(schema |\\\\é).+$", "maxLength": 50},
     "no letters": {"type": "string", "pattern": '^[^a-z"-/\u0085-\u009f]{5,2000}x$'},
 }
 
