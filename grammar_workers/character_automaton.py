@@ -243,18 +243,19 @@ def explore(
 ) -> CharacterAutomaton:
     """The automaton whose states are whatever `step` reaches from `start` over single characters; None is dead."""
     starts = sorted({0, *map(ord, alphabet), *(ord(c) + 1 for c in alphabet)})
+    places = [(bisect.bisect_left(starts, ord(character)), character) for character in alphabet]
     ids: dict[Hashable, int] = {start: 0}
     order = [start]
     moves = []
     for state in order:
         row = [DEAD] * len(starts)
-        for character in alphabet:
+        for place, character in places:
             reached = step(state, character)
             if reached is not None:
                 if reached not in ids:
                     ids[reached] = len(order)
                     order.append(reached)
-                row[bisect.bisect_left(starts, ord(character))] = ids[reached]
+                row[place] = ids[reached]
         moves.append(tuple(row))
     return minimize(CharacterAutomaton(tuple(starts), tuple(moves), tuple(accepts(state) for state in order)))
 

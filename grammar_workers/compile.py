@@ -9,6 +9,7 @@ from typing import Any
 
 from grammar_workers import number_automaton
 from grammar_workers.banned_words import banned_words
+from grammar_workers.collector import collector_pause
 from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.rule_graph import RuleGraph
@@ -38,6 +39,17 @@ def compile_grammar(
     Raises `GrammarError`: InvalidSpecificationError when it is malformed, UnsupportedFeatureError when it cannot be
     honoured exactly, UnsatisfiableError when nothing matches, LimitExceededError when a budget does not suffice.
     """
+    with collector_pause:
+        return _compiled(specification, vocabulary, options, limits, resources)
+
+
+def _compiled(
+    specification: GrammarSpecification | Mapping[str, Any],
+    vocabulary: Vocabulary,
+    options: GrammarOptions,
+    limits: Limits,
+    resources: Mapping[str, Any],
+) -> TokenFSM:
     parsed = parse_specification(specification)
     content = canonical_bytes(parsed)
     size = len(content)

@@ -5,9 +5,9 @@ All are automata over whole number texts; comparisons read plain decimals (no ex
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from decimal import Decimal
+from typing import NamedTuple
 
 from grammar_workers import character_automaton
 from grammar_workers.character_automaton import CharacterAutomaton
@@ -106,8 +106,7 @@ def multiple_of(divisor: Decimal, limits: Limits) -> CharacterAutomaton:
     return character_automaton.explore(start, step, accepts, "-." + _DIGITS)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Reading:
+class _Reading(NamedTuple):
     """How much of a number has been read, and how its magnitude compares so far with that of the bound.
 
     `digits` counts the digits of the current part, up to where counting stops mattering; `zero` tells that the integer
@@ -133,7 +132,7 @@ class _Comparison:
 
     def step(self, state: _Reading, character: str) -> _Reading | None:
         if character == "-":
-            return dataclasses.replace(state, negative=True) if state == _Reading() else None
+            return _Reading(negative=True) if state == _Reading() else None
         if character == ".":
             if state.fraction or state.digits == 0:
                 return None
@@ -148,7 +147,7 @@ class _Comparison:
         if order == 0 and place < len(self._whole):
             order = (digit > self._whole[place]) - (digit < self._whole[place])
         zero = place == 0 and digit == "0"
-        return dataclasses.replace(state, digits=min(place + 1, len(self._whole) + 1), zero=zero, order=order)
+        return _Reading(state.negative, False, min(place + 1, len(self._whole) + 1), zero, order)
 
     def _after_whole(self, state: _Reading) -> int:
         """How the whole parts compare once all digits are read: the longer one is larger."""
@@ -163,7 +162,7 @@ class _Comparison:
             order = (digit > expected) - (digit < expected)
         # Once decided, only whether there is a digit at all still matters.
         digits = min(place + 1, len(self._fraction) + 1) if order == 0 else 1
-        return dataclasses.replace(state, digits=digits, order=order)
+        return _Reading(state.negative, True, digits, False, order)
 
     def verdict(self, state: _Reading) -> int | None:
         """-1, 0 or 1 as the number read compares with the bound; None where a number may not end."""

@@ -88,8 +88,26 @@ class SubsetConstruction:
         accepting = []
         # What a character leads to before gates are passed -> the state: settling is what takes time.
         unsettled: dict[Hashable, int] = {}
+
+        def settled(identity: Hashable, after: _Behind, pending: dict[_Obligations, int]) -> int:
+            state = (after, self._settle(source, pending, after, at_start=False))
+            number = numbers.get(state)
+            if number is None:
+                self._budget.check_states(len(numbers))
+                number = numbers[state] = len(states)
+                states.append(state)
+            unsettled[identity] = number
+            return number
+
         for behind, threads in states:
             accepting.append(int(any(bits & ENDS and self._all_accept(owed) for owed, bits in threads)))
+            if not behinds and len(threads) == 1 and (only := next(iter(threads)))[0] == _NOTHING:
+                row = []
+                for bits in self._following(source, only[1] & ~ENDS):
+                    number = unsettled.get(bits) if bits else DEAD
+                    row.append(settled(bits, behind, {_NOTHING: bits}) if number is None else number)
+                moves.append(row)
+                continue
             reached: list[dict[_Obligations, int]] = [{} for _ in range(self._many_classes)]
             for owed, bits in threads:
                 if _AT_END not in owed:
@@ -107,41 +125,36 @@ class SubsetConstruction:
                 )
                 identity = (after, *pending.items())
                 number = unsettled.get(identity)
-                if number is None:
-                    state = (after, self._settle(source, pending, after, at_start=False))
-                    number = numbers.get(state)
-                    if number is None:
-                        self._budget.check_states(len(numbers))
-                        number = numbers[state] = len(states)
-                        states.append(state)
-                    unsettled[identity] = number
-                row.append(number)
+                row.append(settled(identity, after, pending) if number is None else number)
             moves.append(row)
         table, labels = minimal(np.array(moves, np.int32), np.array(accepting, np.int32))
         return _Automaton(table.tolist(), labels.tolist())
 
-    def _read(
-        self, source: PositionAutomaton, owed: _Obligations, bits: int, reached: list[dict[_Obligations, int]]
-    ) -> None:
-        """Add to `reached` (per class) where the thread leads."""
+    def _following(self, source: PositionAutomaton, bits: int) -> list[int]:
+        """Per class: the bits that reading it leads to."""
         by_set: dict[int, int] = {}
         for bit in bits_of(bits):
             number = source.sets[bit]
             by_set[number] = by_set.get(number, 0) | source.follow[bit]
         # Long patterns have long integers.
-        self._budget.spend(2 * bits.bit_count() + 1 + (len(source.follow) >> 9))
+        self._budget.spend(2 * bits.bit_count() + 1 + (len(source.follow) >> 9) + (self._many_classes >> 2))
         following = [0] * self._many_classes
         for number, after in by_set.items():
             for character in self._classes_of[number]:
                 following[character] |= after
-        for character, after in enumerate(following):
+        return following
+
+    def _read(
+        self, source: PositionAutomaton, owed: _Obligations, bits: int, reached: list[dict[_Obligations, int]]
+    ) -> None:
+        """Add to `reached` (per class) where the thread leads."""
+        for character, after in enumerate(self._following(source, bits)):
             if not after:
                 continue
             still = self._advanced(owed, character) if owed else owed
             if still is not None:
                 pending = reached[character]
                 pending[still] = pending.get(still, 0) | after
-        self._budget.spend(self._many_classes >> 2)
 
     # -- look-around -------------------------------------------------------------------------------------------------
 

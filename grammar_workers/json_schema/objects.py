@@ -76,6 +76,7 @@ class Objects(Container):
         self._indifferent: dict[int, frozenset[FormulaId]] = {}
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
         self._closed: dict[Node, Label | None] = {}
+        self._steps: dict[tuple[FormulaId, int], Step] = {}
         patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
         tests = dict.fromkeys(test.names for test in assertions.values() if isinstance(test, PropertyNames))
         # A test is a pattern's source or the formula of `propertyNames`.
@@ -223,18 +224,28 @@ class Objects(Container):
         return known
 
     def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
+        known = self._steps.get((literal, part))
+        if known is not None:
+            return known
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
-        if isinstance(assertion, Broken):
-            if part >= 0:
-                return Step(TRUE, literal, literal)
-            return Step(self._asked(assertion.leaf, part), FALSE, literal)
         if isinstance(assertion, PropertyCount):
             exceeded = assertion.maximum is not None and following.certain > assertion.maximum
             too_many = assertion.maximum is not None and following.total > assertion.maximum
             if positive:
                 return Step(TRUE, FALSE, FALSE) if too_many else Step(TRUE, leaf, leaf)
             return Step(TRUE, TRUE, TRUE) if exceeded else Step(TRUE, literal, literal)
+        # Only counts look at what follows.
+        known = self._steps[literal, part] = self._uncounted_step(literal, part)
+        return known
+
+    def _uncounted_step(self, literal: FormulaId, part: int) -> Step:
+        leaf, positive = self.pool.split(literal)
+        assertion = self.pool.assertion(leaf)
+        if isinstance(assertion, Broken):
+            if part >= 0:
+                return Step(TRUE, literal, literal)
+            return Step(self._asked(assertion.leaf, part), FALSE, literal)
         step = Step(self._asked(leaf, part), leaf, FALSE)
         if positive:
             return step
