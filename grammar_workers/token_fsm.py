@@ -202,7 +202,8 @@ class TokenFSM:
         """Make the mask rows of all places between ASCII characters ahead, breadth first; how many rows exist now.
 
         Looks at `max_places` at most. Places that must have the same row are looked at once, so that this mostly ends
-        for recursive specifications, too, and only the first of them is visited; a step to another finds its row.
+        for recursive specifications, too, and only the first of them is visited; a step to another finds its row. What
+        follows them may differ: it is looked at where callers go on.
         """
         initial = self._configurations[_INITIAL]
         queue = [(initial, self._terminal[_INITIAL], -1)]

@@ -112,6 +112,20 @@ def test_depth_and_length_share_rows() -> None:
     assert fsm.fill_rows(0) == rows
 
 
+def test_rows_ahead_go_on_where_callers_do() -> None:
+    """Both objects have the same rows, but not what follows them."""
+    item = {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}
+    schema = {"type": "array", "prefixItems": [item, item, {"const": "last"}], "minItems": 3, "items": False}
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    rows = fsm.fill_rows()
+    begin, end = b'[{"key": "a"}, {"key": "b"}', b', "last"]'
+    tokens = fsm.vocabulary.encode(begin + end)
+    assert tokens is not None
+    fsm._walker.fill_row = None  # type: ignore[method-assign, assignment]
+    assert all(fsm.allowed_mask(state).any() for state in states_along(fsm, tokens)[len(begin) :])
+    assert fsm.fill_rows(0) == rows
+
+
 def test_rows_ahead_are_kept_where_no_two_places_share_one() -> None:
     specification = {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "[" (root | [a-z]+ ":" [0-9]+) "]"'}
     fsm = compile_grammar(specification, bytes_vocabulary())
