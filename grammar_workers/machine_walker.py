@@ -39,6 +39,7 @@ class MachineWalker:
         )
         self._row_classes = RowClasses()
         self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
+        self._reached = np.zeros((128, 5), np.int64)
         self._entries = self._note_arrays()
         # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
         self._byte_classes: dict[int, bytes | None] = {}
@@ -171,17 +172,19 @@ class MachineWalker:
         return configurations, places
 
     def after_ascii(self, configuration: Configuration, callers: set[int]) -> Iterable[Reached]:
-        found = np.empty((128, 5), np.int64)
+        found = self._reached
         while (many := entry_kernels.after_ascii(self._entries, *configuration, found)) < 0:
             self._grow_frames()
         places: list[Reached] = _as_reached(found[:many])
-        for named in self._token_targets(configuration).values():
-            places.append((named, self.may_end(named), self.find_class(named)))
+        if self._token_edges:
+            for named in self._token_targets(configuration).values():
+                places.append((named, self.may_end(named), self.find_class(named)))
         for (_, _, frame), _, _ in places:
-            while frame and frame not in callers:
+            while frame not in callers:
                 callers.add(frame)
-                places += self._after_return(frame)
-                frame = int(self._stack[0][frame, kernels.PARENT])
+                if frame:
+                    places += self._after_return(frame)
+                    frame = int(self._stack[0][frame, kernels.PARENT])
         return places
 
     def _after_return(self, frame: int) -> list[Reached]:

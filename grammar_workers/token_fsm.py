@@ -221,9 +221,9 @@ class TokenFSM:
                 if max_places == 0:
                     break
                 max_places -= 1
-                self._fill_row(self._visit(configuration, terminal, row_class))
-                if row_class < 0:
-                    row_class = self._walker.find_class(configuration)
+                state = self._visit(configuration, terminal, row_class)
+                if self._row_of[state] == _UNKNOWN_ROW:
+                    self._row_of[state], row_class = self._make_row(configuration, terminal)
                 if row_class >= 0:
                     classes.add(row_class)
                 following = [
@@ -295,24 +295,25 @@ class TokenFSM:
         with self._lock:
             if self._row_of[state] != _UNKNOWN_ROW:
                 return self._row_of[state]
-            number = self._make_row(self._configurations[state], self._terminal[state])
+            number, _ = self._make_row(self._configurations[state], self._terminal[state])
             self._row_of[state] = number
             return number
 
-    def _make_row(self, configuration: Configuration, terminal: bool) -> int:
+    def _make_row(self, configuration: Configuration, terminal: bool) -> tuple[int, int]:
+        """The number of the row of a configuration, and the class it belongs to or -1."""
         if len(self._rows) % _ROWS_PER_CHECK == 0:
             self._check_memory()
         row = self._scratch_row
         row_class = self._walker.fill_row(configuration, row)
         known = self._row_of_class.get(row_class)
         if known is not None:
-            return known
+            return known, row_class
         if terminal:
             row |= self.vocabulary.eos_mask
         number = self._rows.add(row)
         if row_class >= 0:
             self._row_of_class[row_class] = number
-        return number
+        return number, row_class
 
     def _advance(self, state: StateId, token_id: TokenId) -> StateId:
         if not 0 <= token_id < self.vocabulary.size:
