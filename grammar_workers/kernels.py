@@ -6,8 +6,8 @@ that has been seen); `frame` is the hash-consed return stack: frame f returns to
 the register `frames[f, SAVED]`; frame 0 is the bottom.
 
 Every kernel takes `tables`, which is `Machine.tables`, and `stack`: (frames int64 [n, 5], buckets int64 [power of two],
-counters int64 [1], the number of frames in use, trace int64 [2 + 3 * LEVELS]). Both are plain tuples: numba reads
-those fastest from Python.
+counters int64 [1], the number of frames in use, trace int64 [2 + 3 * LEVELS]). Both are plain tuples; `entry_kernels`,
+which are what is called from Python, make them.
 
 The *trace* notes what a walk has looked at besides the state it began in. Level 0 is the rule it began in, level j the
 caller that it gets to by leaving j frames. For each level it holds the register that was found there (ORIGIN) and for
