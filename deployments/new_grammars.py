@@ -22,6 +22,9 @@ LONGEST_TURN_S = 1.0
 MOST_WAITING = 1024
 """Of one tenant, in one router."""
 
+PAUSE = 3.0
+"""After a turn while others are active, in lengths of the turn."""
+
 ACTIVE_S = 5.0
 """So long after its last request with a grammar a tenant counts as active."""
 
@@ -38,8 +41,8 @@ class _Line:
 class NewGrammars:
     """Gives each tenant `at_once` turns. Lives in one event loop.
 
-    While others are active, each turn is followed by a pause as long as it was itself: the more a tenant's grammars
-    hold up the server, the more slowly they come, and half of the time belongs to others.
+    While others are active, each turn is followed by a pause of `PAUSE` times its length: the more a tenant's grammars
+    hold up the server, the more slowly they come, and most of the time belongs to others.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -84,7 +87,7 @@ class NewGrammars:
             finally:
                 self._under_way.discard(key)
                 timer.cancel()
-                pause = loop.time() - began if len(self._active) > (tenant in self._active) else 0.0
+                pause = PAUSE * (loop.time() - began) if len(self._active) > (tenant in self._active) else 0.0
                 loop.call_later(pause, over.close)  # which does nothing the second time
         finally:
             line.users -= 1

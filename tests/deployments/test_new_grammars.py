@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.errors import ApiError
-from deployments.new_grammars import NewGrammars
+from deployments.new_grammars import PAUSE, NewGrammars
 from tests.deployments.fakes import settled
 
 pytestmark = pytest.mark.anyio
@@ -96,7 +96,7 @@ async def test_a_pause_after_each_turn_while_others_are_active() -> None:
             await held.let_go(first)
             await held.are_inside(*held.inside[: held.inside.index(first) + 1], second)
             if others:
-                assert loop.time() - left >= (left - began) / 2
+                assert loop.time() - left >= PAUSE * (left - began) / 2
             await held.let_go(second)
 
 
