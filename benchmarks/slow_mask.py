@@ -114,7 +114,7 @@ async def measure(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=8, help="texts decoded together")
+    parser.add_argument("--rows", type=int, default=16, help="texts decoded together")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of each text in a window")
     parser.add_argument("--windows", type=int, default=20, help="windows of each kind; they alternate")
     parser.add_argument(
