@@ -67,10 +67,7 @@ class AnyOrderObjects(Objects):
         for part in (*range(len(self.names)), *(-1 - number for number in range(self.class_count))):
             if part in self._unspellable or part in node.seen:
                 continue
-            following = self._following(node, part)
-            move = self._move(
-                node.formulas, part, following, functools.partial(self._step, part=part, following=following)
-            )
+            move = self._move(node.formulas, part, self._following(node, part))
             if move is not None:
                 yield move._replace(follow=functools.partial(self._forget, move))
 

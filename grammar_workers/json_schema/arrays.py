@@ -42,9 +42,7 @@ class Arrays(Container):
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
         following = node._replace(position=min(node.position + 1, self._horizon))
-        move = self._move(
-            node.formulas, node.position, following, functools.partial(self._step, position=node.position)
-        )
+        move = self._move(node.formulas, node.position, following)
         if move is not None:
             yield move
 
@@ -70,15 +68,15 @@ class Arrays(Container):
             )
         return max(bounds)
 
-    def _step(self, literal: FormulaId, position: int) -> Step:
+    def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, ItemCount):
             step = Step(assertion.items, self._counted(assertion), leaf)
         else:
             assert isinstance(assertion, ArrayShape)
-            full = assertion.maximum is not None and position >= assertion.maximum
-            step = Step(FALSE if full else self._item(leaf, position), leaf, FALSE)
+            full = assertion.maximum is not None and part >= assertion.maximum
+            step = Step(FALSE if full else self._item(leaf, part), leaf, FALSE)
         return step if positive else negated(self.pool, step)
 
     def _counted(self, count: ItemCount) -> FormulaId:

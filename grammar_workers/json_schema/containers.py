@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from grammar_workers.json_schema.formula import FALSE, TRUE, AllOf, FormulaId, FormulaPool
 from grammar_workers.json_schema.scalars import Label
@@ -58,6 +58,14 @@ class Move(NamedTuple):
     follow: Callable[[Label], Node | None]
 
 
+class Edge(NamedTuple):
+    """A move as far as it leads anywhere: reading `part` calls `rule`, whose label picks one of `targets`."""
+
+    part: int
+    rule: Rule
+    targets: dict[Label, Node]
+
+
 class Step(NamedTuple):
     """What a literal asks of a part, and what becomes of it if that holds and if it does not."""
 
@@ -71,9 +79,6 @@ class Transition(NamedTuple):
 
     rule: Rule
     after: Callable[[Label], tuple[FormulaId, ...] | None]
-
-
-Steps: TypeAlias = Callable[[FormulaId], Step]
 
 
 class Container:
@@ -130,6 +135,10 @@ class Container:
     def _find_moves(self, node: Node) -> Iterator[Move]:
         raise NotImplementedError
 
+    def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
+        """The step of a literal over a part, after which come the position and the counts of `following`."""
+        raise NotImplementedError
+
     def _is_shape(self, leaf: FormulaId) -> bool:
         """Whether the plain form of the container can express this leaf."""
         raise NotImplementedError
@@ -143,22 +152,22 @@ class Container:
         assert self._conjunction is not None
         return Rule(self.pool.all_of(map(parts, self._conjunction)))
 
-    def _move(self, formulas: tuple[FormulaId, ...], part: int, following: Node, steps: Steps) -> Move | None:
+    def _move(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Move | None:
         """The move over one part; None when nothing can satisfy it. `following` has the next position and counts."""
         # Nodes at different positions mostly have the same formulas still to be decided.
         identity = (formulas, part, following.certain, following.total)
         if identity in self._transitions:
             transition = self._transitions[identity]
         else:
-            transition = self._transitions[identity] = self._transition(formulas, part, steps)
+            transition = self._transitions[identity] = self._transition(formulas, part, following)
         if transition is None:
             return None
         return Move(part, transition.rule, functools.partial(_follow, transition, following))
 
-    def _transition(self, formulas: tuple[FormulaId, ...], part: int, steps: Steps) -> Transition | None:
+    def _transition(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Transition | None:
         pool = self.pool
         literals = dict.fromkeys(literal for formula in formulas for literal in pool.literals(formula))
-        step = {literal: steps(literal) for literal in literals}
+        step = {literal: self._step(literal, part, following) for literal in literals}
 
         def needed(literal: FormulaId) -> FormulaId:
             asked, if_true, if_false = step[literal]

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
-from grammar_workers.json_schema.containers import Container, Ending, Node, Rule
+from grammar_workers.json_schema.containers import Container, Edge, Ending, Node, Rule
 from grammar_workers.json_schema.rules import Rules
 from grammar_workers.json_schema.scalars import Label
-
-
-class Edge(NamedTuple):
-    """Reading `part` calls `rule`, whose label picks one of `targets`."""
-
-    part: int
-    rule: Rule
-    targets: dict[Label, Node]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +53,9 @@ def living_graph(
     moves: dict[Node, list[Edge]] = {}
     skips: dict[Node, Node] = {}
     sources: dict[Node, list[Node]] = {}
-    for node in rules.reachable(rule, container):
-        spend(4 * container.width)
+    cost = 4 * container.width
+    for node, edges in rules.explored(container).items():
+        spend(cost)
         label, endings = rules.close(rule, container, node)
         if label is not None and label in labels:
             closings[node] = labels.index(label), endings
@@ -71,12 +63,9 @@ def living_graph(
         if skipped is not None:
             skips[node] = skipped
             sources.setdefault(skipped, []).append(node)
-        for move in container.moves(node):
-            targets = {
-                label: following for label in rules.labels(move.rule) if (following := move.follow(label)) is not None
-            }
-            moves.setdefault(node, []).append(Edge(move.part, move.rule, targets))
-            for following in targets.values():
+        moves[node] = edges
+        for edge in edges:
+            for following in edge.targets.values():
                 sources.setdefault(following, []).append(node)
     alive = set(closings)
     pending = list(closings)
@@ -85,7 +74,7 @@ def living_graph(
             if node not in alive:
                 alive.add(node)
                 pending.append(node)
-    edges = {}
+    living_edges = {}
     for node, options in moves.items():
         kept = []
         for part, child, targets in options:
@@ -93,9 +82,9 @@ def living_graph(
             if living:
                 kept.append(Edge(part, child, living))
         if kept:
-            edges[node] = kept
+            living_edges[node] = kept
     skips = {node: skipped for node, skipped in skips.items() if skipped in alive}
-    return Graph(container.start, closings, edges, skips)
+    return Graph(container.start, closings, living_edges, skips)
 
 
 def runs_of(graph: Graph) -> tuple[dict[Node, Run], dict[Node, Node]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from grammar_workers.character_automaton import CharacterAutomaton, combine, literal_set
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, Steps, Transition, negated
+from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, Transition, negated
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -74,6 +74,7 @@ class Objects(Container):
         self._ever_required = frozenset(index for indices in self._required.values() for index in indices)
         self._open_leaves = frozenset(leaf for leaf in self.leaves if self._is_shape(leaf))
         self._indifferent: dict[int, frozenset[FormulaId]] = {}
+        self._read: dict[tuple[FormulaId, ...], tuple[list[FormulaId], frozenset[FormulaId]]] = {}
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
         self._closed: dict[Node, Label | None] = {}
         self._steps: dict[tuple[FormulaId, int], Step] = {}
@@ -122,9 +123,7 @@ class Objects(Container):
         for part in [node.position] if declared else [-1 - number for number in range(self.class_count)]:
             if part in self._unspellable:
                 continue
-            following = self._following(node, part)
-            step = functools.partial(self._step, part=part, following=following)
-            move = self._move(node.formulas, part, following, step)
+            move = self._move(node.formulas, part, self._following(node, part))
             if move is not None:
                 yield move
 
@@ -132,10 +131,12 @@ class Objects(Container):
         """The node after the declared name at its position has been passed over."""
         if node.position >= len(self.names):
             return None
-        formulas = tuple(self._without(formula, node.position) for formula in node.formulas)
-        if formulas[0] == FALSE:
-            return None
-        return node._replace(formulas=formulas, position=node.position + 1)
+        formulas, position, certain, total, seen = node
+        if position in self._ever_required:
+            formulas = tuple([self._without(formula, position) for formula in formulas])
+            if formulas[0] == FALSE:
+                return None
+        return Node(formulas, position + 1, certain, total, seen)
 
     def close(self, node: Node) -> Label | None:
         """As where all later names have been passed over, which is what closing does with them."""
@@ -200,19 +201,25 @@ class Objects(Container):
             asked.insert(0, declared)
         return self.pool.all_of(asked) if asked else assertion.additional
 
-    def _transition(self, formulas: tuple[FormulaId, ...], part: int, steps: Steps) -> Transition | None:
+    def _transition(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Transition | None:
         """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
+        mere, others = self._literals_of(formulas)
         indifferent = self._indifferent_leaves(part)
-        conjuncts = self._conjuncts(formulas[0])
-        concerned = [
-            literal
-            for literal in dict.fromkeys(literal for formula in formulas for literal in self.pool.literals(formula))
-            if self.pool.split(literal)[0] not in indifferent
-        ]
-        if not all(literal in conjuncts and literal in self._open_leaves for literal in concerned):
-            return super()._transition(formulas, part, steps)
+        if not others <= indifferent:
+            return super()._transition(formulas, part, following)
+        concerned = [leaf for leaf in mere if leaf not in indifferent]
         wanted = self.pool.all_of(self._asked(leaf, part) for leaf in concerned)
         return None if wanted == FALSE else Transition(Rule(wanted), lambda _: formulas)
+
+    def _literals_of(self, formulas: tuple[FormulaId, ...]) -> tuple[list[FormulaId], frozenset[FormulaId]]:
+        """The open leaves that are mere conjuncts of the demanded formula, and the leaves of all other literals."""
+        known = self._read.get(formulas)
+        if known is None:
+            conjuncts = self._open_leaves.intersection(self._conjuncts(formulas[0]))
+            literals = dict.fromkeys(literal for formula in formulas for literal in self.pool.literals(formula))
+            others = frozenset(self.pool.split(literal)[0] for literal in literals if literal not in conjuncts)
+            known = self._read[formulas] = [literal for literal in literals if literal in conjuncts], others
+        return known
 
     def _indifferent_leaves(self, part: int) -> frozenset[FormulaId]:
         """The leaves that ask nothing of a property and stay as they are once it is read."""

@@ -14,7 +14,7 @@ from grammar_workers.charset import Charset
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.any_order import MAX_NODES, AnyOrderObjects, TooManyOrdersError
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
-from grammar_workers.json_schema.containers import Container, Ending, Node, Rule
+from grammar_workers.json_schema.containers import Container, Edge, Ending, Node, Rule
 from grammar_workers.json_schema.disjoint import Disjointness
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
 from grammar_workers.json_schema.objects import Objects
@@ -70,6 +70,7 @@ class Rules:
         self._numbers: dict[Rule, TextLanguage] = {}
         self._objects: dict[Rule, Objects | None] = {}
         self._arrays: dict[Rule, Arrays | None] = {}
+        self._explored: dict[Container, dict[Node, list[Edge]]] = {}
 
     @property
     def writable(self) -> Charset:
@@ -97,6 +98,7 @@ class Rules:
                 self._labels.clear()
                 self._users.clear()
                 self._objects.clear()
+                self._explored.clear()
         self._steps_for_any_order = self._limits.max_steps
 
     def _find_labels(self, root: Rule) -> None:
@@ -136,7 +138,7 @@ class Rules:
             else:
                 exists = self._array_exists(rule, container)
             return {container.plain_label} if exists else set()
-        nodes = self.reachable(rule, container)
+        nodes = self._explored[container] = self._explore(rule, container)
         return {label for node in nodes if (label := self.close(rule, container, node)[0]) is not None}
 
     def close(self, rule: Rule, container: Container, node: Node) -> tuple[Label | None, tuple[Ending, ...]]:
@@ -144,7 +146,9 @@ class Rules:
         label = container.close(node)
         if label is None:
             return None, ()
-        endings = tuple(e for e in container.endings(node) if all(self._ask(rule, child) for child in e.rules))
+        endings = container.endings(node)
+        if any(ending.rules for ending in endings):
+            endings = tuple(e for e in endings if all(self._ask(rule, child) for child in e.rules))
         return (label, endings) if endings else (None, ())
 
     def _object_exists(self, rule: Rule, container: Objects) -> bool:
@@ -169,27 +173,36 @@ class Rules:
                 return position if limit is None else min(limit, position)
         return limit
 
-    def reachable(self, rule: Rule, container: Container) -> list[Node]:
-        """The nodes reached from the start over parts that exist or are skipped, as far as is known."""
-        found = {container.start: None}
+    def explored(self, container: Container) -> dict[Node, list[Edge]]:
+        """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them.
+
+        Of the last time that the rule was evaluated, which was after its parts had gained their last label.
+        """
+        return self._explored[container]
+
+    def _explore(self, rule: Rule, container: Container) -> dict[Node, list[Edge]]:
+        found: dict[Node, list[Edge]] = {container.start: []}
         pending = [container.start]
+        cost = 4 * container.width
         while pending:
             node = pending.pop()
-            self._spend(4 * container.width)
+            self._spend(cost)
             skipped = container.skip(node)
             if skipped is not None and skipped not in found:
-                found[skipped] = None
+                found[skipped] = []
                 pending.append(skipped)
-            for move in container.moves(node):
-                for label in tuple(self._ask(rule, move.rule)):
-                    following = move.follow(label)
-                    if following is not None and following not in found:
-                        found[following] = None
+            for part, child, follow in container.moves(node):
+                labels = self._ask(rule, child)
+                targets = {label: following for label in labels if (following := follow(label)) is not None}
+                found[node].append(Edge(part, child, targets))
+                for following in targets.values():
+                    if following not in found:
+                        found[following] = []
                         pending.append(following)
                         if len(found) > MAX_NODES and isinstance(container, AnyOrderObjects):
                             raise TooManyOrdersError(f"its alternatives take more than {MAX_NODES} nodes")
-                self._spend(4 * len(self._labels.get(move.rule, ())))
-        return list(found)
+                self._spend(4 * len(labels))
+        return found
 
     def _ask(self, user: Rule, rule: Rule) -> set[Label]:
         self._spend(1)
