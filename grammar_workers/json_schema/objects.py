@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import TypeAlias
 
 from grammar_workers.character_automaton import CharacterAutomaton, combine, literal_set
 from grammar_workers.errors import LimitExceededError
@@ -42,12 +43,17 @@ class PlainObject:
     required: tuple[int, ...]
 
 
+Classified: TypeAlias = tuple[CharacterAutomaton, list[frozenset[str | FormulaId]]]
+"""An automaton of property names, and which tests the undeclared names of each class pass."""
+
+
 class Objects(Container):
     """The declared order is that in which the parts of the schema first name the properties.
 
     Undeclared names fall into classes by the patterns that they match. Without patterns there is one class, and
     `names_automaton` is None; else it labels a declared name `len(classes) + 1 + index` and others 1 + class. Names
-    outside of `permitted` are in no class.
+    outside of `permitted` are in no class. `classified` remembers the classes by names and tests: alternatives of one
+    schema make many objects that differ in values alone.
     Part i of a move is declared property i, part -1 - c an undeclared property of class c.
     """
 
@@ -60,7 +66,8 @@ class Objects(Container):
         texts: Callable[[FormulaId], CharacterAutomaton],
         can_spell: Callable[[str], bool],
         limits: Limits,
-        permitted: CharacterAutomaton | None = None,
+        permitted: CharacterAutomaton | None,
+        classified: dict[Hashable, Classified],
     ) -> None:
         super().__init__(pool, formulas)
         self._permitted = [] if permitted is None else [permitted]
@@ -84,10 +91,13 @@ class Objects(Container):
         self._tests: dict[str | FormulaId, CharacterAutomaton] = {source: pattern(source) for source in patterns}
         self._tests |= {formula: texts(formula) for formula in tests}
         self._doubtful = [(source, found) for source in patterns if (found := doubtful(source)) is not None]
-        self._classes: list[frozenset[str | FormulaId]] = []
-        self.names_automaton = self._classify(limits) if self._tests or self._permitted else None
-        if self.names_automaton is None:
-            self._classes = [frozenset()]
+        self._classes: list[frozenset[str | FormulaId]] = [frozenset()]
+        self.names_automaton: CharacterAutomaton | None = None
+        if self._tests or self._permitted:
+            identity = (self.names, *self._tests)
+            if identity not in classified:
+                classified[identity] = self._classify(limits)
+            self.names_automaton, self._classes = classified[identity]
 
     @staticmethod
     def declared_names(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[str, ...]:
@@ -155,7 +165,7 @@ class Objects(Container):
 
     # -- names -----------------------------------------------------------------------------------------------------
 
-    def _classify(self, limits: Limits) -> CharacterAutomaton:
+    def _classify(self, limits: Limits) -> Classified:
         classes: dict[frozenset[str | FormulaId], int] = {}
         tests = list(self._tests)
         declared = literal_set({name: index + 1 for index, name in enumerate(self.names)})
@@ -174,10 +184,9 @@ class Objects(Container):
 
         doubts = [found for _, found in self._doubtful]
         automaton = combine([declared, *self._tests.values(), *doubts, *self._permitted], label, limits)
-        self._classes = list(classes)
-        many = len(self._classes)
+        many = len(classes)
         labels = tuple(many - label if label < 0 else label for label in automaton.accepting)
-        return dataclasses.replace(automaton, accepting=labels)
+        return dataclasses.replace(automaton, accepting=labels), list(classes)
 
     def _matches(self, part: int, test: str | FormulaId) -> bool:
         if part < 0:

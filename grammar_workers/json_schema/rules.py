@@ -7,7 +7,7 @@ is exactly what can be generated, which is why the machine has no dead ends.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Hashable, Set
 
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
@@ -17,7 +17,7 @@ from grammar_workers.json_schema.arrays import Arrays, PlainArray
 from grammar_workers.json_schema.containers import Container, Edge, Ending, Node, Rule
 from grammar_workers.json_schema.disjoint import Disjointness
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
-from grammar_workers.json_schema.objects import Objects
+from grammar_workers.json_schema.objects import Classified, Objects
 from grammar_workers.json_schema.scalars import Label, Scalars, TextLanguage
 from grammar_workers.json_text import encode_string_body
 from grammar_workers.options import Limits
@@ -70,6 +70,7 @@ class Rules:
         self._numbers: dict[Rule, TextLanguage] = {}
         self._objects: dict[Rule, Objects | None] = {}
         self._arrays: dict[Rule, Arrays | None] = {}
+        self._classified: dict[Hashable, Classified] = {}
         self._explored: dict[Container, dict[Node, list[Edge]]] = {}
 
     @property
@@ -271,7 +272,15 @@ class Rules:
         if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS):
             return None
         scalars = self._scalars
-        parts = scalars.pattern, scalars.doubtful, scalars.texts, self._can_write, self._limits, scalars.permitted
+        parts = (
+            scalars.pattern,
+            scalars.doubtful,
+            scalars.texts,
+            self._can_write,
+            self._limits,
+            scalars.permitted,
+            self._classified,
+        )
         if self._any_order and formulas not in self._in_declared_order:
             container = AnyOrderObjects(self.pool, formulas, *parts)
             try:
