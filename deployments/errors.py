@@ -13,7 +13,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from ray.serve.exceptions import BackPressureError
 from starlette.exceptions import HTTPException
 
 logger = logging.getLogger("ray.serve")
@@ -120,13 +119,13 @@ class ApiError(Exception):
         return cls(error["status"], error["message"], param=error.get("param"), code=error.get("code"))
 
     @classmethod
-    def full(cls, error: BackPressureError) -> ApiError:
-        """The 429 of a tier whose queue is full."""
+    def full(cls, what: str = "the server is at its capacity", *, retry_after_s: float | None = None) -> ApiError:
+        """The 429 of a queue that is full."""
         return cls(
             429,
-            "the server is at its capacity; try again shortly",
+            f"{what}; try again shortly",
             code="server_full",
-            headers={"Retry-After": str(max(1, round(error.retry_after_s or 1)))},
+            headers={"Retry-After": str(max(1, round(retry_after_s or 1)))},
         )
 
     @classmethod

@@ -229,7 +229,7 @@ class Tiers:
                     return
                 await pauses.wait(error)
             except BackPressureError as error:
-                raise ApiError.full(error) from error
+                raise ApiError.full(retry_after_s=error.retry_after_s) from error
             finally:
                 if not ended:
                     stream.cancel()
@@ -243,7 +243,7 @@ class Tiers:
             except REPLICA_LOST as error:
                 await pauses.wait(error)
             except BackPressureError as error:
-                raise ApiError.full(error) from error
+                raise ApiError.full(retry_after_s=error.retry_after_s) from error
 
 
 async def _cancelled(calls: Iterable[asyncio.Future[Any]]) -> None:

@@ -97,8 +97,7 @@ class NewGrammars:
 
 async def _wait(line: _Line, timeout_s: float | None) -> None:
     if line.waiting >= MOST_WAITING:
-        message = f"{MOST_WAITING} new grammars of this tenant are waiting; try again shortly"
-        raise ApiError(429, message, code="server_full", headers={"Retry-After": "1"})
+        raise ApiError.full(f"{MOST_WAITING} new grammars of this tenant are waiting")
     line.waiting += 1
     try:
         async with asyncio.timeout(timeout_s):

@@ -32,6 +32,8 @@ class KVPool:
         shape = (slots + 1, kv_heads, length, head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
+        self.position_nbytes = 2 * kv_heads * head_dim * dtype.itemsize
+        """Bytes that attention of one layer reads for one position of a sequence."""
         self.slots = slots
         self.length = length
         self.device = device
@@ -45,11 +47,6 @@ class KVPool:
     @property
     def nbytes(self) -> int:
         return sum(layer.nbytes for layer in (*self.keys, *self.values))
-
-    @property
-    def position_nbytes(self) -> int:
-        """Bytes that attention of one layer reads for one position of a sequence."""
-        return sum(layer[0, :, 0].nbytes for layer in (self.keys[0], self.values[0]))
 
     def acquire(self, avoid: Container[int] = ()) -> int | None:
         """The lowest free slot that is not in `avoid` (low slots keep a decode batch contiguous), or None."""

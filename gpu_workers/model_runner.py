@@ -48,8 +48,12 @@ class ModelRunner:
         """
         group: DecodeGroup | None = None
         if decode:
-            rows = [(feed.slot, feed.past, len(feed.token_ids)) for feed in decode]
-            group = decode_group(self._pool, *map(list, zip(*rows, strict=True)))
+            group = decode_group(
+                self._pool,
+                [feed.slot for feed in decode],
+                [feed.past for feed in decode],
+                [len(feed.token_ids) for feed in decode],
+            )
         segments: list[Segment] = []
         token_ids: list[int] = []
         positions: list[int] = []

@@ -130,9 +130,15 @@ def after_return(entries, frame, end, found):  # type: ignore[no-untyped-def]
 
 @njit(**OPTIONS)
 def machine_targets(entries, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    tree, same, _, _, _ = trees_of(entries)
-    path = path_of(entries)
-    path[0, 0] = state
-    path[0, 1] = register
-    path[0, 2] = frame
-    return target_kernels.machine_targets(tables_of(entries), stack_of(entries), tree, same, path, found, seen, places)
+    return target_kernels.machine_targets(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        path_of(entries),
+        state,
+        register,
+        frame,
+        found,
+        seen,
+        places,
+    )

@@ -217,13 +217,17 @@ def _tell_apart(tables, stack, known, found, many):  # type: ignore[no-untyped-d
 
 
 @njit(**OPTIONS)
-def machine_targets(tables, stack, tree, same, path, found, seen, places):  # type: ignore[no-untyped-def]
-    """Walk the whole prefix tree from the configuration path[0].
+def machine_targets(tables, stack, trees, path, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    """Walk the whole prefix tree from (state, register, frame).
 
     `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
     with -1) for each allowed token the place of its own among them. Other arguments are as in `row_kernels`. Returns
     how many were found, FRAMES_FULL or FOUND_FULL.
     """
+    tree, same = trees[0], trees[1]
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
     many = np.int64(0)
     i = np.int64(0)
     while i < tree.shape[0]:

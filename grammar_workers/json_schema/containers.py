@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from grammar_workers.json_schema.formula import FALSE, TRUE, AllOf, FormulaId, FormulaPool
+from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
 from grammar_workers.json_schema.scalars import Label
 
 
@@ -166,8 +166,7 @@ class Container:
 
     def _transition(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Transition | None:
         pool = self.pool
-        literals = dict.fromkeys(literal for formula in formulas for literal in pool.literals(formula))
-        step = {literal: self._step(literal, part, following) for literal in literals}
+        step = {literal: self._step(literal, part, following) for literal in self._literals(formulas)}
 
         def needed(literal: FormulaId) -> FormulaId:
             asked, if_true, if_false = step[literal]
@@ -189,7 +188,7 @@ class Container:
             return pool.rewrite(formula, outcome)
 
         truths = {TRUE: True, FALSE: False}
-        for literal in self._conjuncts(formulas[0]):
+        for literal in pool.conjuncts(formulas[0]):
             if literal in step and step[literal].if_false == FALSE:
                 truths.setdefault(step[literal].asked, True)
         classifiers: list[FormulaId] = []
@@ -217,10 +216,9 @@ class Container:
 
         return Transition(Rule(wanted, tuple(classifiers)), by_label)
 
-    def _conjuncts(self, formula: FormulaId) -> tuple[FormulaId, ...]:
-        """What a formula joins by `and`."""
-        node = self.pool[formula]
-        return node.parts if isinstance(node, AllOf) else (formula,)
+    def _literals(self, formulas: tuple[FormulaId, ...]) -> list[FormulaId]:
+        """The distinct literals of all of them, in order."""
+        return list(dict.fromkeys(literal for formula in formulas for literal in self.pool.literals(formula)))
 
 
 def _follow(transition: Transition, following: Node, label: Label) -> Node | None:

@@ -85,8 +85,7 @@ class Disjointness:
         node = self._pool[resolved]
         if isinstance(node, AnyOf):
             return all(map(self._is_empty, node.parts))
-        parts = node.parts if isinstance(node, AllOf) else (resolved,)
-        leaves = [part for part in parts if isinstance(self._pool[part], Leaf)]
+        leaves = [part for part in self._pool.conjuncts(resolved) if isinstance(self._pool[part], Leaf)]
         listed = [set(texts.texts) for leaf in leaves if isinstance(texts := self._pool.assertion(leaf), FiniteTexts)]
         return resolved == FALSE or (bool(listed) and not set.intersection(*listed))
 

@@ -377,6 +377,11 @@ class FormulaPool:
             self._literals[formula] = known
         return known
 
+    def conjuncts(self, formula: FormulaId) -> tuple[FormulaId, ...]:
+        """What a resolved formula joins by `and`; itself if it joins nothing."""
+        node = self._formulas[formula]
+        return node.parts if isinstance(node, AllOf) else (formula,)
+
     def leaves(self, formula: FormulaId) -> tuple[FormulaId, ...]:
         """The distinct leaves of a resolved formula, negated or not, in order."""
         return tuple(dict.fromkeys(self.split(literal)[0] for literal in self.literals(formula)))

@@ -224,8 +224,8 @@ class Objects(Container):
         """The open leaves that are mere conjuncts of the demanded formula, and the leaves of all other literals."""
         known = self._read.get(formulas)
         if known is None:
-            conjuncts = self._open_leaves.intersection(self._conjuncts(formulas[0]))
-            literals = dict.fromkeys(literal for formula in formulas for literal in self.pool.literals(formula))
+            conjuncts = self._open_leaves.intersection(self.pool.conjuncts(formulas[0]))
+            literals = self._literals(formulas)
             others = frozenset(self.pool.split(literal)[0] for literal in literals if literal not in conjuncts)
             known = self._read[formulas] = [literal for literal in literals if literal in conjuncts], others
         return known
