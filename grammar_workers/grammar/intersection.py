@@ -7,8 +7,6 @@ read. Which ends a rule has for a beginning is tabulated first (as in the reacha
 
 from __future__ import annotations
 
-import functools
-
 from grammar_workers import charset
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
@@ -39,7 +37,7 @@ class _Intersection:
         self._exits: dict[_Entry, dict[int, None]] = {}
         self._waiting: dict[_Entry, list[tuple[_Entry, int]]] = {}
         self._pending: list[tuple[_Entry, _Place]] = []
-        self._moves = functools.cache(self._both)
+        self._moves: dict[tuple[Charset, int], list[tuple[Charset, int]]] = {}
 
     def build(self) -> Network:
         start = (self._network.start, 0)
@@ -82,7 +80,7 @@ class _Intersection:
                 for last in list(self._exits[called]):
                     self._reach(entry, (target, last))
             else:
-                for _, reached in self._moves(label, place[1]):
+                for _, reached in self._both(label, place[1]):
                     self._reach(entry, (target, reached))
         if place[0] in rule.finals and place[1] not in self._exits[entry]:
             self._exits[entry][place[1]] = None
@@ -92,12 +90,15 @@ class _Intersection:
 
     def _both(self, label: Charset, state: int) -> list[tuple[Charset, int]]:
         """What of a character set the automaton can read in `state`, by where that leads."""
-        by_target: dict[int, list[tuple[int, int]]] = {}
-        for low, high, target in self._automaton.ranges(state):
-            by_target.setdefault(target, []).append((low, high))
-        self._work.spend(len(by_target) + len(label))
-        found = [(charset.intersect(label, charset.make(each)), target) for target, each in by_target.items()]
-        return [(characters, target) for characters, target in found if characters]
+        known = self._moves.get((label, state))
+        if known is None:
+            by_target: dict[int, list[tuple[int, int]]] = {}
+            for low, high, target in self._automaton.ranges(state):
+                by_target.setdefault(target, []).append((low, high))
+            self._work.spend(len(by_target) + len(label))
+            found = [(charset.intersect(label, charset.make(each)), target) for target, each in by_target.items()]
+            known = self._moves[label, state] = [(characters, target) for characters, target in found if characters]
+        return known
 
     def _rule(self, entry: _Entry, last: int, numbers: dict[tuple[_Entry, int], int]) -> RuleAutomaton:
         """The rule from `entry` to the automaton's state `last`; -1 stands for any accepting one."""
@@ -112,7 +113,7 @@ class _Intersection:
                     called = (label, place[1])
                     moves += [(numbers[called, end], places[target, end]) for end in self._exits[called]]
                 else:
-                    moves += [(each, places[target, to]) for each, to in self._moves(label, place[1])]
+                    moves += [(each, places[target, to]) for each, to in self._both(label, place[1])]
             self._work.spend(1 + len(moves))
             ends_here = place[1] == last if last >= 0 else bool(self._automaton.accepting[place[1]])
             if ends_here and place[0] in rule.finals:

@@ -83,23 +83,10 @@ def _check_endings(grammar: Grammar, names: list[str], work: Work) -> None:
         for used in {reference.name for reference in references(grammar.rules[name].expression)}:
             users[used].append(name)
     ending: set[str] = set()
-
-    def ends(expression: Expression) -> bool:
-        work.spend(1)
-        if isinstance(expression, Reference):
-            return expression.name in ending
-        if isinstance(expression, Sequence):
-            return all(map(ends, expression.items))
-        if isinstance(expression, Alternatives):
-            return any(map(ends, expression.items))
-        if isinstance(expression, Repeat):
-            return expression.low == 0 or ends(expression.item)
-        return True
-
     pending = list(names)
     while pending:
         name = pending.pop()
-        if name not in ending and ends(grammar.rules[name].expression):
+        if name not in ending and _ends(grammar.rules[name].expression, ending, work):
             ending.add(name)
             pending += users[name]
     for name in names:
@@ -109,6 +96,20 @@ def _check_endings(grammar: Grammar, names: list[str], work: Work) -> None:
                 f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
                 position=grammar.rules[name].position,
             )
+
+
+def _ends(expression: Expression, ending: set[str], work: Work) -> bool:
+    """Whether the expression can end, given the rules of which that is known."""
+    work.spend(1)
+    if isinstance(expression, Reference):
+        return expression.name in ending
+    if isinstance(expression, Sequence):
+        return all(_ends(item, ending, work) for item in expression.items)
+    if isinstance(expression, Alternatives):
+        return any(_ends(item, ending, work) for item in expression.items)
+    if isinstance(expression, Repeat):
+        return expression.low == 0 or _ends(expression.item, ending, work)
+    return True
 
 
 class _Thompson:

@@ -69,7 +69,7 @@ class AnyOrderObjects(Objects):
                 continue
             move = self._move(node.formulas, part, self._following(node, part))
             if move is not None:
-                yield move._replace(follow=functools.partial(self._forget, move))
+                yield move
 
     def endings(self, node: Node) -> tuple[Ending, ...]:
         """What is required and untracked must have been read: an alternative per way to satisfy the formula."""
@@ -83,7 +83,9 @@ class AnyOrderObjects(Objects):
             return literal if is_open else TRUE
 
         endings: dict[Ending, None] = {}
-        for term in self._terms(self.pool.rewrite(node.formulas[0], kept)):
+        demanded = node.formulas[0]
+        left = self.pool.rewrite(demanded, {literal: kept(literal) for literal in self.pool.literals(demanded)})
+        for term in self._terms(left):
             required = {index for leaf in term for index in self._required.get(leaf, ())}
             parts = sorted(required - tracked)
             if not parts:
@@ -129,9 +131,9 @@ class AnyOrderObjects(Objects):
             node.seen | {part} if part >= 0 else node.seen,
         )
 
-    def _forget(self, move: Move, label: Label) -> Node | None:
+    def follow(self, move: Move, label: Label) -> Node | None:
         """The next node, without the names that it no longer depends on."""
-        node = move.follow(label)
+        node = super().follow(move, label)
         return None if node is None else node._replace(seen=node.seen & self._tracked(node.formulas))
 
     def _closes(self, literal: FormulaId, node: Node) -> bool:

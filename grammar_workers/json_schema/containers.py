@@ -7,8 +7,8 @@ back picks the next node. The idea is that of Brzozowski's derivatives, with par
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
@@ -50,14 +50,6 @@ class Ending(NamedTuple):
     rules: tuple[Rule, ...] = ()
 
 
-class Move(NamedTuple):
-    """`part` tells which property or item is read; `follow` maps the rule's label to a node or None."""
-
-    part: int
-    rule: Rule
-    follow: Callable[[Label], Node | None]
-
-
 class Edge(NamedTuple):
     """A move as far as it leads anywhere: reading `part` calls `rule`, whose label picks one of `targets`."""
 
@@ -74,11 +66,28 @@ class Step(NamedTuple):
     if_false: FormulaId
 
 
-class Transition(NamedTuple):
-    """What reading a part calls, and what becomes of the formulas by the rule's label (None: no way to go on)."""
+@dataclasses.dataclass(slots=True)
+class Transition:
+    """What reading a part calls, and what becomes of `formulas`: `steps` of the literals that may change, and `truths`
+    of what is known without asking. `after` remembers the formulas by the rule's label (None: no way to go on).
+    """
 
     rule: Rule
-    after: Callable[[Label], tuple[FormulaId, ...] | None]
+    formulas: tuple[FormulaId, ...]
+    steps: dict[FormulaId, Step] = dataclasses.field(default_factory=dict)
+    truths: dict[FormulaId, bool] = dataclasses.field(default_factory=dict)
+    after: dict[Label, tuple[FormulaId, ...] | None] = dataclasses.field(default_factory=dict)
+
+
+class Move(NamedTuple):
+    """`part` tells which property or item is read; `Container.follow` maps the rule's label to a node.
+
+    `following` has the position and the counts after it.
+    """
+
+    part: int
+    transition: Transition
+    following: Node
 
 
 class Container:
@@ -107,11 +116,12 @@ class Container:
 
     def close(self, node: Node) -> Label | None:
         """The label if the container may end at `node`."""
-        ended = tuple(
-            self.pool.rewrite(formula, lambda literal: TRUE if self._closes(literal, node) else FALSE)
-            for formula in node.formulas
-        )
-        return tuple(formula == TRUE for formula in ended[1:]) if ended[0] == TRUE else None
+
+        def truth(literal: FormulaId) -> bool:
+            return self._closes(literal, node)
+
+        demanded, *asked = node.formulas
+        return tuple(self.pool.holds(formula, truth) for formula in asked) if self.pool.holds(demanded, truth) else None
 
     def endings(self, node: Node) -> tuple[Ending, ...]:
         """On which conditions the container may end at a node that may be closed: one of them must hold."""
@@ -162,71 +172,74 @@ class Container:
             transition = self._transitions[identity] = self._transition(formulas, part, following)
         if transition is None:
             return None
-        return Move(part, transition.rule, functools.partial(_follow, transition, following))
+        return Move(part, transition, following)
 
     def _transition(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Transition | None:
         pool = self.pool
-        step = {literal: self._step(literal, part, following) for literal in self._literals(formulas)}
-
-        def needed(literal: FormulaId) -> FormulaId:
-            asked, if_true, if_false = step[literal]
-            if if_false == FALSE:
-                return FALSE if if_true == FALSE else asked
-            return pool.not_(asked) if if_true == FALSE else TRUE
-
-        wanted = pool.rewrite(formulas[0], needed)
+        steps = {literal: self._step(literal, part, following) for literal in self._literals(formulas)}
+        wanted = pool.rewrite(formulas[0], {literal: _needed(pool, step) for literal, step in steps.items()})
         if wanted == FALSE:
             return None
-
-        def after(formula: FormulaId, truths: dict[FormulaId, bool]) -> FormulaId:
-            def outcome(literal: FormulaId) -> FormulaId:
-                asked, if_true, if_false = step[literal]
-                if asked not in truths:
-                    return literal
-                return if_true if truths[asked] else if_false
-
-            return pool.rewrite(formula, outcome)
-
         truths = {TRUE: True, FALSE: False}
         for literal in pool.conjuncts(formulas[0]):
-            if literal in step and step[literal].if_false == FALSE:
-                truths.setdefault(step[literal].asked, True)
+            if literal in steps and steps[literal].if_false == FALSE:
+                truths.setdefault(steps[literal].asked, True)
         classifiers: list[FormulaId] = []
-        for asked in dict.fromkeys(one.asked for one in step.values() if one.if_true != one.if_false):
+        for asked in dict.fromkeys(step.asked for step in steps.values() if step.if_true != step.if_false):
             if asked in truths:
                 continue
             # What the demanded formula cannot do without, `wanted` implies: no need to ask.
-            if after(formulas[0], {asked: False}) == FALSE:
+            concerned = {literal: step for literal, step in steps.items() if step.asked == asked}
+            if pool.rewrite(formulas[0], _outcomes(concerned, {asked: False})) == FALSE:
                 truths[asked] = True
-            elif after(formulas[0], {asked: True}) == FALSE:
+            elif pool.rewrite(formulas[0], _outcomes(concerned, {asked: True})) == FALSE:
                 truths[asked] = False
             else:
                 classifiers.append(asked)
-        for one in step.values():
-            if one.if_true == one.if_false:
-                truths.setdefault(one.asked, True)
+        for step in steps.values():
+            if step.if_true == step.if_false:
+                truths.setdefault(step.asked, True)
+        return Transition(Rule(wanted, tuple(classifiers)), formulas, steps, truths)
 
-        @functools.cache
-        def by_label(label: Label) -> tuple[FormulaId, ...] | None:
-            known = truths | dict(zip(classifiers, label, strict=True))
-            demanded = after(formulas[0], known)
-            if demanded == FALSE:
-                return None
-            return (demanded, *(after(formula, known) for formula in formulas[1:]))
+    def follow(self, move: Move, label: Label) -> Node | None:
+        """The node after a part whose rule has returned with `label`; None where there is no way to go on."""
+        after = move.transition.after
+        if label not in after:
+            after[label] = self._after(move.transition, label)
+        formulas = after[label]
+        if formulas is None:
+            return None
+        _, position, certain, total, seen = move.following
+        return Node(formulas, position, certain, total, seen)
 
-        return Transition(Rule(wanted, tuple(classifiers)), by_label)
+    def _after(self, transition: Transition, label: Label) -> tuple[FormulaId, ...] | None:
+        truths = transition.truths | dict(zip(transition.rule.classifiers, label, strict=True))
+        changes = _outcomes(transition.steps, truths)
+        formulas = tuple([self.pool.rewrite(formula, changes) for formula in transition.formulas])
+        return None if formulas[0] == FALSE else formulas
 
     def _literals(self, formulas: tuple[FormulaId, ...]) -> list[FormulaId]:
         """The distinct literals of all of them, in order."""
         return list(dict.fromkeys(literal for formula in formulas for literal in self.pool.literals(formula)))
 
 
-def _follow(transition: Transition, following: Node, label: Label) -> Node | None:
-    """`following` with the formulas after a part whose rule returned `label`."""
-    formulas = transition.after(label)
-    if formulas is None:
-        return None
-    return Node(formulas, following.position, following.certain, following.total, following.seen)
+def _needed(pool: FormulaPool, step: Step) -> FormulaId:
+    """What a part must satisfy for a literal to be possible still."""
+    if step.if_false == FALSE:
+        return FALSE if step.if_true == FALSE else step.asked
+    return pool.not_(step.asked) if step.if_true == FALSE else TRUE
+
+
+def _outcomes(steps: Mapping[FormulaId, Step], truths: Mapping[FormulaId, bool]) -> dict[FormulaId, FormulaId]:
+    """What the literals become that change, as far as `truths` tells."""
+    changes = {}
+    for literal, (asked, if_true, if_false) in steps.items():
+        truth = truths.get(asked)
+        if truth is not None:
+            outcome = if_true if truth else if_false
+            if outcome != literal:
+                changes[literal] = outcome
+    return changes
 
 
 def negated(pool: FormulaPool, step: Step) -> Step:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from grammar_workers.budget import Budget
@@ -320,48 +320,66 @@ class FormulaPool:
                 # The innermost reference of a cycle; those outside only lead to it.
                 error.pointer = self._places[node.location] if error.pointer is None else error.pointer
                 raise
+        elif isinstance(node, Not):
+            result = self.not_(self.resolve(node.part, type_))
+        elif isinstance(node, _JOINS):
+            self._budget.spend(4 * len(node.parts))
+            parts = tuple([self.resolve(part, type_) for part in node.parts])
+            result = formula if parts == node.parts else self._joined(node, parts)
         else:
-            result = self._rebuild(node, formula, lambda part: self.resolve(part, type_))
+            result = formula
         self._resolved[formula, type_] = result
         return result
 
-    def substitute(self, formula: FormulaId, replace: Callable[[FormulaId], FormulaId]) -> FormulaId:
-        """A resolved formula with every leaf replaced."""
-        return self._change(formula, (Leaf,), replace)
+    def rewrite(self, formula: FormulaId, changes: Mapping[FormulaId, FormulaId]) -> FormulaId:
+        """A resolved formula with every literal (a leaf or a negated leaf) that `changes` names replaced."""
+        return self._rewrite(formula, changes, {})
 
-    def rewrite(self, formula: FormulaId, replace: Callable[[FormulaId], FormulaId]) -> FormulaId:
-        """A resolved formula with every literal (a leaf or a negated leaf) replaced."""
-        return self._change(formula, _LITERALS, replace)
-
-    def _change(
-        self,
-        formula: FormulaId,
-        kinds: tuple[type[Leaf] | type[Not], ...],
-        replace: Callable[[FormulaId], FormulaId],
+    def _rewrite(
+        self, formula: FormulaId, changes: Mapping[FormulaId, FormulaId], known: dict[FormulaId, FormulaId]
     ) -> FormulaId:
         # Parts are shared: as a tree, a formula may be exponentially larger.
-        changed: dict[FormulaId, FormulaId] = {}
+        if formula in known:
+            return known[formula]
+        node = self._formulas[formula]
+        if not isinstance(node, _JOINS):
+            return changes.get(formula, formula)
+        result = formula
+        if not changes.keys().isdisjoint(self.literals(formula)):
+            self._budget.spend(8 * len(node.parts))
+            absorbing = FALSE if isinstance(node, AllOf) else TRUE
+            parts = []
+            for part in node.parts:
+                parts.append(self._rewrite(part, changes, known))
+                if parts[-1] == absorbing:
+                    break
+            result = self._joined(node, parts)
+        known[formula] = result
+        return result
 
-        def change(part: FormulaId) -> FormulaId:
-            known = changed.get(part)
-            if known is None:
-                node = self._formulas[part]
-                known = replace(part) if isinstance(node, kinds) else self._rebuild(node, part, change)
-                changed[part] = known
-            return known
+    def _joined(self, node: AllOf | AnyOf, parts: Iterable[FormulaId]) -> FormulaId:
+        return self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
 
-        return change(formula)
+    def holds(self, formula: FormulaId, truth: Callable[[FormulaId], bool]) -> bool:
+        """Whether a resolved formula is true, given which of its literals are."""
+        return self._holds(formula, truth, {})
 
-    def _rebuild(self, node: Formula, formula: FormulaId, change: Callable[[FormulaId], FormulaId]) -> FormulaId:
+    def _holds(self, formula: FormulaId, truth: Callable[[FormulaId], bool], known: dict[FormulaId, bool]) -> bool:
+        if formula in known:
+            return known[formula]
+        node = self._formulas[formula]
         if isinstance(node, _JOINS):
             self._budget.spend(4 * len(node.parts))
-            parts = tuple(map(change, node.parts))
-            if parts == node.parts:
-                return formula
-            return self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
-        if isinstance(node, Not):
-            return self.not_(change(node.part))
-        return formula
+            decisive = isinstance(node, AnyOf)
+            result = not decisive
+            for part in node.parts:
+                if self._holds(part, truth, known) == decisive:
+                    result = decisive
+                    break
+        else:
+            result = node.value if isinstance(node, Constant) else truth(formula)
+        known[formula] = result
+        return result
 
     def literals(self, formula: FormulaId) -> tuple[FormulaId, ...]:
         """The distinct leaves and negated leaves of a resolved formula, in order."""
@@ -406,3 +424,8 @@ class FormulaPool:
         node = self._formulas[leaf]
         assert isinstance(node, Leaf)
         return node.assertion
+
+
+def requires(pool: FormulaPool, names: tuple[str, ...]) -> FormulaId:
+    """That an object has properties of these names."""
+    return pool.leaf(JsonType.OBJECT, ObjectShape((), (), TRUE, names)) if names else TRUE

@@ -44,7 +44,7 @@ def _listed(schema: Any, scope: Scope, references: References, known: _Known) ->
         return None
     if id(schema) not in known:
         known[id(schema)] = None
-        known[id(schema)] = _values(schema, scope.entered(schema), references, known)
+        known[id(schema)] = _values(schema, references.entered(scope, schema), references, known)
     return known[id(schema)]
 
 

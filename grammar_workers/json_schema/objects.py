@@ -218,7 +218,7 @@ class Objects(Container):
             return super()._transition(formulas, part, following)
         concerned = [leaf for leaf in mere if leaf not in indifferent]
         wanted = self.pool.all_of(self._asked(leaf, part) for leaf in concerned)
-        return None if wanted == FALSE else Transition(Rule(wanted), lambda _: formulas)
+        return None if wanted == FALSE else Transition(Rule(wanted), formulas)
 
     def _literals_of(self, formulas: tuple[FormulaId, ...]) -> tuple[list[FormulaId], frozenset[FormulaId]]:
         """The open leaves that are mere conjuncts of the demanded formula, and the leaves of all other literals."""
@@ -275,14 +275,12 @@ class Objects(Container):
             return formula
         known = self._passed.get((formula, index))
         if known is None:
-
-            def passed(literal: FormulaId) -> FormulaId:
+            changes = {}
+            for literal in self.pool.literals(formula):
                 leaf, positive = self.pool.split(literal)
-                if index not in self._required.get(leaf, ()):
-                    return literal
-                return FALSE if positive else TRUE
-
-            known = self._passed[formula, index] = self.pool.rewrite(formula, passed)
+                if index in self._required.get(leaf, ()):
+                    changes[literal] = FALSE if positive else TRUE
+            known = self._passed[formula, index] = self.pool.rewrite(formula, changes)
         return known
 
     # -- counts ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.json_schema import formats
+from grammar_workers.json_schema.definitions import Definitions
 from grammar_workers.json_schema.formula import (
     ALL_TYPES,
     BOOLEAN,
@@ -29,6 +30,7 @@ from grammar_workers.json_schema.formula import (
     PropertyNames,
     StringLengths,
     StringPattern,
+    requires,
 )
 from grammar_workers.json_schema.keywords import ANNOTATIONS, MAX_UNIQUE, RESTRICTIONS
 from grammar_workers.json_schema.listed_values import identity, listed_items
@@ -71,32 +73,22 @@ class SchemaReader:
         self._options = options
         self._limits = limits
         self._references = References(document, resources)
-        self._evaluation = Unevaluated(pool, self._references, self._refer, self._requires)
-        self._pending: list[tuple[str, Any, Scope]] = []
-        self._defined: set[str] = set()
+        self._definitions = Definitions(pool)
+        self._evaluation = Unevaluated(pool, self._references, self._definitions)
         self._followed = 0
         self.notes: list[str] = []
 
     def read(self) -> FormulaId:
         """The formula of the whole document; everything it refers to is defined in the pool."""
         scope = self._references.root
-        root = self._refer(scope.resource, scope)
-        while self._pending:
-            location, contents, scope = self._pending.pop()
+        root = self._definitions.refer(scope.resource, scope)
+        while self._definitions.pending:
+            location, contents, scope = self._definitions.pending.pop()
             self._pool.define(location, self._schema(contents, scope, 0), scope.pointer)
         self.notes = list(dict.fromkeys(self.notes))
         return root
 
     # -- structure -------------------------------------------------------------------------------------------------
-
-    def _refer(self, contents: Any, scope: Scope) -> FormulaId:
-        if isinstance(contents, bool):
-            return TRUE if contents else FALSE
-        location = scope.location(contents)
-        if location not in self._defined:
-            self._defined.add(location)
-            self._pending.append((location, contents, scope))
-        return self._pool.reference(location)
 
     def _schema(self, schema: Any, scope: Scope, depth: int) -> FormulaId:
         if isinstance(schema, bool):
@@ -107,7 +99,7 @@ class SchemaReader:
             raise LimitExceededError(
                 f"the schema nests deeper than {self._limits.max_nesting} (limit max_nesting)", pointer=scope.pointer
             )
-        scope = scope.entered(schema)
+        scope = self._references.entered(scope, schema)
         if self._references.lacks_dialect(schema):
             self.notes.append(f"{scope.pointer or '#'}: unknown $schema {schema['$schema']!r}, read as {scope.draft}")
         if "$ref" in schema and scope.draft <= 7:
@@ -140,7 +132,7 @@ class SchemaReader:
                 if self._followed * _STEPS_OF_REFERENCE > self._limits.max_steps:
                     raise LimitExceededError("too many references (limit max_steps)", pointer=scope.pointer)
                 contents, target = self._references.resolve(schema[keyword], keyword, scope)
-                parts.append(self._refer(contents, target))
+                parts.append(self._definitions.refer(contents, target))
         return self._pool.all_of(parts)
 
     def _combined(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
@@ -390,12 +382,12 @@ class SchemaReader:
             for name, implied in dependencies.items():
                 place = scope.below(keyword, name)
                 if keyword == "dependentRequired" or (keyword == "dependencies" and isinstance(implied, list)):
-                    consequence = self._requires(self._names(implied, place))
+                    consequence = requires(pool, self._names(implied, place))
                 else:
                     consequence = self._schema(implied, place, depth + 1)
                 if consequence != TRUE:
                     other = pool.types(ALL_TYPES & ~JsonType.OBJECT)
-                    yield pool.any_of([other, pool.not_(self._requires((name,))), consequence])
+                    yield pool.any_of([other, pool.not_(requires(pool, (name,))), consequence])
 
     def _unevaluated(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
         pool = self._pool
@@ -422,9 +414,6 @@ class SchemaReader:
         names = tuple((name, TRUE) for name in sorted(evaluated.names))
         patterns = tuple((pattern, TRUE) for pattern in sorted(evaluated.patterns))
         return self._pool.leaf(JsonType.OBJECT, ObjectShape(names, patterns, rest, ()))
-
-    def _requires(self, names: tuple[str, ...]) -> FormulaId:
-        return self._pool.leaf(JsonType.OBJECT, ObjectShape((), (), TRUE, names)) if names else TRUE
 
     # -- values of keywords ----------------------------------------------------------------------------------------
 

@@ -64,7 +64,6 @@ class Scope:
     dialect: Dialect
     pointer: str
     resolver: Any
-    references: References
     way: Way = ()
 
     @property
@@ -76,23 +75,7 @@ class Scope:
         pointer = self.pointer
         for step in path:
             pointer += f"/{step.replace('~', '~0').replace('/', '~1') if isinstance(step, str) else step}"
-        return Scope(self.resource, self.dialect, pointer, self.resolver, self.references, self.way)
-
-    def entered(self, schema: Mapping[str, Any]) -> Scope:
-        """The scope within `schema`, which may declare a base URI or a dialect of its own."""
-        dialect = self.references.dialect(schema, self.dialect, self.pointer)
-        keyword = _identifier_of(dialect.draft)
-        identifier = schema.get(keyword)
-        is_name = dialect.draft <= 7 and ("$ref" in schema or str(identifier).startswith("#"))
-        if schema is self.resource or not isinstance(identifier, str) or is_name:
-            return self if dialect is self.dialect else dataclasses.replace(self, dialect=dialect)
-        try:
-            resolver = self.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
-        except ValueError as error:
-            place = self.below(keyword).pointer
-            raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=place) from error
-        way = self.references.passed(self.way, Resource(schema, resolver))
-        return dataclasses.replace(self, resource=schema, dialect=dialect, resolver=resolver, way=way)
+        return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
 
     def location(self, contents: Any) -> str:
         """A name for a subschema at this place: identities, for documents live as long as they are compiled."""
@@ -117,9 +100,9 @@ class References:
             if isinstance(identifier, str):
                 with contextlib.suppress(ValueError):
                     registry = registry.with_resource(urljoin(uri, identifier), resource)
-        root = Scope(None, dialect, "", registry.resolver(_ROOT), self)
+        root = Scope(None, dialect, "", registry.resolver(_ROOT))
         if isinstance(document, Mapping):
-            root = root.entered(document)
+            root = self.entered(root, document)
         way = self.passed((), Resource(document, root.resolver))
         self.root = dataclasses.replace(root, resource=document, way=way)
 
@@ -153,6 +136,22 @@ class References:
 
     def _meta_schema(self, uri: str) -> Any:
         return self._resources.get(uri.removesuffix("#"), self._resources.get(uri))
+
+    def entered(self, scope: Scope, schema: Mapping[str, Any]) -> Scope:
+        """The scope within `schema`, which stands at `scope` and may declare a base URI or a dialect of its own."""
+        dialect = self.dialect(schema, scope.dialect, scope.pointer)
+        keyword = _identifier_of(dialect.draft)
+        identifier = schema.get(keyword)
+        is_name = dialect.draft <= 7 and ("$ref" in schema or str(identifier).startswith("#"))
+        if schema is scope.resource or not isinstance(identifier, str) or is_name:
+            return scope if dialect is scope.dialect else dataclasses.replace(scope, dialect=dialect)
+        try:
+            resolver = scope.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
+        except ValueError as error:
+            place = scope.below(keyword).pointer
+            raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=place) from error
+        way = self.passed(scope.way, Resource(schema, resolver))
+        return dataclasses.replace(scope, resource=schema, dialect=dialect, resolver=resolver, way=way)
 
     def resolve(self, reference: Any, keyword: str, scope: Scope) -> tuple[Any, Scope]:
         """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
@@ -195,9 +194,7 @@ class References:
         resource = Resource(_root_of(resolver), resolver)
         dialect = self.dialect(resource.contents, scope.dialect, pointer)
         way = self.passed(scope.way, resource)
-        return contents, Scope(
-            resource.contents, self.dialect(contents, dialect, pointer), pointer, resolver, self, way
-        )
+        return contents, Scope(resource.contents, self.dialect(contents, dialect, pointer), pointer, resolver, way)
 
     def passed(self, way: Way, resource: Resource) -> Way:
         """`way` and the anchors of the resource that is entered now, as far as no outer one has them."""

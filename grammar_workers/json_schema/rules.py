@@ -192,10 +192,12 @@ class Rules:
             if skipped is not None and skipped not in found:
                 found[skipped] = []
                 pending.append(skipped)
-            for part, child, follow in container.moves(node):
+            for move in container.moves(node):
+                child = move.transition.rule
                 labels = self._ask(rule, child)
-                targets = {label: following for label in labels if (following := follow(label)) is not None}
-                found[node].append(Edge(part, child, targets))
+                follows = ((label, container.follow(move, label)) for label in labels)
+                targets = {label: following for label, following in follows if following is not None}
+                found[node].append(Edge(move.part, child, targets))
                 for following in targets.values():
                     if following not in found:
                         found[following] = []

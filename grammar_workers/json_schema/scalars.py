@@ -210,14 +210,15 @@ class Scalars:
         @functools.cache
         def verdict(truths: tuple[bool, ...], members: frozenset[FormulaId]) -> int:
             """The index + 1 of the label, 0 where the demanded formula fails."""
-            holds = dict(zip(others, truths, strict=True))
-            values = [
-                pool.substitute(formula, lambda leaf: TRUE if holds.get(leaf, leaf in members) else FALSE)
-                for formula in formulas
-            ]
-            if values[0] != TRUE:
+            holding = {*members, *(leaf for leaf, truth in zip(others, truths, strict=True) if truth)}
+
+            def truth(literal: FormulaId) -> bool:
+                leaf, positive = pool.split(literal)
+                return (leaf in holding) == positive
+
+            if not pool.holds(formulas[0], truth):
                 return 0
-            return labels.setdefault(tuple(value == TRUE for value in values[1:]), len(labels)) + 1
+            return labels.setdefault(tuple(pool.holds(formula, truth) for formula in formulas[1:]), len(labels)) + 1
 
         # Texts that some finite set names are told apart one by one; all others are outside every finite set.
         texts: dict[str, int] = {}
@@ -230,8 +231,13 @@ class Scalars:
             number = verdict(truths, members)
             if number:
                 texts[text] = number - 1
-        rest_formula = pool.substitute(formulas[0], lambda leaf: FALSE if leaf in finite else leaf)
-        if rest_formula == FALSE:
+        literals = map(pool.split, pool.literals(formulas[0]))
+        unlisted = {
+            leaf if positive else pool.not_(leaf): FALSE if positive else TRUE
+            for leaf, positive in literals
+            if leaf in finite
+        }
+        if pool.rewrite(formulas[0], unlisted) == FALSE:
             return self._spelled(TextLanguage(tuple(labels), texts=texts))
         named = literal_set({text: 1 for assertion in finite.values() for text in assertion.texts}) if finite else None
         parts = [*([universe] if universe else []), *([named] if named else []), *automata]

@@ -10,11 +10,12 @@ conditions need not exclude each other, and the translation is exact.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
+from grammar_workers.json_schema.definitions import Definitions
+from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, requires
 from grammar_workers.json_schema.references import References, Scope
 
 _MAX_EVALUATIONS = 64
@@ -48,19 +49,12 @@ _NOTHING = Evaluated()
 
 
 class Unevaluated:
-    """Works out evaluations for a reader: `refer` makes the formula of a subschema, `requires` that of a property."""
+    """Works out evaluations for a reader."""
 
-    def __init__(
-        self,
-        pool: FormulaPool,
-        references: References,
-        refer: Callable[[Any, Scope], FormulaId],
-        requires: Callable[[tuple[str, ...]], FormulaId],
-    ) -> None:
+    def __init__(self, pool: FormulaPool, references: References, definitions: Definitions) -> None:
         self._pool = pool
         self._references = references
-        self._refer = refer
-        self._requires = requires
+        self._definitions = definitions
         self._known: dict[tuple[str, str], Evaluations] = {}
 
     def evaluations(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> Evaluations:
@@ -78,7 +72,7 @@ class Unevaluated:
         if place not in self._known:
             # A cycle that consumes nothing ends here; the formula of the schema is what complains about it.
             self._known[place] = {_NOTHING: TRUE}
-            inner = scope.entered(schema)
+            inner = self._references.entered(scope, schema)
             known = {name: value for name, value in schema.items() if inner.dialect.defines(name)}
             self._known[place] = self._within(known, keyword, inner)
         return self._known[place]
@@ -104,7 +98,7 @@ class Unevaluated:
         for dependencies in ("dependentSchemas", "dependencies"):
             for name, part in self._map(schema, dependencies).items():
                 evaluations = self._of(part, keyword, scope.below(dependencies, name))
-                present = self._given(self._requires((name,)), evaluations)
+                present = self._given(requires(self._pool, (name,)), evaluations)
                 found = self._both(found, self._either({_NOTHING: TRUE}, present), scope)
         return found
 
@@ -120,7 +114,7 @@ class Unevaluated:
     def _items(self, schema: Mapping[str, Any], scope: Scope) -> Evaluated:
         contained = frozenset[FormulaId]()
         if "contains" in schema and scope.draft >= 2020:
-            contained = frozenset([self._refer(schema["contains"], scope.below("contains"))])
+            contained = frozenset([self._definitions.refer(schema["contains"], scope.below("contains"))])
         by_position = isinstance(schema.get("items"), list)
         prefix = schema["items"] if by_position else schema.get("prefixItems")
         return Evaluated(
@@ -138,11 +132,11 @@ class Unevaluated:
             holds = self._both(holds, self._of(schema["then"], keyword, scope.below("then")), scope)
         if "else" not in schema:
             return self._either({_NOTHING: TRUE}, holds)
-        fails = self._pool.not_(self._refer(schema["if"], scope.below("if")))
+        fails = self._pool.not_(self._definitions.refer(schema["if"], scope.below("if")))
         return self._either(holds, self._given(fails, self._of(schema["else"], keyword, scope.below("else"))))
 
     def _if_holds(self, schema: Any, keyword: str, scope: Scope) -> Evaluations:
-        return self._given(self._refer(schema, scope), self._of(schema, keyword, scope))
+        return self._given(self._definitions.refer(schema, scope), self._of(schema, keyword, scope))
 
     def _given(self, condition: FormulaId, evaluations: Evaluations) -> Evaluations:
         return {evaluated: self._pool.all_of([condition, also]) for evaluated, also in evaluations.items()}
