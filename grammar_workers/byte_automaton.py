@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.character_automaton import CharacterAutomaton
-from grammar_workers.string_machine import utf8_sequences
+from grammar_workers.utf8_shapes import utf8_sequences
 
 _Rests = tuple[tuple[tuple[tuple[int, int], ...], int], ...]
 """(inclusive ranges of the bytes that are missing, state after them) per run of characters."""

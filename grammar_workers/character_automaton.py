@@ -17,6 +17,7 @@ from grammar_workers.charset import ALL, Charset
 from grammar_workers.minimization import DEAD, minimal
 from grammar_workers.options import Limits
 from grammar_workers.tuple_product import reachable_tuples
+from grammar_workers.utf8_shapes import RowShape, row_shape
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,10 +51,12 @@ class CharacterAutomaton:
         """Whether nothing is accepted."""
         return not any(self.accepting)
 
+    @functools.cached_property
     def distinct_classes(self) -> list[int]:
         """Per class: the first class that every state treats alike."""
-        first: dict[tuple[int, ...], int] = {}
-        return [first.setdefault(column, number) for number, column in enumerate(zip(*self.moves, strict=True))]
+        first: dict[bytes, int] = {}
+        columns = np.ascontiguousarray(self.table.T)
+        return [first.setdefault(column.tobytes(), number) for number, column in enumerate(columns)]
 
     def classify(self, text: str) -> int:
         """The label of `text`, 0 when it is not accepted."""
@@ -71,7 +74,7 @@ class CharacterAutomaton:
         while changed:
             changed = False
             for state in range(len(found) - 1, -1, -1):
-                union = found[state].union(*(found[target] for target in set(self.moves[state]) if target != DEAD))
+                union = found[state].union(*(found[target] for target in self.row(state)[0]))
                 if len(union) > len(found[state]):
                     found[state] = union
                     changed = True
@@ -89,14 +92,12 @@ class CharacterAutomaton:
         return {}
 
     def _tolerant_states(self, characters: Charset, run: int) -> list[int]:
-        ends = (*self.starts[1:], 0x110000)
-        inside = [
-            number
-            for number, (start, end) in enumerate(zip(self.starts, ends, strict=True))
-            if charset.intersect(((start, end - 1),), characters)
-        ]
+        classes = {
+            bisect.bisect_right(self.starts, low) - 1 for low, _ in charset.intersect(self._intervals, characters)
+        }
+        inside = sorted({self.distinct_classes[number] for number in classes})
         # The last row stands for the dead state, which index -1 finds.
-        moves = np.array([[row[number] for number in inside] for row in self.moves] + [[DEAD] * len(inside)], np.int64)
+        moves = np.append(self.table[:, inside], np.full((1, len(inside)), DEAD, np.int32), axis=0)
         tolerant: NDArray[np.bool_] = np.ones(len(moves), bool)
         tolerant[DEAD] = False
         for _ in range(run):
@@ -107,45 +108,47 @@ class CharacterAutomaton:
         return np.flatnonzero(tolerant[:-1]).tolist()
 
     @functools.cached_property
-    def _spans(self) -> list[tuple[int, int, int]]:
-        return _scalar_spans(self.starts)
+    def _intervals(self) -> Charset:
+        """The characters of each class, first to last."""
+        return tuple(zip(self.starts, [start - 1 for start in (*self.starts[1:], 0x110000)], strict=True))
 
     @functools.cached_property
-    def _known_ranges(self) -> dict[int, list[tuple[int, int, int]]]:
-        """`ranges` by state: many automata are shared by all schemas."""
+    def _kinds(self) -> list[tuple[int, ...]]:
+        """`moves` without classes that are like another one."""
+        kinds: list[tuple[int, ...]] = list(map(tuple, self.table[:, sorted(set(self.distinct_classes))].tolist()))
+        return kinds
+
+    @functools.cached_property
+    def _shapes(self) -> dict[tuple[int, ...], RowShape]:
         return {}
+
+    def row(self, state: int) -> tuple[list[int], RowShape]:
+        """The distinct states that characters lead to from `state`, and which characters lead to which of them."""
+        numbers = {DEAD: DEAD}
+        kinds = tuple([numbers.setdefault(target, len(numbers) - 1) for target in self._kinds[state]])
+        shape = self._shapes.get(kinds)
+        if shape is None:
+            shape = self._shapes[kinds] = self._shape(kinds)
+        return list(numbers)[1:], shape
+
+    def _shape(self, kinds: tuple[int, ...]) -> RowShape:
+        number_of = dict(zip(sorted(set(self.distinct_classes)), kinds, strict=True))
+        runs: list[tuple[int, int, int]] = []
+        for (start, end), kind in zip(self._intervals, self.distinct_classes, strict=True):
+            number = number_of[kind]
+            if number == DEAD:
+                continue
+            for first, last in charset.intersect(((start, end),), ALL):
+                if runs and runs[-1][2] == number and runs[-1][1] == first - 1:
+                    runs[-1] = (runs[-1][0], last, number)
+                else:
+                    runs.append((first, last, number))
+        return row_shape(tuple(runs))
 
     def ranges(self, state: int) -> list[tuple[int, int, int]]:
         """(first, last, target) of the live moves of `state`, without surrogates, equal neighbours merged."""
-        known = self._known_ranges.get(state)
-        if known is None:
-            known = self._known_ranges[state] = self._ranges(state)
-        return known
-
-    def _ranges(self, state: int) -> list[tuple[int, int, int]]:
-        result: list[tuple[int, int, int]] = []
-        row = self.moves[state]
-        for number, first, last in self._spans:
-            target = row[number]
-            if target == DEAD:
-                continue
-            if result and result[-1][2] == target and result[-1][1] == first - 1:
-                result[-1] = (result[-1][0], last, target)
-            else:
-                result.append((first, last, target))
-        return result
-
-
-@functools.lru_cache(maxsize=256)
-def _scalar_spans(starts: tuple[int, ...]) -> list[tuple[int, int, int]]:
-    """(class, first, last) of the scalar values, in order."""
-    ends = (*starts[1:], 0x110000)
-    return [
-        (number, max(start, low), min(end - 1, high))
-        for number, (start, end) in enumerate(zip(starts, ends, strict=True))
-        for low, high in ALL
-        if max(start, low) <= min(end - 1, high)
-    ]
+        targets, shape = self.row(state)
+        return [(first, last, targets[number]) for first, last, number in shape.ranges]
 
 
 def combine(
@@ -159,7 +162,7 @@ def combine(
     starts = sorted({0xD800, 0xE000, *(start for automaton in automata for start in automaton.starts)})
     # Characters that no automaton tells apart are one letter; surrogates are none.
     letters: dict[tuple[int, ...], int] = {}
-    classes = [automaton.distinct_classes() for automaton in automata]
+    classes = [automaton.distinct_classes for automaton in automata]
     letter_at = [
         DEAD
         if start == 0xD800
@@ -265,7 +268,7 @@ def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
 
     A class that holds nothing but surrogates is dead: no text holds them, so none may keep a state alive.
     """
-    moves = np.array(automaton.moves, np.int32).reshape(len(automaton.moves), -1)
+    moves = automaton.table.copy()
     ends = (*automaton.starts[1:], 0x110000)
     moves[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(automaton.starts, ends, strict=True)]] = DEAD
     moves, accepting = minimal(moves, np.array(automaton.accepting, np.int32))
@@ -282,5 +285,9 @@ def from_table(
     moves = np.append(table, np.full((len(table), 1), DEAD, np.int32), axis=1)[:, list(letter_at)]
     # Neighbouring classes that no state distinguishes become one.
     keep = [0, *(1 + np.flatnonzero((moves[:, 1:] != moves[:, :-1]).any(axis=0))).tolist()]
-    rows = tuple(map(tuple, moves[:, keep].tolist()))
-    return CharacterAutomaton(tuple(starts[i] for i in keep), rows, tuple(accepting.tolist()))
+    kept = moves[:, keep]
+    rows = tuple(map(tuple, kept.tolist()))
+    automaton = CharacterAutomaton(tuple(starts[i] for i in keep), rows, tuple(accepting.tolist()))
+    # It is at hand; to make it of `moves` again takes long.
+    vars(automaton)["table"] = kept
+    return automaton

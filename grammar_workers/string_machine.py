@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from grammar_workers.machine import NEVER, UNBOUNDED, Interval, union_guards
 from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.machine_fragment import OUTSIDE, shared
 from grammar_workers.string_slice import LONGEST_RUN, RARE
+from grammar_workers.utf8_shapes import Branch, Bytes, RowShape, numbered, row_shape
 
 ANY_TEXT = CharacterAutomaton((0,), ((0,),), (True,))
 """Every text."""
@@ -33,11 +33,6 @@ _MAX_LENGTH_TABLE = 50_000_000
 _SHARED_STATES = 12
 """Automata with fewer states are cheaper to lay out than to copy."""
 _ESCAPES = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
-_Ranges = tuple[tuple[int, int, int], ...]
-"""(first, last, machine state) per run of characters."""
-_Read = TypeVar("_Read")
-_Sequence = tuple[tuple[int, int], ...]
-"""Inclusive byte ranges of the (remaining) bytes of UTF-8 characters."""
 
 
 class StringMachine:
@@ -51,13 +46,13 @@ class StringMachine:
         self.any_escape = any_escape
         self._escaped_rests: dict[tuple[tuple[tuple[Element, ...], int], ...], int] = {}
         self._guard_of: dict[int, tuple[Interval, ...]] = {}
-        self._continuations: dict[tuple[tuple[_Sequence, int], ...], int] = {}
-        self._rules: dict[tuple[tuple[_Sequence, int], ...], int] = {}
+        self._continuations: dict[tuple[Bytes, tuple[int, ...]], int] = {}
+        self._rules: dict[Bytes, int] = {}
         self._returns: dict[int, int] = {}
         self._escape_rules: dict[tuple[tuple[int, int], ...], int] = {}
-        self._escape_states: dict[tuple[tuple[int, int], ...], int] = {}
+        self._escape_states: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], int] = {}
         self._json_strings: dict[Hashable, int] = {}
-        self._lead_cache: dict[_Ranges, dict[int, int]] = {}
+        self._leads: dict[tuple[RowShape, tuple[int, ...]], list[int]] = {}
 
     def raw_text(self, automaton: CharacterAutomaton) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
@@ -80,16 +75,10 @@ class StringMachine:
 
     def raw_row(self, ranges: Iterable[tuple[int, int, int]]) -> int:
         """The dense row of a state outside of JSON: (first character, last character, machine state) in UTF-8."""
-        targets: dict[int, int] = {}
-        multi: list[tuple[int, int, int]] = []
-        for first, last, number in ranges:
-            for byte in range(first, min(last, 0x7F) + 1):
-                targets[byte] = number
-            if last >= 0x80:
-                multi.append((max(first, 0x80), last, number))
-        targets |= self._lead_bytes(tuple(multi))
-        self._builder.spend(len(targets) + 1)
-        return self._builder.row(targets)
+        targets, shape = numbered(((first, last), number) for first, last, number in ranges)
+        row = self._dense(row_shape(tuple([(*characters, number) for characters, number in shape])), targets)
+        self._builder.spend(int(np.count_nonzero(row >= 0)) + 1)
+        return self._builder.row(row)
 
     def json_string(
         self,
@@ -186,67 +175,61 @@ class StringMachine:
 
     def _row(self, automaton: CharacterAutomaton, state: int, numbers: list[int], closing: int) -> tuple[int, bool]:
         """The dense row of a state inside a string, and whether every character leads back to the state itself."""
-        dense = np.full(256, -1, np.int32)
-        multi: list[tuple[int, int, int]] = []
-        escaped: dict[int, int] = {}
-        ranges = automaton.ranges(state)
-        for first, last, target in ranges:
-            number = numbers[target]
-            if first < 0x80:
-                dense[max(first, 0x20) : min(last, 0x7F) + 1] = number
-                escaped.update((code, number) for code in _SPECIAL if first <= code <= last)
-            if last >= 0x80:
-                multi.append((max(first, 0x80), last, number))
-        for byte, lead in self._lead_bytes(tuple(multi)).items():
-            dense[byte] = lead
+        reached, shape = automaton.row(state)
+        targets = [numbers[target] for target in reached]
+        dense = self._dense(shape, targets)
+        dense[:0x20] = -1
         if self.any_escape:
-            dense[_BACKSLASH] = self._every_escape([(a, b, numbers[target]) for a, b, target in ranges])
-        elif escaped:
-            dense[_BACKSLASH] = self._escape(escaped)
+            dense[_BACKSLASH] = self._every_escape([(a, b, targets[number]) for a, b, number in shape.ranges])
+        else:
+            order, escaped = _escaped(shape)
+            dense[_BACKSLASH] = self._escape(escaped, tuple([targets[number] for number in order])) if order else -1
         dense[_QUOTE] = closing
         self._builder.spend(64)
-        return self._builder.row(dense), ranges == [(low, high, state) for low, high in ALL]
+        return self._builder.row(dense), reached == [state] and shape.reads_all
+
+    def _dense(self, shape: RowShape, targets: Sequence[int]) -> NDArray[np.int32]:
+        """Byte -> state, for characters as they are in UTF-8."""
+        return np.array([-1, *targets, *self._lead_states(shape, tuple(targets))], np.int32)[shape.slots]
 
     def _op_before(self, targets: Iterable[int]) -> int:
         """The op of a state inside a character: no character may begin unless one of its ends may be entered."""
         guard = union_guards([self._guard_of.get(target, ()) for target in targets])
         return self._builder.op(guard=guard) if guard else 0
 
-    def _lead_bytes(self, ranges: _Ranges) -> dict[int, int]:
-        """Lead byte -> state, for characters from U+0080 on."""
-        if not ranges:
-            return {}
-        leads = self._lead_cache.get(ranges)
-        if leads is None:
-            sequences = [
-                (sequence, target) for first, last, target in ranges for sequence in utf8_sequences(first, last)
-            ]
-            leads = self._lead_cache[ranges] = self._after_byte(sequences)
-        return leads
-
-    def _after_byte(self, sequences: Iterable[tuple[_Sequence, int]]) -> dict[int, int]:
-        targets, shape = _numbered(sequences)
-        after: dict[int, int] = {}
-        for options, read in _by_first_byte(shape):
-            named = tuple((rest, targets[number]) for rest, number in options)
-            after.update(dict.fromkeys(read, named[0][1] if not named[0][0] else self._continuation(named)))
-        self._builder.spend(len(after))
-        return after
-
-    def _continuation(self, rests: tuple[tuple[_Sequence, int], ...]) -> int:
-        """The state inside a character, from which one of `rests` must follow."""
-        known = self._continuations.get(rests)
+    def _lead_states(self, shape: RowShape, targets: tuple[int, ...]) -> list[int]:
+        """The states after each of `shape.leads`."""
+        known = self._leads.get((shape, targets))
         if known is None:
-            targets, shape = _numbered(rests)
+            known = self._leads[shape, targets] = self._after(shape.leads, targets)
+        return known
+
+    def _after(self, branches: Sequence[Branch], targets: Sequence[int]) -> list[int]:
+        """The state after the first bytes of each branch."""
+        states = []
+        for branch in branches:
+            named = tuple([targets[number] for number in branch.order])
+            states.append(named[0] if branch.rest is None else self._continuation(branch.rest, named))
+            self._builder.spend(len(branch.bytes))
+        return states
+
+    def _after_byte(self, rest: Bytes, targets: Sequence[int]) -> dict[int, int]:
+        states = self._after(rest.branches, targets)
+        return {byte: state for branch, state in zip(rest.branches, states, strict=True) for byte in branch.bytes}
+
+    def _continuation(self, rest: Bytes, targets: tuple[int, ...]) -> int:
+        """The state inside a character, of which `rest` must follow."""
+        known = self._continuations.get((rest, targets))
+        if known is None:
             if self._is_guarded_alike(targets):
-                rule = self._rules.get(shape)
+                rule = self._rules.get(rest)
                 if rule is None:
-                    ends = ((rest, self._done(number)) for rest, number in shape)
-                    rule = self._rules[shape] = self._builder.state(row=self._builder.row(self._after_byte(ends)))
+                    ends = [self._done(number) for number in range(len(targets))]
+                    rule = self._rules[rest] = self._builder.state(row=self._builder.row(self._after_byte(rest, ends)))
                 known = self._called(rule, targets)
             else:
-                known = self._partial(self._after_byte(rests), targets)
-            self._continuations[rests] = known
+                known = self._partial(self._after_byte(rest, targets), targets)
+            self._continuations[rest, targets] = known
         return known
 
     def _is_guarded_alike(self, targets: Iterable[int]) -> bool:
@@ -269,21 +252,19 @@ class StringMachine:
             known = self._returns[label] = self._builder.state(op=self._builder.return_(label))
         return known
 
-    def _escape(self, escaped: dict[int, int]) -> int:
-        """The state after a backslash; `escaped` maps the characters that have no raw spelling to states."""
-        identity = tuple(sorted(escaped.items()))
-        known = self._escape_states.get(identity)
+    def _escape(self, escaped: tuple[tuple[int, int], ...], targets: tuple[int, ...]) -> int:
+        """The state after a backslash; `escaped` has the characters that have no raw spelling, with target numbers."""
+        known = self._escape_states.get((escaped, targets))
         if known is None:
-            targets, shape = _numbered(identity)
             if self._is_guarded_alike(targets):
-                rule = self._escape_rules.get(shape)
+                rule = self._escape_rules.get(escaped)
                 if rule is None:
-                    ends = {code: self._done(number) for code, number in shape}
-                    rule = self._escape_rules[shape] = self._escape_table(ends)
+                    ends = {code: self._done(number) for code, number in escaped}
+                    rule = self._escape_rules[escaped] = self._escape_table(ends)
                 known = self._called(rule, targets)
             else:
-                known = self._escape_table(escaped)
-            self._escape_states[identity] = known
+                known = self._escape_table({code: targets[number] for code, number in escaped})
+            self._escape_states[escaped, targets] = known
         return known
 
     def _escape_table(self, escaped: dict[int, int]) -> int:
@@ -334,17 +315,18 @@ class StringMachine:
         return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
 
 
-def _numbered(targets: Iterable[tuple[_Read, int]]) -> tuple[list[int], tuple[tuple[_Read, int], ...]]:
-    """The distinct targets of what is read, and the same with the number of each target in its place."""
-    numbers: dict[int, int] = {}
-    shape = tuple((read, numbers.setdefault(target, len(numbers))) for read, target in targets)
-    return list(numbers), shape
-
-
 _COMMON = charset.subtract(ALL, charset.of(RARE))
 UNESCAPED = charset.subtract(_COMMON, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 _SPECIAL = (*range(0x20), _QUOTE, _BACKSLASH)
+
+
+@functools.lru_cache(maxsize=1024)
+def _escaped(shape: RowShape) -> tuple[list[int], tuple[tuple[int, int], ...]]:
+    """The characters that must be escaped, each with a number, and which of the shape's targets each number means."""
+    return numbered(
+        (code, number) for first, last, number in shape.ranges for code in _SPECIAL if first <= code <= last
+    )
 
 
 def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[tuple[Interval, ...]]:
@@ -398,7 +380,7 @@ def _accepting_lengths(automaton: CharacterAutomaton, horizon: int) -> NDArray[n
         raise LimitExceededError(f"a length of {horizon - 1} characters is too large beside this pattern")
     sources: list[int] = [0] * len(automaton.moves)
     for state in range(len(automaton.moves)):
-        for _, _, target in automaton.ranges(state):
+        for target in automaton.row(state)[0]:
             sources[target] |= 1 << state
     current = sum(1 << state for state, accepts in enumerate(automaton.accepting) if accepts)
     seen: dict[int, int] = {}
@@ -424,41 +406,3 @@ def _runs(flags: NDArray[np.bool_]) -> list[Interval]:
     """Inclusive index intervals of the runs of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(first), int(last) - 1) for first, last in edges.reshape(-1, 2)]
-
-
-@functools.lru_cache(maxsize=1024)
-def _by_first_byte(
-    sequences: tuple[tuple[_Sequence, int], ...],
-) -> list[tuple[tuple[tuple[_Sequence, int], ...], list[int]]]:
-    """What may follow a first byte (the rests of the sequences with their numbers), and the bytes it follows.
-
-    The same few sets of characters occur in every schema.
-    """
-    by_byte: dict[int, list[tuple[_Sequence, int]]] = {}
-    for (bounds, *rest), number in sequences:
-        for byte in range(bounds[0], bounds[1] + 1):
-            by_byte.setdefault(byte, []).append((tuple(rest), number))
-    groups: dict[tuple[tuple[_Sequence, int], ...], list[int]] = {}
-    for byte, options in by_byte.items():
-        groups.setdefault(tuple(options), []).append(byte)
-    return list(groups.items())
-
-
-@functools.lru_cache(maxsize=4096)
-def utf8_sequences(first: int, last: int) -> list[tuple[tuple[int, int], ...]]:
-    """The code points first..last (no surrogates between) as sequences of inclusive byte ranges.
-
-    Splits at the borders of encoded length, then where leading bytes change (Cox, "Regular expression matching in the
-    wild", 2010).
-    """
-    for border in (0x7F, 0x7FF, 0xFFFF):
-        if first <= border < last:
-            return utf8_sequences(first, border) + utf8_sequences(border + 1, last)
-    for bits in (6, 12, 18):
-        mask = (1 << bits) - 1
-        if first >> bits != last >> bits and last > 0x7F:
-            if first & mask:
-                return utf8_sequences(first, first | mask) + utf8_sequences((first | mask) + 1, last)
-            if last & mask != mask:
-                return utf8_sequences(first, (last & ~mask) - 1) + utf8_sequences(last & ~mask, last)
-    return [tuple(zip(chr(first).encode(), chr(last).encode(), strict=True))]

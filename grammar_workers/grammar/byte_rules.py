@@ -8,7 +8,7 @@ from grammar_workers import charset
 from grammar_workers.grammar.network import Network
 from grammar_workers.grammar.rule_graph import DEAD, END, RuleGraph
 from grammar_workers.grammar.work import Work
-from grammar_workers.string_machine import utf8_sequences
+from grammar_workers.utf8_shapes import utf8_sequences
 
 _Rest = tuple[tuple[int, int], ...]
 """Inclusive bounds of the bytes that are left of a character."""

@@ -19,8 +19,8 @@ from grammar_workers.grammar.rule_graph import END, RuleGraph
 from grammar_workers.grammar.stack_sets import FINISHED, NOTHING, StackSet, StackSets
 from grammar_workers.grammar.work import Work
 from grammar_workers.options import Limits
-from grammar_workers.string_machine import utf8_sequences
 from grammar_workers.types import MaskRow, TokenId
+from grammar_workers.utf8_shapes import utf8_sequences
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration, Reached
 

@@ -1,0 +1,154 @@
+"""Which bytes read which characters, whatever these lead to.
+
+The states of an automaton mostly tell the same characters apart and differ in where these lead. What does not depend on
+that is worked out once per shape: targets stand there as numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.charset import ALL
+
+_Read = TypeVar("_Read")
+ByteRanges: TypeAlias = tuple[tuple[int, int], ...]
+"""Inclusive ranges of the (remaining) bytes of UTF-8 characters."""
+
+
+class Branch(NamedTuple):
+    """What follows some first bytes: `rest`, whose target i is target `order[i]`, or target `order[0]` without one."""
+
+    bytes: list[int]
+    rest: Bytes | None
+    order: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Bytes:
+    """Byte sequences of one or more bytes, none the beginning of another, each with the number of its target.
+
+    Targets are numbered in the order in which `sequences` first mention them.
+    """
+
+    sequences: tuple[tuple[ByteRanges, int], ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """Shapes are keys of many caches, and may be long."""
+        return hash(self.sequences)
+
+    @functools.cached_property
+    def many_targets(self) -> int:
+        return 1 + max(number for _, number in self.sequences)
+
+    @functools.cached_property
+    def branches(self) -> list[Branch]:
+        """By what may follow a first byte, in the order of these bytes."""
+        by_byte: dict[int, list[tuple[ByteRanges, int]]] = {}
+        for (bounds, *rest), number in self.sequences:
+            for byte in range(bounds[0], bounds[1] + 1):
+                by_byte.setdefault(byte, []).append((tuple(rest), number))
+        groups: dict[tuple[tuple[ByteRanges, int], ...], list[int]] = {}
+        for byte, options in by_byte.items():
+            groups.setdefault(tuple(options), []).append(byte)
+        found = []
+        for rests, first_bytes in groups.items():
+            order, shape = numbered(rests)
+            found.append(Branch(first_bytes, _bytes(shape) if shape[0][0] else None, tuple(order)))
+        return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _bytes(sequences: tuple[tuple[ByteRanges, int], ...]) -> Bytes:
+    """The same few sets of characters occur in every schema."""
+    return Bytes(sequences)
+
+
+@dataclasses.dataclass(frozen=True)
+class RowShape:
+    """Runs of characters, (first, last, number of the target), in order; targets are numbered as they first occur."""
+
+    ranges: tuple[tuple[int, int, int], ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self.ranges)
+
+    @functools.cached_property
+    def many_targets(self) -> int:
+        return 1 + max((number for _, _, number in self.ranges), default=-1)
+
+    @functools.cached_property
+    def leads(self) -> list[Branch]:
+        """The first bytes of the characters from U+0080 on, and what follows them; targets numbered as in `ranges`."""
+        sequences = [
+            (sequence, number)
+            for first, last, number in self.ranges
+            if last >= 0x80
+            for sequence in utf8_sequences(max(first, 0x80), last)
+        ]
+        if not sequences:
+            return []
+        order, shape = numbered(sequences)
+        return [branch._replace(order=tuple(order[i] for i in branch.order)) for branch in _bytes(shape).branches]
+
+    @functools.cached_property
+    def slots(self) -> NDArray[np.intp]:
+        """Per byte where its state stands in [-1, the state of each target, that of each branch in `leads`]."""
+        slots = np.zeros(256, np.intp)
+        for first, last, number in self.ranges:
+            if first < 0x80:
+                slots[first : min(last, 0x7F) + 1] = 1 + number
+        for index, branch in enumerate(self.leads):
+            slots[branch.bytes] = 1 + self.many_targets + index
+        return slots
+
+    @functools.cached_property
+    def reads_all(self) -> bool:
+        """Whether every character leads to the same target."""
+        return self.ranges == tuple((first, last, 0) for first, last in ALL)
+
+
+@functools.lru_cache(maxsize=1024)
+def row_shape(ranges: tuple[tuple[int, int, int], ...]) -> RowShape:
+    """The shape with these ranges; shared, because it holds what has been worked out."""
+    return RowShape(ranges)
+
+
+def numbered(targets: Iterable[tuple[_Read, int]]) -> tuple[list[int], tuple[tuple[_Read, int], ...]]:
+    """The distinct targets of what is read, and the same with the number of each target in its place."""
+    numbers: dict[int, int] = {}
+    shape = tuple([(read, numbers.setdefault(target, len(numbers))) for read, target in targets])
+    return list(numbers), shape
+
+
+@functools.lru_cache(maxsize=4096)
+def utf8_sequences(first: int, last: int) -> list[ByteRanges]:
+    """The code points first..last (no surrogates between) as sequences of inclusive byte ranges.
+
+    Splits at the borders of encoded length, then where leading bytes change (Cox, "Regular expression matching in the
+    wild", 2010).
+    """
+    for border in (0x7F, 0x7FF, 0xFFFF):
+        if first <= border < last:
+            return utf8_sequences(first, border) + utf8_sequences(border + 1, last)
+    for bits in (6, 12, 18):
+        mask = (1 << bits) - 1
+        if first >> bits != last >> bits and last > 0x7F:
+            if first & mask:
+                return utf8_sequences(first, first | mask) + utf8_sequences((first | mask) + 1, last)
+            if last & mask != mask:
+                return utf8_sequences(first, (last & ~mask) - 1) + utf8_sequences(last & ~mask, last)
+    return [tuple(zip(chr(first).encode(), chr(last).encode(), strict=True))]
