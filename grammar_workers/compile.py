@@ -88,7 +88,10 @@ def warm_up(vocabulary: Vocabulary) -> None:
     compile_regex(r"\D\W\S", search=False, limits=Limits())
     schema = {
         "type": "object",
-        "properties": {"text": {"type": "string", "maxLength": 9}, "number": {"type": "number"}},
+        "properties": {
+            "text": {"type": "string", "maxLength": 9},
+            "number": {"type": "number", "minimum": 1, "maximum": 9},
+        },
     }
     recursive = 'root ::= "(" root ")" | [a-z]'
     for specification in (

@@ -9,6 +9,8 @@ import functools
 from decimal import Decimal
 from typing import NamedTuple
 
+import numpy as np
+
 from grammar_workers import character_automaton
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.errors import LimitExceededError
@@ -45,18 +47,17 @@ def integer() -> CharacterAutomaton:
 @functools.lru_cache(maxsize=256)
 def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> tuple[int, ...]:
     """Per state: the fewest digits on a way to acceptance (with `label`); above MAX_DIGITS when there is none."""
-    wanted = [accepted != 0 if label is None else accepted == label for accepted in automaton.accepting]
-    needed = [0 if flag else 10 * MAX_DIGITS for flag in wanted]
-    changed = True
-    while changed:
-        changed = False
-        for state in range(len(needed) - 1, -1, -1):
-            for first, _, target in automaton.ranges(state):
-                through = needed[target] + chr(first).isdecimal()
-                if through < needed[state]:
-                    needed[state] = through
-                    changed = True
-    return tuple(needed)
+    by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
+    # The last entry stands for the dead state, which index -1 finds.
+    needed = np.full(len(automaton.moves) + 1, 10 * MAX_DIGITS)
+    for state, accepted in enumerate(automaton.accepting):
+        if accepted and label in (None, accepted):
+            needed[state] = 0
+    while True:
+        fewer = np.minimum(needed[:-1], (needed[automaton.table] + by_digit).min(axis=1))
+        if np.array_equal(fewer, needed[:-1]):
+            return tuple(fewer.tolist())
+        needed[:-1] = fewer
 
 
 @functools.lru_cache(maxsize=4096)

@@ -11,6 +11,7 @@ from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.machine_fragment import shared
 from grammar_workers.number_automaton import MAX_DIGITS, digits_needed
+from grammar_workers.utf8_shapes import RowShape
 
 
 def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
@@ -40,9 +41,9 @@ def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[
         return known
 
     def fill(source: int, dense: NDArray[np.int32]) -> None:
-        for first, last, target in automaton.ranges(source):
-            # Only digits form runs: signs, points and exponent marks stand alone.
-            dense[first : last + 1] = enter(target, chr(first).isdecimal())
+        targets, shape = automaton.row(source)
+        for first, last, number, by_digit in _readings(shape):
+            dense[first : last + 1] = enter(targets[number], by_digit)
 
     moves = np.full(256, -1, np.int32)
     fill(0, moves)
@@ -58,3 +59,9 @@ def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[
             exit_label=automaton.accepting[source] - 1,
         )
     return moves
+
+
+@functools.lru_cache(maxsize=256)
+def _readings(shape: RowShape) -> list[tuple[int, int, int, bool]]:
+    """The ranges of a row, each with whether it holds digits: only these form runs, other characters stand alone."""
+    return [(first, last, number, chr(first).isdecimal()) for first, last, number in shape.ranges]
