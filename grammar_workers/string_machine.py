@@ -238,7 +238,7 @@ class StringMachine:
 
         A handful of such rules serves all states, whatever characters they tell apart.
         """
-        return len({self._guard_of.get(target, ()) for target in targets}) == 1
+        return not self._guard_of or len({self._guard_of.get(target, ()) for target in targets}) == 1
 
     def _called(self, rule: int, targets: Sequence[int]) -> int:
         """The state that calls a rule, whose labels stand for `targets`."""
