@@ -131,18 +131,26 @@ class CharacterAutomaton:
             shape = self._shapes[kinds] = self._shape(kinds)
         return list(numbers)[1:], shape
 
+    @functools.cached_property
+    def _spans(self) -> list[tuple[int, int, int]]:
+        """(kind, first, last) of the scalar values in order; the kind of a class is its place in `_kinds`."""
+        kind_of = {number: kind for kind, number in enumerate(sorted(set(self.distinct_classes)))}
+        return [
+            (kind_of[number], first, last)
+            for interval, number in zip(self._intervals, self.distinct_classes, strict=True)
+            for first, last in charset.intersect((interval,), ALL)
+        ]
+
     def _shape(self, kinds: tuple[int, ...]) -> RowShape:
-        number_of = dict(zip(sorted(set(self.distinct_classes)), kinds, strict=True))
         runs: list[tuple[int, int, int]] = []
-        for (start, end), kind in zip(self._intervals, self.distinct_classes, strict=True):
-            number = number_of[kind]
+        for kind, first, last in self._spans:
+            number = kinds[kind]
             if number == DEAD:
                 continue
-            for first, last in charset.intersect(((start, end),), ALL):
-                if runs and runs[-1][2] == number and runs[-1][1] == first - 1:
-                    runs[-1] = (runs[-1][0], last, number)
-                else:
-                    runs.append((first, last, number))
+            if runs and runs[-1][2] == number and runs[-1][1] == first - 1:
+                runs[-1] = (runs[-1][0], last, number)
+            else:
+                runs.append((first, last, number))
         return row_shape(tuple(runs))
 
     def ranges(self, state: int) -> list[tuple[int, int, int]]:

@@ -14,6 +14,7 @@ from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.rule_graph import RuleGraph
 from grammar_workers.grammar.walker import ConfigurationWalker
+from grammar_workers.json_schema.formats import PATTERNS
 from grammar_workers.keys import canonical_bytes, content_key, parse_specification
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.options import GrammarOptions, Limits
@@ -86,6 +87,8 @@ def warm_up(vocabulary: Vocabulary) -> None:
     banned_words(["a"], Limits(), whole_words=True)
     # Patterns with negated classes need Python's own tables of digits, letters and spaces.
     compile_regex(r"\D\W\S", search=False, limits=Limits())
+    formats = {"properties": {name: {"type": "string", "format": name} for name in PATTERNS}}
+    compile_grammar({"type": "json_schema", "schema": formats}, vocabulary)
     schema = {
         "type": "object",
         "properties": {

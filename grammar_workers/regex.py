@@ -7,14 +7,18 @@ the text with what the look-ahead describes, look-behind a condition on what has
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Callable, Hashable
 
+import numpy as np
+
 from grammar_workers import charset
-from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.character_automaton import CharacterAutomaton, from_table
 from grammar_workers.character_class import named
 from grammar_workers.charset import Charset
 from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.minimization import DEAD, minimal
 from grammar_workers.options import Limits
 from grammar_workers.position_automaton import ENDS, Alphabet, Condition, PositionAutomaton
 from grammar_workers.regex_syntax import (
@@ -43,10 +47,55 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
 def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> CharacterAutomaton:
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
+    if either and _differs_at_end_alone(tree):
+        longer = _with_line_feed(compile_tree(tree, search=search, limits=limits))
+        if longer is not None:
+            return longer
     positions = Positions(limits)
     whole = positions.automaton(tree, either, anywhere=search)
     construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
     return construction.automaton(whole)
+
+
+def _differs_at_end_alone(tree: Node) -> bool:
+    """Whether each way through a pattern ends with `$`, and the dialects agree about everything before it."""
+    if isinstance(tree, Alternatives):
+        return all(map(_differs_at_end_alone, tree.branches))
+    if not isinstance(tree, Sequence) or not tree.parts:
+        return False
+    last = tree.parts[-1]
+    return isinstance(last, Anchor) and last.at_end and all(map(_is_agreed, tree.parts[:-1]))
+
+
+def _is_agreed(node: Node) -> bool:
+    if isinstance(node, Characters):
+        return node.characters.is_agreed
+    if isinstance(node, Sequence):
+        return all(map(_is_agreed, node.parts))
+    if isinstance(node, Alternatives):
+        return all(map(_is_agreed, node.branches))
+    if isinstance(node, Repeat):
+        return _is_agreed(node.body)
+    return isinstance(node, Anchor) and not node.at_end
+
+
+def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
+    """The texts of `automaton`, with or without a line feed at the end; None where one may go on with a line feed.
+
+    Python's `$` matches before a final line feed, too. Patterns may be long: adding a state is cheaper than a second
+    subset construction.
+    """
+    starts = sorted({*automaton.starts, 0x0A, 0x0B})
+    table = automaton.table[:, [bisect.bisect_right(automaton.starts, start) - 1 for start in starts]]
+    accepting = np.array(automaton.accepting, np.int32)
+    line_feed = starts.index(0x0A)
+    if (table[accepting != 0, line_feed] != DEAD).any():
+        return None
+    end = len(table)
+    table[accepting != 0, line_feed] = end
+    table = np.append(table, np.full((1, len(starts)), DEAD, np.int32), axis=0)
+    table, accepting = minimal(table, np.append(accepting, np.int32(1)))
+    return from_table(starts, range(len(starts)), table, accepting)
 
 
 @functools.lru_cache(maxsize=4096)

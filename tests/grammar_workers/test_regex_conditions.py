@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -74,6 +75,17 @@ def test_conditions_where_dialects_differ(pattern: str, texts: list[str]) -> Non
         found = bool(expected.search(text))
         assert found or not both.classify(text), text
         assert either.classify(text) or not found, text
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^$", "^ab$", "ab$", "^(a|b{2,3})$|^c$", "^(?:ab)*$", "a$|b$", "^a\n$", "^a\n?$", "^a$|b", "[^b]$"]
+)
+def test_only_the_end_is_disputed(pattern: str) -> None:
+    """Of these patterns Python reads `$` alone in another way, so either dialect matches what Python matches."""
+    either = compile_regex(pattern, search=True, limits=Limits(), either=True)
+    for length in range(5):
+        for text in map("".join, itertools.product("abc\n", repeat=length)):
+            assert bool(either.classify(text)) == bool(re.search(pattern, text)), text
 
 
 CASED = "aAbBkKsSiI0_ßẞſıİK"
