@@ -40,21 +40,18 @@ def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[
             pending.append((target, by_digit))
         return known
 
-    def fill(source: int, dense: NDArray[np.int32]) -> None:
+    def moves_of(source: int) -> NDArray[np.int32]:
         targets, shape = automaton.row(source)
-        for first, last, number, by_digit in _readings(shape):
-            dense[first : last + 1] = enter(targets[number], by_digit)
+        ways, slots = _ways(shape)
+        return np.array([-1, *[enter(targets[number], by_digit) for number, by_digit in ways]], np.int32)[slots]
 
-    moves = np.full(256, -1, np.int32)
-    fill(0, moves)
+    moves = moves_of(0)
     while pending:
         source, by_digit = pending.pop()
-        dense = np.full(256, -1, np.int32)
-        fill(source, dense)
         state = states[source, by_digit]
         builder.fill(
             state,
-            row=builder.row(dense),
+            row=builder.row(moves_of(source)),
             op=builder.op_of(state),
             exit_label=automaton.accepting[source] - 1,
         )
@@ -62,6 +59,13 @@ def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[
 
 
 @functools.lru_cache(maxsize=256)
-def _readings(shape: RowShape) -> list[tuple[int, int, int, bool]]:
-    """The ranges of a row, each with whether it holds digits: only these form runs, other characters stand alone."""
-    return [(first, last, number, chr(first).isdecimal()) for first, last, number in shape.ranges]
+def _ways(shape: RowShape) -> tuple[list[tuple[int, bool]], NDArray[np.intp]]:
+    """The targets of a row, each with whether it is reached by a digit, and per byte the place in [no target, *those].
+
+    Only digits form runs: signs, points and exponent marks stand alone.
+    """
+    ways: dict[tuple[int, bool], int] = {}
+    slots = np.zeros(256, np.intp)
+    for first, last, number in shape.ranges:
+        slots[first : last + 1] = ways.setdefault((number, chr(first).isdecimal()), len(ways) + 1)
+    return list(ways), slots
