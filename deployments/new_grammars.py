@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 
 from ray.util.metrics import Histogram
 
@@ -22,27 +22,29 @@ LONGEST_TURN_S = 1.0
 MOST_WAITING = 1024
 """Of one tenant, in one router."""
 
-PAUSE = 3.0
-"""After a turn while others are active, in lengths of the turn."""
+PAUSE, LONGEST_PAUSE = 1.0, 8.0
+"""After a turn while others are active, in lengths of the turn: at least, and while others wait for a first token."""
 
 ACTIVE_S = 5.0
 """So long after its last request with a grammar a tenant counts as active."""
 
 
-@dataclasses.dataclass
 class _Line:
     """One tenant's: `users` have a turn or wait for one, first come, first served."""
 
-    turns: asyncio.Semaphore
-    users: int = 0
-    waiting: int = 0
+    def __init__(self, at_once: int) -> None:
+        self.turns = asyncio.Semaphore(at_once)
+        self.among_others = asyncio.Semaphore((at_once + 1) // 2)
+        self.users = 0
+        self.waiting = 0
 
 
 class NewGrammars:
-    """Gives each tenant `at_once` turns. Lives in one event loop.
+    """Gives each tenant `at_once` turns, half of them while others are active. Lives in one event loop.
 
-    While others are active, each turn is followed by a pause of `PAUSE` times its length: the more a tenant's grammars
-    hold up the server, the more slowly they come, and most of the time belongs to others.
+    While others are active, each turn is followed by a pause, which lasts until nobody else waits for a first token:
+    grammars of a tenant that has a line are for the time that is left. The pause has an end, `LONGEST_PAUSE` times the
+    turn: somebody else always waits where many are served.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -56,6 +58,9 @@ class NewGrammars:
             boundaries=[0.01, 0.1, 1.0, 10.0, 100.0],
         )
         self._active: LeastRecentlyUsed[bool] = LeastRecentlyUsed(0, lambda _: 0, time_to_live_s=ACTIVE_S)
+        self._awaiting: Counter[str] = Counter()  # a first token, by tenant
+        self._arrived = asyncio.Event()
+        self._pauses: set[asyncio.Task[None]] = set()
 
     def learn(self, key: str) -> None:
         """This grammar is ready: it needs no turn any more."""
@@ -63,47 +68,84 @@ class NewGrammars:
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str, key: str, timeout_s: float | None) -> AsyncIterator[None]:
-        """A turn for a grammar, until the block ends or for `LONGEST_TURN_S`; none is needed for one that is known or
-        under way. Raises `ApiError`: 429 where too many wait, 408 after `timeout_s`.
+        """A turn for a grammar, until the block ends with the first token or for `LONGEST_TURN_S`; none is needed for
+        one that is known or under way. Raises `ApiError`: 429 where too many wait, 408 after `timeout_s`.
         """
         self._active.put(tenant, True)
         if key in self._known or key in self._under_way:
-            yield
+            with self._awaiting_token(tenant):
+                yield
             return
-        line = self._lines.setdefault(tenant, _Line(asyncio.Semaphore(self._at_once)))
+        line = self._lines.setdefault(tenant, _Line(self._at_once))
         line.users += 1
         try:
             loop = asyncio.get_running_loop()
             came = loop.time()
-            await _wait(line, timeout_s)
+            over = await self._wait(line, tenant, timeout_s)
             began = loop.time()
             self._waits.observe(began - came)
             self._under_way.add(key)
-            over = contextlib.ExitStack()
-            over.callback(line.turns.release)
             timer = loop.call_later(LONGEST_TURN_S, over.close)
             try:
-                yield
+                with self._awaiting_token(tenant):
+                    yield
             finally:
                 self._under_way.discard(key)
                 timer.cancel()
-                pause = PAUSE * (loop.time() - began) if len(self._active) > (tenant in self._active) else 0.0
-                loop.call_later(pause, over.close)  # which does nothing the second time
+                self._pause(tenant, loop.time() - began, over)
         finally:
             line.users -= 1
             if not line.users:
                 del self._lines[tenant]
 
+    async def _wait(self, line: _Line, tenant: str, timeout_s: float | None) -> contextlib.ExitStack:
+        """What ends the turn that this waits for."""
+        if line.waiting >= MOST_WAITING:
+            raise ApiError.full(f"{MOST_WAITING} new grammars of this tenant are waiting")
+        line.waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                with contextlib.ExitStack() as over:
+                    await line.turns.acquire()
+                    over.callback(line.turns.release)
+                    if self._others_are_active(tenant):
+                        await line.among_others.acquire()
+                        over.callback(line.among_others.release)
+                    return over.pop_all()
+        except TimeoutError as error:
+            message = f"the output was not complete within {timeout_s:g} s"
+            raise ApiError(408, message, param="timeout_s", code="deadline_exceeded") from error
+        finally:
+            line.waiting -= 1
 
-async def _wait(line: _Line, timeout_s: float | None) -> None:
-    if line.waiting >= MOST_WAITING:
-        raise ApiError.full(f"{MOST_WAITING} new grammars of this tenant are waiting")
-    line.waiting += 1
-    try:
-        async with asyncio.timeout(timeout_s):
-            await line.turns.acquire()
-    except TimeoutError as error:
-        message = f"the output was not complete within {timeout_s:g} s"
-        raise ApiError(408, message, param="timeout_s", code="deadline_exceeded") from error
-    finally:
-        line.waiting -= 1
+    def _others_are_active(self, tenant: str) -> bool:
+        return len(self._active) > (tenant in self._active)
+
+    @contextlib.contextmanager
+    def _awaiting_token(self, tenant: str) -> Iterator[None]:
+        self._awaiting[tenant] += 1
+        try:
+            yield
+        finally:
+            self._awaiting[tenant] -= 1
+            if not self._awaiting[tenant]:
+                del self._awaiting[tenant]
+                self._arrived.set()
+                self._arrived = asyncio.Event()
+
+    def _pause(self, tenant: str, turn_s: float, over: contextlib.ExitStack) -> None:
+        """Ends a turn after the pause."""
+        if not self._others_are_active(tenant):
+            over.close()
+            return
+
+        async def pause() -> None:
+            with over, contextlib.suppress(TimeoutError):
+                await asyncio.sleep(PAUSE * turn_s)
+                async with asyncio.timeout((LONGEST_PAUSE - PAUSE) * turn_s):
+                    while self._awaiting.keys() - {tenant}:
+                        await self._arrived.wait()
+
+        task = asyncio.create_task(pause())
+        self._pauses.add(task)
+        task.add_done_callback(self._pauses.discard)

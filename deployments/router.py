@@ -14,6 +14,7 @@ from deployments.http import create_http_app
 from deployments.service import Service
 from deployments.tenants import Tenants
 from deployments.tool_formats import ToolFormatName
+from grammar_workers.collector import collect_seldom
 
 
 @serve.deployment(name="Router")
@@ -48,6 +49,8 @@ class Router:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor (`serve.ingress` without an application)."""
-        return create_http_app(
+        app = create_http_app(
             self._service, max_body_bytes=self._max_body_bytes, tenants=self._tenants, rate_limit=self._rate_limit
         )
+        collect_seldom()
+        return app

@@ -28,6 +28,7 @@ from gpu_workers.prompt import chat_template, generation_prompt
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.automaton_cache import AutomatonCache
+from grammar_workers.collector import collect_seldom
 from grammar_workers.metrics import COMPILATIONS, StoreMetrics
 from grammar_workers.store import open_store
 
@@ -73,6 +74,7 @@ class ModelReplica:
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, self._generate_once(config)).result()
         self._metrics = _Metrics(self._engine, self._grammars)
+        collect_seldom()
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Called by Serve before the replica counts as ready, in the event loop that the compiler's handle will know.

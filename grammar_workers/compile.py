@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from grammar_workers import number_automaton
 from grammar_workers.banned_words import banned_words
-from grammar_workers.collector import collector_pause
+from grammar_workers.collector import collector_pause, skip_what_exists
 from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.rule_graph import RuleGraph
@@ -109,5 +108,4 @@ def warm_up(vocabulary: Vocabulary) -> None:
             fsm.next_state(fsm.initial_state, token)
         fsm.shortest_completion(fsm.initial_state)
         TokenFSM.from_bytes(fsm.to_bytes(), vocabulary)
-    gc.collect()
-    gc.freeze()
+    skip_what_exists()

@@ -12,6 +12,7 @@ from ray.serve.metrics import Counter, Gauge, Histogram
 
 from grammar_workers import artifact
 from grammar_workers.autoscaling import COMPILATION_BACKLOG
+from grammar_workers.collector import collect_seldom
 from grammar_workers.compile_pool import CompilePool
 from grammar_workers.compile_service import Compiled, CompileService, Event, Refused, Waited
 from grammar_workers.errors import GrammarError
@@ -65,6 +66,7 @@ class GrammarCompiler:
         self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics.report)
         for specification in precompile:
             self._precompile(specification, grammar_options)
+        collect_seldom()
 
     async def info(self) -> dict[str, Any]:
         """`{"vocabulary_fingerprint", "options"}`: with them anybody can derive grammar keys."""

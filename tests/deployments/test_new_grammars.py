@@ -76,7 +76,41 @@ async def test_first_come_first_served_within_a_tenant() -> None:
         await held.let_go("b")
         await held.are_inside("a", "b", "x", "c")
         await held.let_go("a")
+        await held.let_go("c")
         await held.are_inside("a", "b", "x", "c", "d")
+
+
+async def test_half_the_turns_while_others_are_active() -> None:
+    async with holders(4) as (_, held):
+        await held.enter("two", "x")
+        for key in "abc":
+            await held.enter("one", key)
+        assert held.inside == ["x", "a", "b"]
+
+
+async def test_a_pause_lasts_until_nobody_else_waits_for_a_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONGEST_PAUSE", 1e9)
+    async with holders(1) as (turns, held):
+        turns.learn("known")
+        await held.enter("two", "known")
+        await held.enter("one", "a")
+        await held.enter("one", "b")
+        await held.let_go("a")
+        await asyncio.sleep(0.05)
+        assert held.inside == ["known", "a"]
+        await held.let_go("known")
+        await held.are_inside("known", "a", "b")
+
+
+async def test_a_pause_has_an_end_though_others_wait_for_a_first_token() -> None:
+    async with holders(1) as (turns, held):
+        turns.learn("known")
+        await held.enter("two", "known")
+        await held.enter("one", "a")
+        await held.enter("one", "b")
+        await asyncio.sleep(0.01)
+        await held.let_go("a")
+        await held.are_inside("known", "a", "b")
 
 
 async def test_a_pause_after_each_turn_while_others_are_active() -> None:
@@ -96,7 +130,7 @@ async def test_a_pause_after_each_turn_while_others_are_active() -> None:
             await held.let_go(first)
             await held.are_inside(*held.inside[: held.inside.index(first) + 1], second)
             if others:
-                assert loop.time() - left >= PAUSE * (left - began) / 2
+                assert loop.time() - left >= PAUSE * (left - began) / 2  # timers are coarse
             await held.let_go(second)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import time
+import weakref
 from typing import Any, Literal
 
 import pytest
 
-from grammar_workers import GrammarOptions, compile_grammar
+from grammar_workers import GrammarOptions, collector, compile_grammar
 from grammar_workers.collector import CollectorPause
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS
 from tests.grammar_workers.vocabularies import bytes_vocabulary
@@ -62,3 +64,42 @@ def test_reference_counts_free_what_a_compilation_made(
         assert gc.collect() == 0
     finally:
         gc.enable()
+
+
+class Ring:
+    """Garbage that only a collection finds, once nobody else holds it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_a_process_that_serves_collects_old_garbage_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = gc.get_threshold()
+    try:
+        collector.collect_seldom()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[:2] == before[:2]
+        full = gc.get_stats()[2]["collections"]
+        kept: list[list[int]] = [[] for _ in range(200_000)]
+        assert gc.get_stats()[2]["collections"] == full
+        ring = Ring()
+        seen = weakref.ref(ring)
+        gc.collect(1)  # what is alive is old now
+        del kept, ring
+        gc.collect(1)
+        assert seen() is not None
+        collector._start_collecting.cache_clear()
+        monkeypatch.setattr(collector, "FULL_COLLECTION_S", 0.01)
+        collector.collect_seldom()
+        ring = Ring()
+        seen = weakref.ref(ring)
+        gc.collect(1)
+        del ring
+        deadline = time.monotonic() + 30
+        while seen() is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert seen() is None
+    finally:
+        monkeypatch.undo()
+        gc.set_threshold(*before)
+        gc.unfreeze()
