@@ -112,12 +112,15 @@ class Dialect:
     draft: int
     vocabularies: frozenset[str] | None = None
 
-    def defines(self, keyword: str) -> bool:
-        """Whether the keyword means anything here; all others are unknown, so they are annotations."""
-        known = KEYWORDS.get(keyword)
-        if known is None or self.draft not in known.drafts:
-            return False
-        return self.vocabularies is None or not self.vocabularies.isdisjoint(known.vocabularies)
+    @functools.cached_property
+    def keywords(self) -> frozenset[str]:
+        """Those that mean anything here; all others are unknown, so they are annotations."""
+        applies = self.vocabularies
+        return frozenset(
+            name
+            for name, keyword in KEYWORDS.items()
+            if self.draft in keyword.drafts and (applies is None or not applies.isdisjoint(keyword.vocabularies))
+        )
 
     @property
     def asserts_format(self) -> bool:

@@ -54,7 +54,7 @@ def _values(schema: Mapping[str, Any], scope: Scope, references: References, kno
         values = _listed(target, place, references, known)
         if values is not None or scope.draft <= 7:
             return values
-    if "const" in schema and scope.dialect.defines("const"):
+    if "const" in schema and "const" in scope.dialect.keywords:
         return [schema["const"]]
     if isinstance(schema.get("enum"), list):
         return list(schema["enum"])

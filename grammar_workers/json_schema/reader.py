@@ -50,6 +50,19 @@ _TYPES = {
     "array": JsonType.ARRAY,
     "object": JsonType.OBJECT,
 }
+# Keywords by what they are read by, which is asked only where one of them is there.
+_LISTED = ("const", "enum")
+_ABOUT_STRINGS = ("minLength", "maxLength", "pattern", "format")
+_ABOUT_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_ABOUT_ARRAYS = ("prefixItems", "items", "additionalItems", "minItems", "maxItems", "contains", "uniqueItems")
+_DEPENDENCIES = ("dependentRequired", "dependentSchemas", "dependencies")
+_ABOUT_OBJECTS = (
+    *("properties", "patternProperties", "additionalProperties", "required"),
+    *("propertyNames", "minProperties", "maxProperties", *_DEPENDENCIES),
+)
+_COMBINING = ("allOf", "anyOf", "oneOf", "not", "if")
+_REFERRING = ("$ref", "$dynamicRef", "$recursiveRef")
+_UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
 _STEPS_OF_REFERENCE = 200
@@ -104,21 +117,24 @@ class SchemaReader:
             self.notes.append(f"{scope.pointer or '#'}: unknown $schema {schema['$schema']!r}, read as {scope.draft}")
         if "$ref" in schema and scope.draft <= 7:
             return self._ref(schema, scope)
-        known = {keyword: value for keyword, value in schema.items() if scope.dialect.defines(keyword)}
-        for keyword in schema:
-            if keyword not in known and keyword not in ANNOTATIONS:
+        known = {}
+        for keyword, value in schema.items():
+            if keyword in scope.dialect.keywords:
+                known[keyword] = value
+            elif keyword not in ANNOTATIONS:
                 self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}")
+        lacks = known.keys().isdisjoint
         parts = [
-            self._type(known, scope),
-            self._finite(known, scope),
-            self._string(known, scope),
-            self._number(known, scope),
-            self._array(known, scope, depth),
-            self._object(known, scope, depth),
-            self._combined(known, scope, depth),
-            self._ref(known, scope),
+            TRUE if "type" not in known else self._type(known, scope),
+            TRUE if lacks(_LISTED) else self._finite(known, scope),
+            TRUE if lacks(_ABOUT_STRINGS) else self._string(known, scope),
+            TRUE if lacks(_ABOUT_NUMBERS) else self._number(known, scope),
+            TRUE if lacks(_ABOUT_ARRAYS) else self._array(known, scope, depth),
+            TRUE if lacks(_ABOUT_OBJECTS) else self._object(known, scope, depth),
+            TRUE if lacks(_COMBINING) else self._combined(known, scope, depth),
+            TRUE if lacks(_REFERRING) else self._ref(known, scope),
             # Last, for the order in which parts of a schema name the properties is that in which they come.
-            self._unevaluated(known, scope, depth),
+            TRUE if lacks(_UNEVALUATED) else self._unevaluated(known, scope, depth),
         ]
         formula = self._pool.all_of(parts)
         self._pool.place(formula, scope.pointer)
@@ -126,7 +142,7 @@ class SchemaReader:
 
     def _ref(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
         parts = []
-        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+        for keyword in _REFERRING:
             if keyword in schema:
                 self._followed += 1
                 if self._followed * _STEPS_OF_REFERENCE > self._limits.max_steps:
@@ -171,7 +187,9 @@ class SchemaReader:
         return [self._schema(part, scope.below(keyword, i), depth + 1) for i, part in enumerate(schemas)]
 
     def _map(self, schema: Mapping[str, Any], keyword: str, scope: Scope, depth: int) -> list[tuple[str, FormulaId]]:
-        schemas = schema.get(keyword, {})
+        if keyword not in schema:
+            return []
+        schemas = schema[keyword]
         if not isinstance(schemas, Mapping):
             raise InvalidSpecificationError(f"{keyword} must be an object", pointer=scope.below(keyword).pointer)
         return [(name, self._schema(part, scope.below(keyword, name), depth + 1)) for name, part in schemas.items()]
@@ -179,8 +197,6 @@ class SchemaReader:
     # -- assertions about any type ---------------------------------------------------------------------------------
 
     def _type(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
-        if "type" not in schema:
-            return TRUE
         names = schema["type"]
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list) or not names or not all(isinstance(n, str) and n in _TYPES for n in names):
@@ -352,7 +368,7 @@ class SchemaReader:
         additional = FALSE if "properties" in schema and not self._options.additional_properties else TRUE
         if "additionalProperties" in schema:
             additional = self._sub(schema, "additionalProperties", scope, depth)
-        required = self._names(schema.get("required", []), scope.below("required"))
+        required = self._names(schema["required"], scope.below("required")) if "required" in schema else ()
         if properties or patterns or required or additional != TRUE:
             shape = ObjectShape(tuple(properties), tuple(patterns), additional, required)
             parts.append(pool.leaf(JsonType.OBJECT, shape))
@@ -369,13 +385,14 @@ class SchemaReader:
             )
         if least or most is not None:
             parts.append(pool.leaf(JsonType.OBJECT, PropertyCount(least, most)))
-        parts += self._dependencies(schema, scope, depth)
+        if not schema.keys().isdisjoint(_DEPENDENCIES):
+            parts += self._dependencies(schema, scope, depth)
         return pool.all_of(parts)
 
     def _dependencies(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> Iterator[FormulaId]:
         """Each as: not an object, or without the property, or what it implies."""
         pool = self._pool
-        for keyword in ("dependentRequired", "dependentSchemas", "dependencies"):
+        for keyword in _DEPENDENCIES:
             dependencies = schema.get(keyword, {})
             if not isinstance(dependencies, Mapping):
                 raise InvalidSpecificationError(f"{keyword} must be an object", pointer=scope.below(keyword).pointer)
@@ -392,7 +409,7 @@ class SchemaReader:
     def _unevaluated(self, schema: Mapping[str, Any], scope: Scope, depth: int) -> FormulaId:
         pool = self._pool
         parts = []
-        for keyword in ("unevaluatedProperties", "unevaluatedItems"):
+        for keyword in _UNEVALUATED:
             if keyword in schema:
                 rest = self._sub(schema, keyword, scope, depth)
                 evaluations = self._evaluation.evaluations(schema, keyword, scope)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urljoin
 
 import jsonschema_specifications
@@ -52,8 +52,8 @@ Way: TypeAlias = tuple[tuple[str, Resource], ...]
 """Dynamic anchor -> the outermost resource passed so far that has it, sorted by name."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Scope:
+# A plain tuple because one is made for every subschema.
+class Scope(NamedTuple):
     """Where a subschema stands: its dialect, the JSON Pointer for messages, and how references resolve there.
 
     `resource` is the schema resource that `resolver` resolves against; of the resources passed so far no more than
@@ -88,6 +88,8 @@ class References:
     def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
         self._resources = resources
         self._anchors: dict[int, dict[str, Any]] = {}
+        # Numbers stand for resolvers that the values keep alive.
+        self._roots: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._resolved: dict[tuple[str, str, int, int, Way], tuple[Scope, tuple[Any, Scope]]] = {}
         dialect = self.dialect(document, standard(NEWEST), "")
         registry = jsonschema_specifications.REGISTRY
@@ -104,7 +106,7 @@ class References:
         if isinstance(document, Mapping):
             root = self.entered(root, document)
         way = self.passed((), Resource(document, root.resolver))
-        self.root = dataclasses.replace(root, resource=document, way=way)
+        self.root = root._replace(resource=document, way=way)
 
     def dialect(self, schema: Any, inherited: Dialect, pointer: str) -> Dialect:
         """What the `$schema` of a schema says; the inherited dialect without one, or with one that is not at hand.
@@ -140,18 +142,21 @@ class References:
     def entered(self, scope: Scope, schema: Mapping[str, Any]) -> Scope:
         """The scope within `schema`, which stands at `scope` and may declare a base URI or a dialect of its own."""
         dialect = self.dialect(schema, scope.dialect, scope.pointer)
+        if dialect is not scope.dialect:
+            scope = scope._replace(dialect=dialect)
         keyword = _identifier_of(dialect.draft)
         identifier = schema.get(keyword)
-        is_name = dialect.draft <= 7 and ("$ref" in schema or str(identifier).startswith("#"))
-        if schema is scope.resource or not isinstance(identifier, str) or is_name:
-            return scope if dialect is scope.dialect else dataclasses.replace(scope, dialect=dialect)
+        if schema is scope.resource or not isinstance(identifier, str):
+            return scope
+        if dialect.draft <= 7 and ("$ref" in schema or identifier.startswith("#")):
+            return scope
         try:
             resolver = scope.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
         except ValueError as error:
             place = scope.below(keyword).pointer
             raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=place) from error
         way = self.passed(scope.way, Resource(schema, resolver))
-        return dataclasses.replace(scope, resource=schema, dialect=dialect, resolver=resolver, way=way)
+        return scope._replace(resource=schema, resolver=resolver, way=way)
 
     def resolve(self, reference: Any, keyword: str, scope: Scope) -> tuple[Any, Scope]:
         """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
@@ -168,7 +173,7 @@ class References:
         uri, _, fragment = reference.partition("#")
         anchor = _RECURSIVE if keyword == "$recursiveRef" else fragment
         try:
-            root = scope.resolver.lookup(uri or "#")
+            root = self._root(scope.resolver, uri)
             found = self._dynamic_anchors(root.contents).get(anchor)
             if found is None:
                 resolved = scope.resolver.lookup(reference)
@@ -192,9 +197,20 @@ class References:
                 contents, resolver = self._dynamic_anchors(outermost.contents)[anchor], outermost.resolver
         pointer = reference[1:] if reference == "#" or reference.startswith("#/") else reference
         resource = Resource(_root_of(resolver), resolver)
+        if not uri and resource.contents is scope.resource:
+            # One resolver within one resource, so that what it resolves is known the next time.
+            resource = Resource(scope.resource, scope.resolver)
         dialect = self.dialect(resource.contents, scope.dialect, pointer)
         way = self.passed(scope.way, resource)
-        return contents, Scope(resource.contents, self.dialect(contents, dialect, pointer), pointer, resolver, way)
+        dialect = self.dialect(contents, dialect, pointer)
+        return contents, Scope(resource.contents, dialect, pointer, resource.resolver, way)
+
+    def _root(self, resolver: Any, uri: str) -> Any:
+        """What a resolver finds for `uri` (without a fragment; "": its resource itself): contents and a resolver."""
+        known = self._roots.get((id(resolver), uri))
+        if known is None:
+            known = self._roots[id(resolver), uri] = (resolver, resolver.lookup(uri or "#"))
+        return known[1]
 
     def passed(self, way: Way, resource: Resource) -> Way:
         """`way` and the anchors of the resource that is entered now, as far as no outer one has them."""

@@ -73,7 +73,7 @@ class Unevaluated:
             # A cycle that consumes nothing ends here; the formula of the schema is what complains about it.
             self._known[place] = {_NOTHING: TRUE}
             inner = self._references.entered(scope, schema)
-            known = {name: value for name, value in schema.items() if inner.dialect.defines(name)}
+            known = {name: value for name, value in schema.items() if name in inner.dialect.keywords}
             self._known[place] = self._within(known, keyword, inner)
         return self._known[place]
 
