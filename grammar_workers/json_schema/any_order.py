@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Ending, Move, Node, Rule
+from grammar_workers.json_schema.containers import Container, Ending, Move, Node, Place, Rule
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -65,9 +65,9 @@ class AnyOrderObjects(Objects):
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
         for part in (*range(len(self.names)), *(-1 - number for number in range(self.class_count))):
-            if part in self._unspellable or part in node.seen:
+            if part in self._unspellable or part in node.place.seen:
                 continue
-            move = self._move(node.formulas, part, self._following(node, part))
+            move = self._move(node.formulas, part, self._after_part(node.place, part))
             if move is not None:
                 yield move
 
@@ -117,29 +117,30 @@ class AnyOrderObjects(Objects):
 
     def advised(self, node: Node) -> frozenset[int]:
         """The declared names that may have to be read although nothing requires them."""
-        return frozenset(range(len(self.names))) if node.certain < self._horizon else self._tracked(node.formulas)
+        return frozenset(range(len(self.names))) if node.place.certain < self._horizon else self._tracked(node.formulas)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
-    def _following(self, node: Node, part: int) -> Node:
-        certain = node.certain + (part >= 0 or node.position == 0)
-        return Node(
-            node.formulas,
-            1 if part < 0 and self._horizon else node.position,
+    def _after_part(self, place: Place, part: int) -> Place:
+        certain = place.certain + (part >= 0 or place.position == 0)
+        return Place(
+            1 if part < 0 and self._horizon else place.position,
             min(certain, self._horizon),
-            min(node.total + 1, self._horizon),
-            node.seen | {part} if part >= 0 else node.seen,
+            min(place.total + 1, self._horizon),
+            place.seen | {part} if part >= 0 else place.seen,
         )
 
     def follow(self, move: Move, label: Label) -> Node | None:
         """The next node, without the names that it no longer depends on."""
         node = super().follow(move, label)
-        return None if node is None else node._replace(seen=node.seen & self._tracked(node.formulas))
+        if node is None:
+            return None
+        return self.node(node.formulas, node.place._replace(seen=node.place.seen & self._tracked(node.formulas)))
 
     def _closes(self, literal: FormulaId, node: Node) -> bool:
         leaf, positive = self.pool.split(literal)
         if isinstance(self.pool.assertion(leaf), ObjectShape):
-            missing = self._tracked(node.formulas).intersection(self._required[leaf]) - node.seen
+            missing = self._tracked(node.formulas).intersection(self._required[leaf]) - node.place.seen
             return bool(missing) != positive
         return super()._closes(literal, node)
 

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, negated
+from grammar_workers.json_schema.containers import Container, Move, Node, Place, Rule, Step, negated
 from grammar_workers.json_schema.formula import FALSE, TRUE, ArrayShape, FormulaId, ItemCount, JsonType
 
 _MAX_UNROLLED = 1000
@@ -41,8 +41,8 @@ class Arrays(Container):
         )
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
-        following = node._replace(position=min(node.position + 1, self._horizon))
-        move = self._move(node.formulas, node.position, following)
+        position = node.place.position
+        move = self._move(node.formulas, position, Place(min(position + 1, self._horizon)))
         if move is not None:
             yield move
 
@@ -68,7 +68,7 @@ class Arrays(Container):
             )
         return max(bounds)
 
-    def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
+    def _step(self, literal: FormulaId, part: int, after: Place) -> Step:
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, ItemCount):
@@ -96,4 +96,4 @@ class Arrays(Container):
             return (assertion.minimum == 0) == positive
         assert isinstance(assertion, ArrayShape)
         # Beyond the maximum the literal has already become a constant.
-        return (assertion.minimum <= node.position) == positive
+        return (assertion.minimum <= node.place.position) == positive

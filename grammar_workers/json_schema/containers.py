@@ -28,17 +28,26 @@ class Rule(NamedTuple):
     classifiers: tuple[FormulaId, ...] = ()
 
 
-class Node(NamedTuple):
+class Place(NamedTuple):
     """`position`: the next declared property or item. `certain` and `total` bound how many properties there are.
 
     Where properties come in any order, `seen` are the declared ones read so far that the formulas depend on.
     """
 
-    formulas: tuple[FormulaId, ...]
     position: int = 0
     certain: int = 0
     total: int = 0
     seen: frozenset[int] = frozenset()
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Node:
+    """What is still to be decided, and where. `Container.node` makes each once, so that nodes are equal by identity:
+    they are looked up far more often than they are made.
+    """
+
+    formulas: tuple[FormulaId, ...]
+    place: Place
 
 
 class Ending(NamedTuple):
@@ -80,14 +89,11 @@ class Transition:
 
 
 class Move(NamedTuple):
-    """`part` tells which property or item is read; `Container.follow` maps the rule's label to a node.
-
-    `following` has the position and the counts after it.
-    """
+    """`part` tells which property or item is read, `after` the place then. `Container.follow` maps labels to nodes."""
 
     part: int
     transition: Transition
-    following: Node
+    after: Place
 
 
 class Container:
@@ -96,13 +102,21 @@ class Container:
     def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
         self.pool = pool
         self.leaves = tuple(dict.fromkeys(leaf for formula in formulas for leaf in pool.leaves(formula)))
-        self.start = Node(formulas)
+        self._nodes: dict[tuple[tuple[FormulaId, ...], Place], Node] = {}
+        self.start = self.node(formulas, Place())
         self._conjunction = pool.conjunction(formulas[0])
         constant = all(formula in (TRUE, FALSE) for formula in formulas[1:])
         self.is_plain = self._conjunction is not None and constant and all(map(self._is_shape, self.leaves))
         """Whether a register can do what nodes would: mere shapes joined by `and`, and one label only."""
         self._moves: dict[Node, list[Move]] = {}
         self._transitions: dict[tuple[tuple[FormulaId, ...], int, int, int], Transition | None] = {}
+
+    def node(self, formulas: tuple[FormulaId, ...], place: Place) -> Node:
+        """The one node with these formulas at this place."""
+        known = self._nodes.get((formulas, place))
+        if known is None:
+            known = self._nodes[formulas, place] = Node(formulas, place)
+        return known
 
     @property
     def plain_label(self) -> Label:
@@ -145,8 +159,8 @@ class Container:
     def _find_moves(self, node: Node) -> Iterator[Move]:
         raise NotImplementedError
 
-    def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
-        """The step of a literal over a part, after which come the position and the counts of `following`."""
+    def _step(self, literal: FormulaId, part: int, after: Place) -> Step:
+        """The step of a literal over a part that leads to the place `after`."""
         raise NotImplementedError
 
     def _is_shape(self, leaf: FormulaId) -> bool:
@@ -162,21 +176,19 @@ class Container:
         assert self._conjunction is not None
         return Rule(self.pool.all_of(map(parts, self._conjunction)))
 
-    def _move(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Move | None:
-        """The move over one part; None when nothing can satisfy it. `following` has the next position and counts."""
+    def _move(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Move | None:
+        """The move over one part to the place `after`; None when nothing can satisfy it."""
         # Nodes at different positions mostly have the same formulas still to be decided.
-        identity = (formulas, part, following.certain, following.total)
+        identity = (formulas, part, after.certain, after.total)
         if identity in self._transitions:
             transition = self._transitions[identity]
         else:
-            transition = self._transitions[identity] = self._transition(formulas, part, following)
-        if transition is None:
-            return None
-        return Move(part, transition, following)
+            transition = self._transitions[identity] = self._transition(formulas, part, after)
+        return None if transition is None else Move(part, transition, after)
 
-    def _transition(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Transition | None:
+    def _transition(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Transition | None:
         pool = self.pool
-        steps = {literal: self._step(literal, part, following) for literal in self._literals(formulas)}
+        steps = {literal: self._step(literal, part, after) for literal in self._literals(formulas)}
         wanted = pool.rewrite(formulas[0], {literal: _needed(pool, step) for literal, step in steps.items()})
         if wanted == FALSE:
             return None
@@ -203,14 +215,13 @@ class Container:
 
     def follow(self, move: Move, label: Label) -> Node | None:
         """The node after a part whose rule has returned with `label`; None where there is no way to go on."""
-        after = move.transition.after
-        if label not in after:
-            after[label] = self._after(move.transition, label)
-        formulas = after[label]
+        known = move.transition.after
+        if label not in known:
+            known[label] = self._after(move.transition, label)
+        formulas = known[label]
         if formulas is None:
             return None
-        _, position, certain, total, seen = move.following
-        return Node(formulas, position, certain, total, seen)
+        return self.node(formulas, move.after)
 
     def _after(self, transition: Transition, label: Label) -> tuple[FormulaId, ...] | None:
         truths = transition.truths | dict(zip(transition.rule.classifiers, label, strict=True))

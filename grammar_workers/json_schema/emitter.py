@@ -324,7 +324,7 @@ class Emitter:
         runs, first_of = runs_of(graph)
         after = {node: builder.state() for node in runs}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
-        has_runs = any(run.last > node.position for node, run in runs.items())
+        has_runs = any(run.last > node.place.position for node, run in runs.items())
         for node, run in runs.items():
             calls = {}
             for part, child, targets in run.edges:

@@ -324,8 +324,13 @@ class FormulaPool:
             result = self.not_(self.resolve(node.part, type_))
         elif isinstance(node, _JOINS):
             self._budget.spend(4 * len(node.parts))
-            parts = tuple([self.resolve(part, type_) for part in node.parts])
-            result = formula if parts == node.parts else self._joined(node, parts)
+            parts = []
+            for part in node.parts:
+                parts.append(self.resolve(part, type_))
+                # Alternatives are all looked at, for a circle in one of them is an error whatever the others allow.
+                if parts[-1] == FALSE and isinstance(node, AllOf):
+                    break
+            result = formula if tuple(parts) == node.parts else self._joined(node, parts)
         else:
             result = formula
         self._resolved[formula, type_] = result

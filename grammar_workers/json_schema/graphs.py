@@ -103,16 +103,16 @@ def runs_of(graph: Graph) -> tuple[dict[Node, Run], dict[Node, Node]]:
     runs: dict[Node, Run] = {}
     first_of: dict[Node, Node] = {}
     # A run begins as early as possible, so that it is as long as possible.
-    for first in sorted(entered, key=lambda node: node.position):
+    for first in sorted(entered, key=lambda node: node.place.position):
         if first in first_of:
             continue
-        run = runs[first] = Run([], first.position)
+        run = runs[first] = Run([], first.place.position)
         is_new = True
         for node in graph.following(first):
             run.edges += graph.edges.get(node, ())
             is_new = is_new and node not in first_of
             if is_new and node in entered:
-                run.last = node.position
+                run.last = node.place.position
             if is_new:
                 first_of[node] = first
     return runs, first_of

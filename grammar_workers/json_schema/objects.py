@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from grammar_workers.character_automaton import CharacterAutomaton, combine, literal_set
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, Transition, negated
+from grammar_workers.json_schema.containers import Container, Move, Node, Place, Rule, Step, Transition, negated
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -83,6 +83,7 @@ class Objects(Container):
         self._indifferent: dict[int, frozenset[FormulaId]] = {}
         self._read: dict[tuple[FormulaId, ...], tuple[list[FormulaId], frozenset[FormulaId]]] = {}
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
+        self._skipped: dict[Node, Node | None] = {}
         self._closed: dict[Node, Label | None] = {}
         self._steps: dict[tuple[FormulaId, int], Step] = {}
         patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
@@ -129,24 +130,31 @@ class Objects(Container):
         return self._every(functools.partial(self._asked, part=index))
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
-        declared = node.position < len(self.names)
-        for part in [node.position] if declared else [-1 - number for number in range(self.class_count)]:
+        position = node.place.position
+        declared = position < len(self.names)
+        for part in [position] if declared else [-1 - number for number in range(self.class_count)]:
             if part in self._unspellable:
                 continue
-            move = self._move(node.formulas, part, self._following(node, part))
+            move = self._move(node.formulas, part, self._after_part(node.place, part))
             if move is not None:
                 yield move
 
     def skip(self, node: Node) -> Node | None:
         """The node after the declared name at its position has been passed over."""
-        if node.position >= len(self.names):
+        if node not in self._skipped:
+            self._skipped[node] = self._skip(node)
+        return self._skipped[node]
+
+    def _skip(self, node: Node) -> Node | None:
+        position, certain, total, seen = node.place
+        if position >= len(self.names):
             return None
-        formulas, position, certain, total, seen = node
+        formulas = node.formulas
         if position in self._ever_required:
             formulas = tuple([self._without(formula, position) for formula in formulas])
             if formulas[0] == FALSE:
                 return None
-        return Node(formulas, position + 1, certain, total, seen)
+        return self.node(formulas, Place(position + 1, certain, total, seen))
 
     def close(self, node: Node) -> Label | None:
         """As where all later names have been passed over, which is what closing does with them."""
@@ -156,7 +164,7 @@ class Objects(Container):
             if skipped is None:
                 last = passed[-1]
                 # Where a name cannot be passed over, the container cannot end either.
-                self._closed[last] = None if last.position < len(self.names) else super().close(last)
+                self._closed[last] = None if last.place.position < len(self.names) else super().close(last)
             else:
                 passed.append(skipped)
         label = self._closed[passed[-1]]
@@ -210,12 +218,12 @@ class Objects(Container):
             asked.insert(0, declared)
         return self.pool.all_of(asked) if asked else assertion.additional
 
-    def _transition(self, formulas: tuple[FormulaId, ...], part: int, following: Node) -> Transition | None:
+    def _transition(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Transition | None:
         """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
         mere, others = self._literals_of(formulas)
         indifferent = self._indifferent_leaves(part)
         if not others <= indifferent:
-            return super()._transition(formulas, part, following)
+            return super()._transition(formulas, part, after)
         concerned = [leaf for leaf in mere if leaf not in indifferent]
         wanted = self.pool.all_of(self._asked(leaf, part) for leaf in concerned)
         return None if wanted == FALSE else Transition(Rule(wanted), formulas)
@@ -239,15 +247,15 @@ class Objects(Container):
             )
         return known
 
-    def _step(self, literal: FormulaId, part: int, following: Node) -> Step:
+    def _step(self, literal: FormulaId, part: int, after: Place) -> Step:
         known = self._steps.get((literal, part))
         if known is not None:
             return known
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, PropertyCount):
-            exceeded = assertion.maximum is not None and following.certain > assertion.maximum
-            too_many = assertion.maximum is not None and following.total > assertion.maximum
+            exceeded = assertion.maximum is not None and after.certain > assertion.maximum
+            too_many = assertion.maximum is not None and after.total > assertion.maximum
             if positive:
                 return Step(TRUE, FALSE, FALSE) if too_many else Step(TRUE, leaf, leaf)
             return Step(TRUE, TRUE, TRUE) if exceeded else Step(TRUE, literal, literal)
@@ -297,15 +305,14 @@ class Objects(Container):
             raise LimitExceededError(f"counts of up to {max(bounds)} properties (at most {_MAX_UNROLLED})")
         return max(bounds)
 
-    def _following(self, node: Node, part: int) -> Node:
-        """`node` after one more property. Undeclared names may repeat, so only the first of them surely counts."""
-        first_free = node.position <= len(self.names)
-        certain = node.certain + (part >= 0 or first_free)
-        return Node(
-            node.formulas,
+    def _after_part(self, place: Place, part: int) -> Place:
+        """`place` after one more property. Undeclared names may repeat, so only the first of them surely counts."""
+        first_free = place.position <= len(self.names)
+        certain = place.certain + (part >= 0 or first_free)
+        return Place(
             part + 1 if part >= 0 else len(self.names) + (1 if self._horizon else 0),
             min(certain, self._horizon),
-            min(node.total + 1, self._horizon),
+            min(place.total + 1, self._horizon),
         )
 
     def _closes(self, literal: FormulaId, node: Node) -> bool:
@@ -313,7 +320,7 @@ class Objects(Container):
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, PropertyCount):
             if positive:
-                return assertion.minimum <= node.certain
-            return node.total < assertion.minimum
+                return assertion.minimum <= node.place.certain
+            return node.place.total < assertion.minimum
         # Shapes that require a name which has been passed over have already become constants.
         return positive

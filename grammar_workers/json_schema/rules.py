@@ -195,10 +195,13 @@ class Rules:
             for move in container.moves(node):
                 child = move.transition.rule
                 labels = self._ask(rule, child)
-                follows = ((label, container.follow(move, label)) for label in labels)
-                targets = {label: following for label, following in follows if following is not None}
+                targets: dict[Label, Node] = {}
                 found[node].append(Edge(move.part, child, targets))
-                for following in targets.values():
+                for label in labels:
+                    following = container.follow(move, label)
+                    if following is None:
+                        continue
+                    targets[label] = following
                     if following not in found:
                         found[following] = []
                         pending.append(following)
