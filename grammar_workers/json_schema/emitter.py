@@ -233,7 +233,7 @@ class Emitter:
         if graph.is_empty:
             return None
         closings, edges = graph.closings, graph.edges
-        after = {node: builder.state() for node in closings.keys() | edges.keys()}
+        after = {node: builder.state() for node in dict.fromkeys([*closings, *edges])}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
 
         def call(node: Node, end: int | None) -> int:

@@ -19,22 +19,22 @@ from grammar_workers.string_machine import ANY_TEXT, StringMachine
 
 @dataclasses.dataclass(frozen=True)
 class _Tree:
-    """The trees of one object, which differ in what may come: `numbers` of (name, guard), and known `branches`."""
+    """The trees of equal names, which differ in what may come: `numbers` of (name, guard), and known `branches`."""
 
     numbers: dict[tuple[int, Guard], int] = dataclasses.field(default_factory=dict)
     branches: dict[Hashable, int] = dataclasses.field(default_factory=dict)
 
 
 class PropertyNameStates:
-    """Appends to one builder; equal names of free properties are shared."""
+    """Appends to one builder; objects of equal names share what reads them."""
 
     def __init__(self, rules: Rules, builder: MachineBuilder, strings: StringMachine) -> None:
         self._rules = rules
         self._builder = builder
         self._strings = strings
-        self._emitted: dict[tuple[Objects, tuple[Guard, ...], tuple[Guard, ...]], int | None] = {}
-        self._trees: dict[tuple[Objects, Guard], _Tree] = {}
-        self._encoded: dict[Objects, list[tuple[bytes, int]]] = {}
+        self._emitted: dict[Hashable, int | None] = {}
+        self._trees: dict[tuple[tuple[str, ...], Guard], _Tree] = {}
+        self._encoded: dict[tuple[str, ...], list[tuple[bytes, int]]] = {}
         self._free_keys: dict[Guard, int] = {}
         self._return_states: dict[tuple[int, Guard], int] = {}
 
@@ -44,7 +44,7 @@ class PropertyNameStates:
         They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
         as the guards `classes[c]` and `windows[i]` let them.
         """
-        identity = (container, tuple(classes), tuple(windows))
+        identity = (container.names, container.names_automaton, tuple(classes), tuple(windows))
         if identity not in self._emitted:
             self._emitted[identity] = self._emit(container, classes, windows)
         return self._emitted[identity]
@@ -64,8 +64,8 @@ class PropertyNameStates:
                 return body
             row, loop = builder.row_of(body), builder.loop(base=body)
         entries = []
-        tree = self._trees.setdefault((container, free), _Tree())
-        for data, index in self._encoded_names(container):
+        tree = self._trees.setdefault((names, free), _Tree())
+        for data, index in self._encoded_names(names):
             if free != NEVER or windows[index] != NEVER:
                 entries.append((data, tree.numbers.setdefault((index, windows[index]), len(tree.numbers))))
         guarded = list(tree.numbers)
@@ -82,12 +82,12 @@ class PropertyNameStates:
 
         return literal_tree(builder, entries, finish, row=row, loop=loop, guard=guard, known=tree.branches)
 
-    def _encoded_names(self, container: Objects) -> list[tuple[bytes, int]]:
+    def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
         """The declared names as they are written, up to the closing quote, in the order of their bytes."""
-        known = self._encoded.get(container)
+        known = self._encoded.get(names)
         if known is None:
-            known = sorted((encode_string_body(name) + b'"', index) for index, name in enumerate(container.names))
-            self._encoded[container] = known
+            known = sorted((encode_string_body(name) + b'"', index) for index, name in enumerate(names))
+            self._encoded[names] = known
         return known
 
     def _classified_keys(self, automaton: CharacterAutomaton, guards: Sequence[Guard]) -> int | None:
