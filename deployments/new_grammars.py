@@ -23,7 +23,11 @@ MOST_WAITING = 1024
 """Of one tenant, in one router."""
 
 PAUSE, LONGEST_PAUSE = 1.0, 8.0
-"""After a turn while others are active, in lengths of the turn: at least, and while others wait for a first token."""
+"""After a turn while others are active, in lengths of the turn: at least, and of a long line while others wait for a
+first token."""
+
+LONG_LINE = 8
+"""With more waiting, a tenant's grammars get what time the others leave."""
 
 ACTIVE_S = 5.0
 """So long after its last request with a grammar a tenant counts as active."""
@@ -38,13 +42,17 @@ class _Line:
         self.users = 0
         self.waiting = 0
 
+    @property
+    def is_long(self) -> bool:
+        return self.waiting > LONG_LINE
+
 
 class NewGrammars:
-    """Gives each tenant `at_once` turns, half of them while others are active. Lives in one event loop.
+    """Gives each tenant `at_once` turns. Lives in one event loop.
 
-    While others are active, each turn is followed by a pause, which lasts until nobody else waits for a first token:
-    grammars of a tenant that has a line are for the time that is left. The pause has an end, `LONGEST_PAUSE` times the
-    turn: somebody else always waits where many are served.
+    While others are active, each turn is followed by a pause. A tenant with a long line gets half the turns then, and
+    its pauses last until nobody else waits for a first token: its grammars are for the time that is left. But a pause
+    has an end, `LONGEST_PAUSE` times the turn: somebody else always waits where many are served.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -92,7 +100,7 @@ class NewGrammars:
             finally:
                 self._under_way.discard(key)
                 timer.cancel()
-                self._pause(tenant, loop.time() - began, over)
+                self._pause(line, tenant, loop.time() - began, over)
         finally:
             line.users -= 1
             if not line.users:
@@ -108,7 +116,7 @@ class NewGrammars:
                 with contextlib.ExitStack() as over:
                     await line.turns.acquire()
                     over.callback(line.turns.release)
-                    if self._others_are_active(tenant):
+                    if line.is_long and self._others_are_active(tenant):
                         await line.among_others.acquire()
                         over.callback(line.among_others.release)
                     return over.pop_all()
@@ -133,7 +141,7 @@ class NewGrammars:
                 self._arrived.set()
                 self._arrived = asyncio.Event()
 
-    def _pause(self, tenant: str, turn_s: float, over: contextlib.ExitStack) -> None:
+    def _pause(self, line: _Line, tenant: str, turn_s: float, over: contextlib.ExitStack) -> None:
         """Ends a turn after the pause."""
         if not self._others_are_active(tenant):
             over.close()
@@ -143,7 +151,7 @@ class NewGrammars:
             with over, contextlib.suppress(TimeoutError):
                 await asyncio.sleep(PAUSE * turn_s)
                 async with asyncio.timeout((LONGEST_PAUSE - PAUSE) * turn_s):
-                    while self._awaiting.keys() - {tenant}:
+                    while line.is_long and self._awaiting.keys() - {tenant}:
                         await self._arrived.wait()
 
         task = asyncio.create_task(pause())

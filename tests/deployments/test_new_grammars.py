@@ -80,15 +80,20 @@ async def test_first_come_first_served_within_a_tenant() -> None:
         await held.are_inside("a", "b", "x", "c", "d")
 
 
-async def test_half_the_turns_while_others_are_active() -> None:
+@pytest.mark.parametrize("is_long", [False, True])
+async def test_a_long_line_has_half_the_turns_while_others_are_active(
+    is_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0 if is_long else 1)
     async with holders(4) as (_, held):
         await held.enter("two", "x")
         for key in "abc":
             await held.enter("one", key)
-        assert held.inside == ["x", "a", "b"]
+        assert held.inside == (["x", "a", "b"] if is_long else ["x", "a", "b", "c"])
 
 
-async def test_a_pause_lasts_until_nobody_else_waits_for_a_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
     monkeypatch.setattr("deployments.new_grammars.LONGEST_PAUSE", 1e9)
     async with holders(1) as (turns, held):
         turns.learn("known")
@@ -102,7 +107,13 @@ async def test_a_pause_lasts_until_nobody_else_waits_for_a_first_token(monkeypat
         await held.are_inside("known", "a", "b")
 
 
-async def test_a_pause_has_an_end_though_others_wait_for_a_first_token() -> None:
+@pytest.mark.parametrize("is_long", [False, True])
+async def test_a_pause_has_an_end_though_others_wait_for_a_first_token(
+    is_long: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0 if is_long else 8)
+    if not is_long:
+        monkeypatch.setattr("deployments.new_grammars.LONGEST_PAUSE", 1e9)
     async with holders(1) as (turns, held):
         turns.learn("known")
         await held.enter("two", "known")
