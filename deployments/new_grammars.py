@@ -23,7 +23,7 @@ MOST_WAITING = 1024
 """Of one tenant, in one router."""
 
 PAUSE, LONGEST_PAUSE = 1.0, 8.0
-"""After a turn while others are active, in lengths of the turn: at least, and of a long line while others wait for a
+"""Of a long line after a turn while others are active, in lengths of the turn: at least, and while others wait for a
 first token."""
 
 LONG_LINE = 8
@@ -48,11 +48,11 @@ class _Line:
 
 
 class NewGrammars:
-    """Gives each tenant `at_once` turns. Lives in one event loop.
+    """Gives each tenant `at_once` turns, half of them while others are active. Lives in one event loop.
 
-    While others are active, each turn is followed by a pause. A tenant with a long line gets half the turns then, and
-    its pauses last until nobody else waits for a first token: its grammars are for the time that is left. But a pause
-    has an end, `LONGEST_PAUSE` times the turn: somebody else always waits where many are served.
+    Where a tenant has a long line then, each of its turns is followed by a pause, which lasts until nobody else waits
+    for a first token: its grammars are for the time that is left. But a pause has an end, `LONGEST_PAUSE` times the
+    turn: somebody else always waits where many are served.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -116,7 +116,7 @@ class NewGrammars:
                 with contextlib.ExitStack() as over:
                     await line.turns.acquire()
                     over.callback(line.turns.release)
-                    if line.is_long and self._others_are_active(tenant):
+                    if self._others_are_active(tenant):
                         await line.among_others.acquire()
                         over.callback(line.among_others.release)
                     return over.pop_all()
@@ -143,7 +143,7 @@ class NewGrammars:
 
     def _pause(self, line: _Line, tenant: str, turn_s: float, over: contextlib.ExitStack) -> None:
         """Ends a turn after the pause."""
-        if not self._others_are_active(tenant):
+        if not (line.is_long and self._others_are_active(tenant)):
             over.close()
             return
 

@@ -80,16 +80,12 @@ async def test_first_come_first_served_within_a_tenant() -> None:
         await held.are_inside("a", "b", "x", "c", "d")
 
 
-@pytest.mark.parametrize("is_long", [False, True])
-async def test_a_long_line_has_half_the_turns_while_others_are_active(
-    is_long: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0 if is_long else 1)
+async def test_half_the_turns_while_others_are_active() -> None:
     async with holders(4) as (_, held):
         await held.enter("two", "x")
         for key in "abc":
             await held.enter("one", key)
-        assert held.inside == (["x", "a", "b"] if is_long else ["x", "a", "b", "c"])
+        assert held.inside == ["x", "a", "b"]
 
 
 async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,12 +104,10 @@ async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatc
 
 
 @pytest.mark.parametrize("is_long", [False, True])
-async def test_a_pause_has_an_end_though_others_wait_for_a_first_token(
-    is_long: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_pause_has_an_end_and_a_short_line_none(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0 if is_long else 8)
     if not is_long:
-        monkeypatch.setattr("deployments.new_grammars.LONGEST_PAUSE", 1e9)
+        monkeypatch.setattr("deployments.new_grammars.PAUSE", 1e9)
     async with holders(1) as (turns, held):
         turns.learn("known")
         await held.enter("two", "known")
@@ -124,7 +118,8 @@ async def test_a_pause_has_an_end_though_others_wait_for_a_first_token(
         await held.are_inside("known", "a", "b")
 
 
-async def test_a_pause_after_each_turn_while_others_are_active() -> None:
+async def test_a_long_line_pauses_after_each_turn_while_others_are_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
     async with holders(1) as (_, held):
         loop = asyncio.get_running_loop()
         for others in (False, True):
