@@ -47,10 +47,6 @@ class Bytes:
         return hash(self.sequences)
 
     @functools.cached_property
-    def many_targets(self) -> int:
-        return 1 + max(number for _, number in self.sequences)
-
-    @functools.cached_property
     def branches(self) -> list[Branch]:
         """By what may follow a first byte, in the order of these bytes."""
         by_byte: dict[int, list[tuple[ByteRanges, int]]] = {}
