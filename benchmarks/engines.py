@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from benchmarks.maskbench_conformance import explanation
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
-from grammar_workers import GrammarError, GrammarOptions, TokenFSM, compile_grammar, warm_up
+from grammar_workers import GrammarError, GrammarOptions, TokenFSM, compile_grammar, warm_up, warm_up_formats
 
 
 class RefusedError(Exception):
@@ -76,6 +76,7 @@ class Turnstile:
         self._options = GrammarOptions(**options)
         self._vocabulary = tekken_vocabulary()
         warm_up(self._vocabulary)
+        warm_up_formats(self._vocabulary)
 
     def compile(self, schema: Any) -> TurnstileSession:
         specification = {"type": "json_schema", "schema": schema}

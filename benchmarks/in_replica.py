@@ -22,7 +22,7 @@ from deployments.app import router
 from deployments.arguments import AppArguments
 from gpu_workers.replica import ModelReplica
 from gpu_workers.request import GrammarReference
-from grammar_workers import GrammarError, GrammarOptions, compile_grammar, warm_up
+from grammar_workers import GrammarError, GrammarOptions, compile_grammar, warm_up, warm_up_formats
 from grammar_workers.vocabulary import load_vocabulary
 
 
@@ -46,6 +46,7 @@ class CompilingReplica(ModelReplica.func_or_class):  # type: ignore[name-defined
         self._compilers = ThreadPoolExecutor(max(1, ((os.cpu_count() or 1) + 1) // 2))
         self._vocabulary = load_vocabulary(model)
         warm_up(self._vocabulary)
+        warm_up_formats(self._vocabulary)
         super().__init__(model, store_url, compiler, engine=engine)
 
     async def _ask_compiler(self, grammar: GrammarReference) -> bytes | dict[str, Any]:

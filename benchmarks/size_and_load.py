@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
-from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up
+from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, warm_up, warm_up_formats
 
 LABELS = (
     "compile, ms",
@@ -77,6 +77,7 @@ def main() -> None:
         paths = sorted(random.Random(0).sample(paths, min(arguments.sample, len(paths))))
     vocabulary = tekken_vocabulary()
     warm_up(vocabulary)
+    warm_up_formats(vocabulary)
     measured = [measure(path, vocabulary) for path in tqdm(paths, unit="schema", smoothing=0.05)]
     figures = np.array([row for row in measured if row is not None])
     print(f"{len(figures)} schemas{'':<25}{'p50':>10}{'p90':>10}{'p99':>10}")

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from grammar_workers import GrammarOptions, compile_grammar, warm_up
+from grammar_workers import GrammarOptions, compile_grammar, warm_up, warm_up_formats
 from grammar_workers.errors import GrammarError, LimitExceededError
 from grammar_workers.vocabulary import load_vocabulary
 
@@ -37,6 +37,7 @@ def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunc
     """The vocabulary's fingerprint and the compile function for `model`, warm."""
     vocabulary = load_vocabulary(model)
     warm_up(vocabulary)
+    warm_up_formats(vocabulary)
     grammar_options = GrammarOptions.model_validate(options)
 
     def compile_artifact(key: str, specification: dict[str, Any], tenant: str) -> bytes:

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from benchmarks.vocabularies import sentencepiece_vocabulary
-from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
+from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, regex, warm_up_formats
 from grammar_workers.json_schema.formats import PATTERNS
 from tests.grammar_workers.schemas import is_valid
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
@@ -140,3 +140,16 @@ def test_formats_annotate_by_option_and_unknown_ones_always() -> None:
     unknown = compiled("colour")
     assert accepts(unknown, '"red"')
     assert any("colour" in note for note in unknown.notes)
+
+
+def test_formats_made_ahead_are_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    warm_up_formats(bytes_vocabulary())
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a subset construction")
+
+    monkeypatch.setattr(regex, "SubsetConstruction", refuse)
+    for name in PATTERNS:
+        compile_grammar({"type": "json_schema", "schema": {"type": "string", "format": name}}, bytes_vocabulary())
+    with pytest.raises(AssertionError):
+        compile_grammar({"type": "regex", "pattern": "a new one"}, bytes_vocabulary())
