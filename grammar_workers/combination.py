@@ -253,7 +253,7 @@ class Combination:
             with located(pointer, "/schema"):
                 formulas.append(reader.read())
             self.notes += reader.notes
-        root = Rule(pool.all_of(formulas))
+        root = Rule(pool.canonical(pool.all_of(formulas)))
         any_order = self._options.property_order == "any"
         rules = Rules(pool, self._limits, self._vocabulary.spellable, permitted, any_order=any_order)
         rules.solve(root)

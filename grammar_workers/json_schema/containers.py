@@ -174,7 +174,7 @@ class Container:
     def _every(self, parts: Callable[[FormulaId], FormulaId]) -> Rule:
         """What all conjuncts of a plain container together ask of one part."""
         assert self._conjunction is not None
-        return Rule(self.pool.all_of(map(parts, self._conjunction)))
+        return Rule(self.pool.canonical(self.pool.all_of(map(parts, self._conjunction))))
 
     def _move(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Move | None:
         """The move over one part to the place `after`; None when nothing can satisfy it."""
@@ -189,7 +189,8 @@ class Container:
     def _transition(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Transition | None:
         pool = self.pool
         steps = {literal: self._step(literal, part, after) for literal in self._literals(formulas)}
-        wanted = pool.rewrite(formulas[0], {literal: _needed(pool, step) for literal, step in steps.items()})
+        needed = {literal: _needed(pool, step) for literal, step in steps.items()}
+        wanted = pool.rewrite(formulas[0], needed)
         if wanted == FALSE:
             return None
         truths = {TRUE: True, FALSE: False}
@@ -200,18 +201,18 @@ class Container:
         for asked in dict.fromkeys(step.asked for step in steps.values() if step.if_true != step.if_false):
             if asked in truths:
                 continue
-            # What the demanded formula cannot do without, `wanted` implies: no need to ask.
             concerned = {literal: step for literal, step in steps.items() if step.asked == asked}
-            if pool.rewrite(formulas[0], _outcomes(concerned, {asked: False})) == FALSE:
+            # What `wanted` implies there is no need to ask.
+            if pool.rewrite(formulas[0], needed | _possible(concerned, False)) == FALSE:
                 truths[asked] = True
-            elif pool.rewrite(formulas[0], _outcomes(concerned, {asked: True})) == FALSE:
+            elif pool.rewrite(formulas[0], needed | _possible(concerned, True)) == FALSE:
                 truths[asked] = False
             else:
                 classifiers.append(asked)
         for step in steps.values():
             if step.if_true == step.if_false:
                 truths.setdefault(step.asked, True)
-        return Transition(Rule(wanted, tuple(classifiers)), formulas, steps, truths)
+        return Transition(Rule(pool.canonical(wanted), tuple(classifiers)), formulas, steps, truths)
 
     def follow(self, move: Move, label: Label) -> Node | None:
         """The node after a part whose rule has returned with `label`; None where there is no way to go on."""
@@ -239,6 +240,14 @@ def _needed(pool: FormulaPool, step: Step) -> FormulaId:
     if step.if_false == FALSE:
         return FALSE if step.if_true == FALSE else step.asked
     return pool.not_(step.asked) if step.if_true == FALSE else TRUE
+
+
+def _possible(steps: Mapping[FormulaId, Step], truth: bool) -> dict[FormulaId, FormulaId]:
+    """Which literals are possible still after a part of which what they ask is `truth`."""
+    return {
+        literal: FALSE if (if_true if truth else if_false) == FALSE else TRUE
+        for literal, (_, if_true, if_false) in steps.items()
+    }
 
 
 def _outcomes(steps: Mapping[FormulaId, Step], truths: Mapping[FormulaId, bool]) -> dict[FormulaId, FormulaId]:

@@ -188,6 +188,7 @@ _OPEN: FormulaId = -1
 # Tuples made once: a union of types written where it is asked for would be built on each of many thousand calls.
 _LITERALS = (Leaf, Not)
 _JOINS = (AllOf, AnyOf)
+_TYPES = tuple(JsonType)
 
 
 class FormulaPool:
@@ -204,6 +205,8 @@ class FormulaPool:
         self._places: dict[str, str] = {}
         self._pointers: dict[FormulaId, str] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
+        self._meanings: dict[tuple[FormulaId, ...], FormulaId] = {(TRUE,) * len(_TYPES): TRUE}
+        self._canonical: dict[FormulaId, FormulaId] = {TRUE: TRUE}
         self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
         self._negations: dict[FormulaId, FormulaId] = {}
 
@@ -335,6 +338,14 @@ class FormulaPool:
             result = formula
         self._resolved[formula, type_] = result
         return result
+
+    def canonical(self, formula: FormulaId) -> FormulaId:
+        """The first of the formulas that mean the same by what is left of them for each type."""
+        known = self._canonical.get(formula)
+        if known is None:
+            meaning = tuple([self.resolve(formula, type_) for type_ in _TYPES])
+            known = self._canonical[formula] = self._meanings.setdefault(meaning, formula)
+        return known
 
     def rewrite(self, formula: FormulaId, changes: Mapping[FormulaId, FormulaId]) -> FormulaId:
         """A resolved formula with every literal (a leaf or a negated leaf) that `changes` names replaced."""

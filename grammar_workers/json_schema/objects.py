@@ -226,7 +226,7 @@ class Objects(Container):
             return super()._transition(formulas, part, after)
         concerned = [leaf for leaf in mere if leaf not in indifferent]
         wanted = self.pool.all_of(self._asked(leaf, part) for leaf in concerned)
-        return None if wanted == FALSE else Transition(Rule(wanted), formulas)
+        return None if wanted == FALSE else Transition(Rule(self.pool.canonical(wanted)), formulas)
 
     def _literals_of(self, formulas: tuple[FormulaId, ...]) -> tuple[list[FormulaId], frozenset[FormulaId]]:
         """The open leaves that are mere conjuncts of the demanded formula, and the leaves of all other literals."""
