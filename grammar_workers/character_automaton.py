@@ -67,6 +67,7 @@ class CharacterAutomaton:
                 return 0
         return self.accepting[state]
 
+    @functools.cached_property
     def reachable_labels(self) -> list[frozenset[int]]:
         """Per state: the labels of the texts that can still be read from it."""
         found = [frozenset([label]) if label else frozenset() for label in self.accepting]
@@ -230,20 +231,22 @@ def literal_set(texts: Mapping[str, int]) -> CharacterAutomaton:
     characters = sorted({character for text in texts for character in text})
     starts = sorted({0, *map(ord, characters), *(ord(c) + 1 for c in characters)})
     classes = {character: bisect.bisect_left(starts, ord(character)) for character in characters}
-    rows: list[dict[int, int]] = [{}]
+    targets: dict[tuple[int, int], int] = {}
     accepting = [0]
     for text, label in texts.items():
         state = 0
         for character in text:
-            target = rows[state].get(classes[character])
-            if target is None:
-                target = rows[state][classes[character]] = len(rows)
-                rows.append({})
+            move = (state, classes[character])
+            known = targets.get(move)
+            if known is None:
+                known = targets[move] = len(accepting)
                 accepting.append(0)
-            state = target
+            state = known
         accepting[state] = label
-    moves = tuple(tuple(row.get(number, DEAD) for number in range(len(starts))) for row in rows)
-    return minimize(CharacterAutomaton(tuple(starts), moves, tuple(accepting)))
+    table = np.full((len(accepting), len(starts)), DEAD, np.int32)
+    if targets:
+        table[tuple(zip(*targets, strict=True))] = list(targets.values())
+    return _minimized(starts, table, np.array(accepting, np.int32))
 
 
 def explore(
@@ -276,11 +279,17 @@ def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
 
     A class that holds nothing but surrogates is dead: no text holds them, so none may keep a state alive.
     """
-    moves = automaton.table.copy()
-    ends = (*automaton.starts[1:], 0x110000)
-    moves[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(automaton.starts, ends, strict=True)]] = DEAD
-    moves, accepting = minimal(moves, np.array(automaton.accepting, np.int32))
-    return from_table(automaton.starts, range(len(automaton.starts)), moves, accepting)
+    return _minimized(automaton.starts, automaton.table.copy(), np.array(automaton.accepting, np.int32))
+
+
+def _minimized(
+    starts: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]
+) -> CharacterAutomaton:
+    """The same of a table, which is changed."""
+    ends = (*starts[1:], 0x110000)
+    table[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(starts, ends, strict=True)]] = DEAD
+    table, accepting = minimal(table, accepting)
+    return from_table(starts, range(len(starts)), table, accepting)
 
 
 def from_table(

@@ -92,7 +92,10 @@ class PropertyNameStates:
 
     def _classified_keys(self, automaton: CharacterAutomaton, guards: Sequence[Guard]) -> int | None:
         """The same where patterns tell names apart; `guards[label - 1]` guards what the automaton labels so."""
-        usable = relabel(automaton, [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))])
+        usable = automaton
+        if NEVER in guards:
+            labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]
+            usable = relabel(automaton, labels)
         if self._rules.spellable is not None:
             usable = restrict(usable, self._rules.writable)
         if usable.is_empty:
@@ -100,7 +103,7 @@ class PropertyNameStates:
         closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]
         reachable = [
             union_guards([guards[label - 1] for label in labels]) if all(guards[i - 1] for i in labels) else ()
-            for labels in usable.reachable_labels()
+            for labels in usable.reachable_labels
         ]
         return self._strings.json_string(usable, closed, guards=reachable)
 
