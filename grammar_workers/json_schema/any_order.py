@@ -91,7 +91,7 @@ class AnyOrderObjects(Objects):
             if not parts:
                 return (Ending(),)
             if self._unspellable.isdisjoint(parts):
-                asked = (self.pool.all_of(self._asked(leaf, part) for leaf in term) for part in parts)
+                asked = (self.pool.canonical(self.pool.all_of(self._asked(leaf, p) for leaf in term)) for p in parts)
                 endings[Ending(tuple(parts), tuple(map(Rule, asked)))] = None
         return tuple(endings)
 

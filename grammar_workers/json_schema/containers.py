@@ -8,7 +8,7 @@ back picks the next node. The idea is that of Brzozowski's derivatives, with par
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
@@ -109,7 +109,7 @@ class Container:
         self.is_plain = self._conjunction is not None and constant and all(map(self._is_shape, self.leaves))
         """Whether a register can do what nodes would: mere shapes joined by `and`, and one label only."""
         self._moves: dict[Node, list[Move]] = {}
-        self._transitions: dict[tuple[tuple[FormulaId, ...], int, int, int], Transition | None] = {}
+        self._transitions: dict[tuple[tuple[FormulaId, ...], Hashable, int, int], Transition | None] = {}
 
     def node(self, formulas: tuple[FormulaId, ...], place: Place) -> Node:
         """The one node with these formulas at this place."""
@@ -179,12 +179,16 @@ class Container:
     def _move(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Move | None:
         """The move over one part to the place `after`; None when nothing can satisfy it."""
         # Nodes at different positions mostly have the same formulas still to be decided.
-        identity = (formulas, part, after.certain, after.total)
+        identity = (formulas, self._kind(formulas, part), after.certain, after.total)
         if identity in self._transitions:
             transition = self._transitions[identity]
         else:
             transition = self._transitions[identity] = self._transition(formulas, part, after)
         return None if transition is None else Move(part, transition, after)
+
+    def _kind(self, formulas: tuple[FormulaId, ...], part: int) -> Hashable:
+        """What `formulas` ask of a part, and what becomes of them: the same for all parts of one kind."""
+        return part
 
     def _transition(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Transition | None:
         pool = self.pool

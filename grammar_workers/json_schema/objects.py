@@ -80,6 +80,8 @@ class Objects(Container):
         self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
         self._ever_required = frozenset(index for indices in self._required.values() for index in indices)
         self._open_leaves = frozenset(leaf for leaf in self.leaves if self._is_shape(leaf))
+        self._known_asked: dict[tuple[FormulaId, int], FormulaId] = {}
+        self._asking: dict[tuple[FormulaId, ...], list[FormulaId]] = {}
         self._indifferent: dict[int, frozenset[FormulaId]] = {}
         self._read: dict[tuple[FormulaId, ...], tuple[list[FormulaId], frozenset[FormulaId]]] = {}
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
@@ -208,6 +210,12 @@ class Objects(Container):
 
     def _asked(self, leaf: FormulaId, part: int) -> FormulaId:
         """What a shape or a test of names asks of the value of a property."""
+        known = self._known_asked.get((leaf, part))
+        if known is None:
+            known = self._known_asked[leaf, part] = self._find_asked(leaf, part)
+        return known
+
+    def _find_asked(self, leaf: FormulaId, part: int) -> FormulaId:
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, PropertyNames):
             return TRUE if self._matches(part, assertion.names) else FALSE
@@ -217,6 +225,14 @@ class Objects(Container):
         if declared is not None:
             asked.insert(0, declared)
         return self.pool.all_of(asked) if asked else assertion.additional
+
+    def _kind(self, formulas: tuple[FormulaId, ...], part: int) -> Hashable:
+        leaves = self._asking.get(formulas)
+        if leaves is None:
+            named = dict.fromkeys(leaf for formula in formulas for leaf in self.pool.leaves(formula))
+            broken = [found.leaf for leaf in named if isinstance(found := self.pool.assertion(leaf), Broken)]
+            leaves = self._asking[formulas] = [leaf for leaf in (*named, *broken) if leaf in self._open_leaves]
+        return (part < 0, *[self._asked(leaf, part) for leaf in leaves])
 
     def _transition(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Transition | None:
         """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
