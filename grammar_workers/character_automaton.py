@@ -282,9 +282,7 @@ def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
     return _minimized(automaton.starts, automaton.table.copy(), np.array(automaton.accepting, np.int32))
 
 
-def _minimized(
-    starts: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]
-) -> CharacterAutomaton:
+def _minimized(starts: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]) -> CharacterAutomaton:
     """The same of a table, which is changed."""
     ends = (*starts[1:], 0x110000)
     table[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(starts, ends, strict=True)]] = DEAD
