@@ -93,3 +93,25 @@ def test_alternatives_cost_as_much_as_there_are_properties(name: str) -> None:
 
     small, large = states(wide(40, Limits())), states(wide(400, Limits(max_steps=400_000)))
     assert large < 15 * small
+
+
+DEEP = {"properties": {f"deep property {index}": {"minimum": index} for index in range(20)}}
+OTHER_DEEP = {"properties": {f"other property {index}": {"minimum": index} for index in range(20)}}
+CLOSED = {"properties": {"q": True}, "additionalProperties": False}
+ONCE: dict[str, tuple[Any, Any]] = {
+    "a closed alternative excludes it": ({"anyOf": [{"properties": {"p": DEEP}}, CLOSED]}, DEEP),
+    "a reference means it": ({"$ref": "#/$defs/deep"}, DEEP),
+    "a chain of references means it": ({"$ref": "#/$defs/chain"}, {"allOf": [{"$ref": "#/$defs/deep"}, True]}),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_what_means_the_same_is_laid_out_once(name: str) -> None:
+    part, beside = ONCE[name]
+
+    def size(one: Any) -> int:
+        definitions = {"deep": DEEP, "chain": {"$ref": "#/$defs/deep"}}
+        return states(compiled({"$defs": definitions, "properties": {"x": part, "y": one}}))
+
+    names = sum(map(len, OTHER_DEEP["properties"])) // 3  # a state for each character that only one of them has
+    assert size(beside) < size(OTHER_DEEP) - names
