@@ -13,6 +13,11 @@ class Budget:
         self._limits = limits
         self._steps = 0
 
+    @property
+    def left(self) -> int:
+        """The steps that may still be taken."""
+        return self._limits.max_steps - self._steps
+
     def spend(self, steps: int) -> None:
         """Count steps, each about a microsecond's work; raises LimitExceededError."""
         self._steps += steps

@@ -15,6 +15,7 @@ from grammar_workers import charset
 from grammar_workers.budget import Budget
 from grammar_workers.charset import ALL, Charset
 from grammar_workers.minimization import DEAD, minimal
+from grammar_workers.numbered_rows import numbered_rows
 from grammar_workers.options import Limits
 from grammar_workers.tuple_product import reachable_tuples
 from grammar_workers.utf8_shapes import RowShape, row_shape
@@ -114,27 +115,27 @@ class CharacterAutomaton:
         return tuple(zip(self.starts, [start - 1 for start in (*self.starts[1:], 0x110000)], strict=True))
 
     @functools.cached_property
-    def _kinds(self) -> list[tuple[int, ...]]:
-        """`moves` without classes that are like another one."""
-        kinds: list[tuple[int, ...]] = list(map(tuple, self.table[:, sorted(set(self.distinct_classes))].tolist()))
-        return kinds
+    def _numbered(self) -> tuple[list[list[int]], NDArray[np.int32]]:
+        """`numbered_rows` without classes that are like another one."""
+        return numbered_rows(np.ascontiguousarray(self.table[:, sorted(set(self.distinct_classes))]))
 
     @functools.cached_property
-    def _shapes(self) -> dict[tuple[int, ...], RowShape]:
+    def _shapes(self) -> dict[bytes, RowShape]:
+        """By what `_numbered` says about a state."""
         return {}
 
     def row(self, state: int) -> tuple[list[int], RowShape]:
         """The distinct states that characters lead to from `state`, and which characters lead to which of them."""
-        numbers = {DEAD: DEAD}
-        kinds = tuple([numbers.setdefault(target, len(numbers) - 1) for target in self._kinds[state]])
+        targets, numbers = self._numbered
+        kinds = numbers[state].tobytes()
         shape = self._shapes.get(kinds)
         if shape is None:
-            shape = self._shapes[kinds] = self._shape(kinds)
-        return list(numbers)[1:], shape
+            shape = self._shapes[kinds] = self._shape(numbers[state].tolist())
+        return targets[state], shape
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int, int]]:
-        """(kind, first, last) of the scalar values in order; the kind of a class is its place in `_kinds`."""
+        """(kind, first, last) of the scalar values in order; the kind of a class is its place in `_numbered`."""
         kind_of = {number: kind for kind, number in enumerate(sorted(set(self.distinct_classes)))}
         return [
             (kind_of[number], first, last)
@@ -142,7 +143,7 @@ class CharacterAutomaton:
             for first, last in charset.intersect((interval,), ALL)
         ]
 
-    def _shape(self, kinds: tuple[int, ...]) -> RowShape:
+    def _shape(self, kinds: Sequence[int]) -> RowShape:
         runs: list[tuple[int, int, int]] = []
         for kind, first, last in self._spans:
             number = kinds[kind]

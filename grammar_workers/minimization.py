@@ -20,26 +20,47 @@ def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDA
     # Letters that every state treats alike are one letter; the order of first occurrence keeps the numbering.
     if moves.shape[1] == 0:
         return np.empty((1, 0), np.int32), accepting[:1]
-    columns: dict[bytes, int] = {}
-    letters = [columns.setdefault(column.tobytes(), len(columns)) for column in np.ascontiguousarray(moves.T)]
-    first = np.unique(letters, return_index=True)[1]
-    distinct = np.ascontiguousarray(moves[:, first])
-    order, number = _useful(distinct, accepting)
-    trimmed = _renumbered(distinct[order], number)
+    columns = np.ascontiguousarray(moves.T)
+    content, width = columns.tobytes(), 4 * len(moves)
+    first: dict[bytes, int] = {}
+    letters = [first.setdefault(content[place : place + width], len(first)) for place in range(0, len(content), width)]
+    if len(first) == len(letters):
+        return _minimal(np.ascontiguousarray(moves), accepting)
+    distinct = columns[[letters.index(number) for number in range(len(first))]]
+    merged, labels = _minimal(np.ascontiguousarray(distinct.T), accepting)
+    return merged[:, letters], labels
+
+
+@njit(**OPTIONS)
+def _minimal(moves, accepting):  # type: ignore[no-untyped-def]
+    order, number = _useful(moves, accepting)
+    trimmed = _renumbered(moves, order, number)
     labels = accepting[order]
     block = _coarsest_partition(trimmed, labels)
     # Blocks get their numbers in order of their first state, so the numbering stays breadth first.
-    _, representative, inverse = np.unique(block, return_index=True, return_inverse=True)
-    rank = np.empty(len(representative), np.int32)
-    rank[np.argsort(representative)] = np.arange(len(representative), dtype=np.int32)
-    representative = np.sort(representative)
-    merged = _renumbered(trimmed[representative], rank[inverse].astype(np.int32))
-    return merged[:, letters], labels[representative]
+    many = len(block)
+    rank = np.full(many + 1, DEAD, np.int32)
+    representative = np.empty(many, np.int32)
+    found = 0
+    for state in range(many):
+        if rank[block[state]] < 0:
+            rank[block[state]] = found
+            representative[found] = state
+            found += 1
+    representative = representative[:found]
+    return _renumbered(trimmed, representative, rank[block]), labels[representative]
 
 
-def _renumbered(moves: NDArray[np.int32], number: NDArray[np.int32]) -> NDArray[np.int32]:
-    """`moves` with each target replaced by its number; -1 stays."""
-    return np.append(number, np.int32(DEAD))[moves]
+@njit(**OPTIONS)
+def _renumbered(moves, states, number):  # type: ignore[no-untyped-def]
+    """The rows of `states` with each target replaced by its number; -1 stays."""
+    many, letters = len(states), moves.shape[1]
+    result = np.empty((many, letters), np.int32)
+    for row in range(many):
+        for letter in range(letters):
+            target = moves[states[row], letter]
+            result[row, letter] = number[target] if target >= 0 else DEAD
+    return result
 
 
 @njit(**OPTIONS)

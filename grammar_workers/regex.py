@@ -42,48 +42,74 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
     Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
     """
-    return compile_tree(read_regex(pattern, limits), search=search, limits=limits, either=either)
+    tree = read_regex(pattern, limits)
+    if not either:
+        return compile_tree(tree, search=search, limits=limits)
 
+    def agreed() -> CharacterAutomaton:
+        return search_automaton(pattern, limits) if search else compile_tree(tree, search=False, limits=limits)
 
-def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> CharacterAutomaton:
-    """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
-    if either and _differs_at_end_alone(tree):
-        longer = _with_line_feed(compile_tree(tree, search=search, limits=limits))
+    if _consists_of(tree, _is_agreed):
+        return agreed()
+    body = _without_end(tree)
+    if body is not None and _consists_of(body, _is_plain):
+        if _consists_of(body, _is_agreed):
+            strict = agreed()
+        else:
+            strict = _construct(tree, Positions(limits, strict_end=True), search=search, either=True, limits=limits)
+        longer = _with_line_feed(strict)
         if longer is not None:
             return longer
-    positions = Positions(limits)
+    return _construct(tree, Positions(limits), search=search, either=True, limits=limits)
+
+
+def compile_tree(tree: Node, *, search: bool, limits: Limits) -> CharacterAutomaton:
+    """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
+    return _construct(tree, Positions(limits), search=search, either=False, limits=limits)
+
+
+def _construct(tree: Node, positions: Positions, *, search: bool, either: bool, limits: Limits) -> CharacterAutomaton:
     whole = positions.automaton(tree, either, anywhere=search)
     construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
     return construction.automaton(whole)
 
 
-def _differs_at_end_alone(tree: Node) -> bool:
-    """Whether each way through a pattern ends with `$`, and the dialects agree about everything before it."""
+def _without_end(tree: Node) -> Node | None:
+    """A pattern without the `$` at the end of each way through it; None where one of them has none."""
     if isinstance(tree, Alternatives):
-        return all(map(_differs_at_end_alone, tree.branches))
-    if not isinstance(tree, Sequence) or not tree.parts:
-        return False
-    last = tree.parts[-1]
-    return isinstance(last, Anchor) and last.at_end and all(map(_is_agreed, tree.parts[:-1]))
+        branches = tuple([body for branch in tree.branches if (body := _without_end(branch)) is not None])
+        return Alternatives(branches) if len(branches) == len(tree.branches) else None
+    if isinstance(tree, Sequence) and tree.parts:
+        last = tree.parts[-1]
+        return Sequence(tree.parts[:-1]) if isinstance(last, Anchor) and last.at_end else None
+    return None
+
+
+def _consists_of(node: Node, wanted: Callable[[Node], bool]) -> bool:
+    """Whether all characters, anchors and conditions of a pattern are as `wanted`."""
+    if isinstance(node, Sequence):
+        return all(_consists_of(part, wanted) for part in node.parts)
+    if isinstance(node, Alternatives):
+        return all(_consists_of(branch, wanted) for branch in node.branches)
+    if isinstance(node, Repeat):
+        return _consists_of(node.body, wanted)
+    return wanted(node)
+
+
+def _is_plain(node: Node) -> bool:
+    return isinstance(node, Characters) or (isinstance(node, Anchor) and not node.at_end)
 
 
 def _is_agreed(node: Node) -> bool:
-    if isinstance(node, Characters):
-        return node.characters.is_agreed
-    if isinstance(node, Sequence):
-        return all(map(_is_agreed, node.parts))
-    if isinstance(node, Alternatives):
-        return all(map(_is_agreed, node.branches))
-    if isinstance(node, Repeat):
-        return _is_agreed(node.body)
-    return isinstance(node, Anchor) and not node.at_end
+    """Whether the dialects mean the same."""
+    return _is_plain(node) and not (isinstance(node, Characters) and not node.characters.is_agreed)
 
 
 def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
     """The texts of `automaton`, with or without a line feed at the end; None where one may go on with a line feed.
 
-    Python's `$` matches before a final line feed, too. Patterns may be long: adding a state is cheaper than a second
-    subset construction.
+    Python's `$` matches before a final line feed, too. Patterns may be long: adding a state is cheaper than looking
+    ahead to the end everywhere, or than a second construction where the dialects differ in nothing else.
     """
     starts = sorted({*automaton.starts, 0x0A, 0x0B})
     table = automaton.table[:, [bisect.bisect_right(automaton.starts, start) - 1 for start in starts]]
@@ -108,12 +134,13 @@ class Positions:
     """Turns the tree of a pattern into position automata: one for the whole, one for every look-around.
 
     `either` says whether a part must match where one dialect says so, or where both do. It is turned round inside
-    whatever is negated.
+    whatever is negated. With `strict_end`, `$` matches at the end of the text alone, whatever a dialect says.
     """
 
-    def __init__(self, limits: Limits, allowed: Charset = charset.ALL) -> None:
+    def __init__(self, limits: Limits, allowed: Charset = charset.ALL, *, strict_end: bool = False) -> None:
         self._limits = limits
         self._allowed = allowed
+        self._strict_end = strict_end
         self.alphabet = Alphabet()
         self.aheads: list[PositionAutomaton] = []
         self.behinds: list[PositionAutomaton] = []
@@ -173,7 +200,7 @@ class Positions:
         if not node.at_end:
             return out.gate(Condition.AT_START, following)
         self._refuse_inside_behind("an end anchor", node.position)
-        if not either:
+        if not either or self._strict_end:
             return out.gate(Condition.AT_END, following)
         # Python's `$` matches before a final line feed, too.
         index = self._ahead("$", lambda rest: rest.position(charset.of("\n"), ENDS) | ENDS)

@@ -13,6 +13,7 @@ import functools
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grammar_workers import charset
 from grammar_workers.budget import Budget
@@ -21,6 +22,7 @@ from grammar_workers.charset import Charset
 from grammar_workers.minimization import DEAD, minimal
 from grammar_workers.options import Limits
 from grammar_workers.position_automaton import ENDS, Condition, PositionAutomaton
+from grammar_workers.subset_kernel import MOST_BITS, TOO_MANY_STATES, reachable_subsets
 
 _Obligation = tuple[int, int]
 """(automaton of a look-ahead, its state)."""
@@ -32,6 +34,7 @@ _Behind = tuple[int, ...]
 _NOTHING: _Obligations = frozenset()
 _AT_END: _Obligation = (-1, 0)
 """The obligation that no character follows."""
+_ANCHORS = (Condition.AT_START, Condition.AT_END)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,23 +66,63 @@ class SubsetConstruction:
         self._starts, self._class_at, members = charset.partition(sets)
         self._classes_of = [[c for c, bits in enumerate(members) if bits >> number & 1] for number in range(len(sets))]
         self._many_classes = len(members)
+        self._most_states = limits.max_regex_states
         self._budget = Budget(limits)
         self._sources = aheads
         self._ahead_numbers: dict[tuple[int, bool, _Behind, bool], int] = {}
         self._aheads: list[_Automaton] = []
         self._behinds: list[_Automaton] = []
         for source in behinds:
-            self._behinds.append(self._determinize(source, (0,) * len(self._behinds), at_start=True))
+            self._behinds.append(_listed(*self._determinize(source, (0,) * len(self._behinds), at_start=True)))
 
     def automaton(self, source: PositionAutomaton) -> CharacterAutomaton:
         """The minimal automaton of a whole pattern; raises LimitExceededError."""
-        found = self._determinize(source, (0,) * len(self._behinds), at_start=True)
-        return from_table(
-            self._starts, self._class_at, np.array(found.moves, np.int32), np.array(found.accepting, np.int32)
-        )
+        table, accepting = self._determinize(source, (0,) * len(self._behinds), at_start=True)
+        return from_table(self._starts, self._class_at, table, accepting)
 
-    def _determinize(self, source: PositionAutomaton, behind: _Behind, *, at_start: bool) -> _Automaton:
+    def _determinize(
+        self, source: PositionAutomaton, behind: _Behind, *, at_start: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The minimal automaton: int32 [states, classes] of the next state or -1, int32 [states] of 1 for accepting."""
         self._budget.spend(len(source.sets) * len(source.sets) >> 10)
+        anchored = all(gate.condition in _ANCHORS for gate in source.gates.values())
+        if anchored and not behind and len(source.follow) <= MOST_BITS:
+            return minimal(*self._plain_subsets(source, at_start=at_start))
+        return minimal(*self._conditional_subsets(source, behind, at_start=at_start))
+
+    def _plain_subsets(
+        self, source: PositionAutomaton, *, at_start: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The subsets of a part without look-arounds. Whether an anchor holds at a place depends on nothing else."""
+
+        def passed(bits: int, *, at_start: bool) -> int:
+            """The bits that remain behind anchors; of those where the text must end, only that it may."""
+            threads = self._settle(source, {_NOTHING: bits}, (), at_start=at_start)
+            return functools.reduce(int.__or__, [left & ENDS if owed else left for owed, left in threads], 0)
+
+        follow = source.follow
+        if source.gates:
+            after = {bits: passed(bits, at_start=False) for bits in set(follow) if bits & source.gate_bits}
+            follow = [after.get(bits, bits) for bits in follow]
+        many, moves, accepting, steps = reachable_subsets(
+            passed(source.start, at_start=at_start),
+            follow,
+            source.sets,
+            self._classes_of,
+            source.universal,
+            many_classes=self._many_classes,
+            most_states=self._most_states,
+            most_steps=self._budget.left,
+        )
+        self._budget.spend(steps)
+        if many == TOO_MANY_STATES:
+            self._budget.check_states(self._most_states)
+        return moves[:many], accepting[:many]
+
+    def _conditional_subsets(
+        self, source: PositionAutomaton, behind: _Behind, *, at_start: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The subsets where look-arounds are passed on the way."""
         behinds = self._behinds[: len(behind)]
         first = (behind, self._settle(source, {_NOTHING: source.start}, behind, at_start=at_start))
         numbers = {first: 0}
@@ -127,8 +170,7 @@ class SubsetConstruction:
                 number = unsettled.get(identity)
                 row.append(settled(identity, after, pending) if number is None else number)
             moves.append(row)
-        table, labels = minimal(np.array(moves, np.int32), np.array(accepting, np.int32))
-        return _Automaton(table.tolist(), labels.tolist())
+        return np.array(moves, np.int32), np.array(accepting, np.int32)
 
     def _following(self, source: PositionAutomaton, bits: int) -> list[int]:
         """Per class: the bits that reading it leads to."""
@@ -214,7 +256,7 @@ class SubsetConstruction:
         identity = (index, negative, behind, at_start)
         number = self._ahead_numbers.get(identity)
         if number is None:
-            automaton = self._determinize(self._sources[index], behind, at_start=at_start)
+            automaton = _listed(*self._determinize(self._sources[index], behind, at_start=at_start))
             self._aheads.append(_complement(automaton) if negative else automaton)
             number = self._ahead_numbers[identity] = len(self._aheads) - 1
         return number
@@ -235,13 +277,16 @@ class SubsetConstruction:
         return all(o == _AT_END or self._aheads[o[0]].accepting[o[1]] for o in owed)
 
 
+def _listed(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> _Automaton:
+    return _Automaton(moves.tolist(), accepting.tolist())
+
+
 def _complement(automaton: _Automaton) -> _Automaton:
     many = len(automaton.moves)
     rows = [[many if target == DEAD else target for target in row] for row in automaton.moves]
     rows.append([many] * len(rows[0]))
     labels = [int(not label) for label in [*automaton.accepting, 0]]
-    table, accepting = minimal(np.array(rows, np.int32), np.array(labels, np.int32))
-    return _Automaton(table.tolist(), accepting.tolist())
+    return _listed(*minimal(np.array(rows, np.int32), np.array(labels, np.int32)))
 
 
 def bits_of(bits: int) -> list[int]:
