@@ -6,7 +6,6 @@ which some accepting continuation still fits are worked out ahead, and guard the
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -16,8 +15,8 @@ from grammar_workers import charset
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import ALL
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.escape_shapes import SHORT, EscapeShape, escape_shape, escaped_characters
 from grammar_workers.escape_spelling import Element, element_bytes, escape_sequences
-from grammar_workers.json_text import SHORT_ESCAPES
 from grammar_workers.kernels import INHERIT, TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.machine import NEVER, UNBOUNDED, Interval, union_guards
 from grammar_workers.machine_builder import MachineBuilder
@@ -32,7 +31,6 @@ _BACKSLASH, _QUOTE = 0x5C, 0x22
 _MAX_LENGTH_TABLE = 50_000_000
 _SHARED_STATES = 12
 """Automata with fewer states are cheaper to lay out than to copy."""
-_ESCAPES = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
 
 
 class StringMachine:
@@ -49,6 +47,7 @@ class StringMachine:
         self._continuations: dict[tuple[Bytes, tuple[int, ...]], int] = {}
         self._rules: dict[Bytes, int] = {}
         self._returns: dict[int, int] = {}
+        self._ops_before: dict[frozenset[int], int] = {}
         self._escape_rules: dict[tuple[tuple[int, int], ...], int] = {}
         self._escape_states: dict[tuple[tuple[tuple[int, int], ...], tuple[int, ...]], int] = {}
         self._json_strings: dict[Hashable, int] = {}
@@ -182,7 +181,7 @@ class StringMachine:
         if self.any_escape:
             dense[_BACKSLASH] = self._every_escape([(a, b, targets[number]) for a, b, number in shape.ranges])
         else:
-            order, escaped = _escaped(shape)
+            order, escaped = escaped_characters(shape)
             dense[_BACKSLASH] = self._escape(escaped, tuple([targets[number] for number in order])) if order else -1
         dense[_QUOTE] = closing
         self._builder.spend(64)
@@ -194,8 +193,14 @@ class StringMachine:
 
     def _op_before(self, targets: Iterable[int]) -> int:
         """The op of a state inside a character: no character may begin unless one of its ends may be entered."""
-        guard = union_guards([self._guard_of.get(target, ()) for target in targets])
-        return self._builder.op(guard=guard) if guard else 0
+        if not self._guard_of:
+            return 0
+        ends = frozenset(targets)
+        known = self._ops_before.get(ends)
+        if known is None:
+            guard = union_guards([self._guard_of.get(target, ()) for target in ends])
+            known = self._ops_before[ends] = self._builder.op(guard=guard) if guard else 0
+        return known
 
     def _lead_states(self, shape: RowShape, targets: tuple[int, ...]) -> list[int]:
         """The states after each of `shape.leads`."""
@@ -207,30 +212,32 @@ class StringMachine:
     def _after(self, branches: Sequence[Branch], targets: Sequence[int]) -> list[int]:
         """The state after the first bytes of each branch."""
         states = []
-        for branch in branches:
-            named = tuple([targets[number] for number in branch.order])
-            states.append(named[0] if branch.rest is None else self._continuation(branch.rest, named))
-            self._builder.spend(len(branch.bytes))
+        for first_bytes, rest, order in branches:
+            if rest is None:
+                states.append(targets[order[0]])
+            else:
+                named = tuple([targets[number] for number in order])
+                state = self._continuations.get((rest, named))
+                states.append(self._continuation(rest, named) if state is None else state)
+            self._builder.spend(len(first_bytes))
         return states
 
-    def _after_byte(self, rest: Bytes, targets: Sequence[int]) -> dict[int, int]:
-        states = self._after(rest.branches, targets)
-        return {byte: state for branch, state in zip(rest.branches, states, strict=True) for byte in branch.bytes}
+    def _after_byte(self, rest: Bytes, targets: Sequence[int]) -> NDArray[np.int32]:
+        """Byte -> state."""
+        return np.array([-1, *self._after(rest.branches, targets)], np.int32)[rest.slots]
 
     def _continuation(self, rest: Bytes, targets: tuple[int, ...]) -> int:
-        """The state inside a character, of which `rest` must follow."""
-        known = self._continuations.get((rest, targets))
-        if known is None:
-            if self._is_guarded_alike(targets):
-                rule = self._rules.get(rest)
-                if rule is None:
-                    ends = [self._done(number) for number in range(len(targets))]
-                    rule = self._rules[rest] = self._builder.state(row=self._builder.row(self._after_byte(rest, ends)))
-                known = self._called(rule, targets)
-            else:
-                known = self._partial(self._after_byte(rest, targets), targets)
-            self._continuations[rest, targets] = known
-        return known
+        """A new state inside a character, of which `rest` must follow."""
+        if self._is_guarded_alike(targets):
+            rule = self._rules.get(rest)
+            if rule is None:
+                ends = [self._done(number) for number in range(len(targets))]
+                rule = self._rules[rest] = self._builder.state(row=self._builder.row(self._after_byte(rest, ends)))
+            state = self._called(rule, targets)
+        else:
+            state = self._partial(self._after_byte(rest, targets), targets)
+        self._continuations[rest, targets] = state
+        return state
 
     def _is_guarded_alike(self, targets: Iterable[int]) -> bool:
         """Whether all of these states may be entered at the same time, so that a rule that knows nothing of them may
@@ -259,27 +266,30 @@ class StringMachine:
             if self._is_guarded_alike(targets):
                 rule = self._escape_rules.get(escaped)
                 if rule is None:
-                    ends = {code: self._done(number) for code, number in escaped}
-                    rule = self._escape_rules[escaped] = self._escape_table(ends)
+                    ends = [self._done(number) for number in range(len(targets))]
+                    rule = self._escape_rules[escaped] = self._escape_table(escape_shape(escaped), ends)
                 known = self._called(rule, targets)
             else:
-                known = self._escape_table({code: targets[number] for code, number in escaped})
+                known = self._escape_table(escape_shape(escaped), targets)
             self._escape_states[escaped, targets] = known
         return known
 
-    def _escape_table(self, escaped: dict[int, int]) -> int:
-        moves = {_ESCAPES[code]: target for code, target in escaped.items() if code in _ESCAPES}
-        by_digits: dict[int, dict[int, int]] = {}
-        for code, target in escaped.items():
-            if code not in _ESCAPES:
-                high, low = f"{code:02x}".encode()
-                by_digits.setdefault(high, {})[low] = target
-        if by_digits:
-            digits = {high: self._partial(lows, lows.values()) for high, lows in by_digits.items()}
-            ends = [target for lows in by_digits.values() for target in lows.values()]
-            zero = self._partial({ord("0"): self._partial(digits, ends)}, ends)
-            moves[ord("u")] = self._partial({ord("0"): zero}, ends)
-        return self._partial(moves, escaped.values())
+    def _escape_table(self, shape: EscapeShape, targets: Sequence[int]) -> int:
+        states = np.array([-1, *targets], np.int32)
+        moves = states[shape.short]
+        if shape.long:
+            ends = [targets[number] for digits in shape.long for number in digits.numbers]
+            state = self._partial(
+                {
+                    digits.high: self._partial(states[digits.slots], [targets[number] for number in digits.numbers])
+                    for digits in shape.long
+                },
+                ends,
+            )
+            for _ in range(2):
+                state = self._partial({ord("0"): state}, ends)
+            moves[ord("u")] = state
+        return self._partial(moves, targets)
 
     def _every_escape(self, ranges: Sequence[tuple[int, int, int]]) -> int:
         """The same for every escape of every character: (first, last, state) per run of characters."""
@@ -291,7 +301,7 @@ class StringMachine:
             return self._called(rule, list(targets))
         sequences = [(rest, target) for first, last, target in ranges for rest in escape_sequences(first, last)]
         moves = {ord("u"): self._escaped_rest(tuple(sequences))}
-        for code, byte in (*_ESCAPES.items(), (ord("/"), ord("/"))):
+        for code, byte in (*SHORT.items(), (ord("/"), ord("/"))):
             moves.update((byte, target) for first, last, target in ranges if first <= code <= last)
         return self._partial(moves, targets)
 
@@ -311,22 +321,13 @@ class StringMachine:
             known = self._escaped_rests[rests] = self._partial(moves, [target for _, target in rests])
         return known
 
-    def _partial(self, targets: dict[int, int], ends: Iterable[int]) -> int:
+    def _partial(self, targets: dict[int, int] | NDArray[np.int32], ends: Iterable[int]) -> int:
         return self._builder.state(row=self._builder.row(targets), op=self._op_before(ends))
 
 
 _COMMON = charset.subtract(ALL, charset.of(RARE))
 UNESCAPED = charset.subtract(_COMMON, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
-_SPECIAL = (*range(0x20), _QUOTE, _BACKSLASH)
-
-
-@functools.lru_cache(maxsize=1024)
-def _escaped(shape: RowShape) -> tuple[list[int], tuple[tuple[int, int], ...]]:
-    """The characters that must be escaped, each with a number, and which of the shape's targets each number means."""
-    return numbered(
-        (code, number) for first, last, number in shape.ranges for code in _SPECIAL if first <= code <= last
-    )
 
 
 def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[tuple[Interval, ...]]:

@@ -62,6 +62,14 @@ class Bytes:
             found.append(Branch(first_bytes, _bytes(shape) if shape[0][0] else None, tuple(order)))
         return found
 
+    @functools.cached_property
+    def slots(self) -> NDArray[np.intp]:
+        """Per byte where its state stands in [-1, that of each branch]."""
+        slots = np.zeros(256, np.intp)
+        for index, branch in enumerate(self.branches):
+            slots[branch.bytes] = 1 + index
+        return slots
+
 
 @functools.lru_cache(maxsize=4096)
 def _bytes(sequences: tuple[tuple[ByteRanges, int], ...]) -> Bytes:
