@@ -120,6 +120,18 @@ class MachineBuilder:
         self._check_states()
         return len(self._lit) - 1
 
+    def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
+        """Append so many states without literals and loops at once; returns the first."""
+        first = len(self._lit)
+        many = len(rows)
+        self._lit.extend([-1] * many)
+        self._row.extend(rows)
+        self._exit.extend(exit_labels)
+        self._op.extend(ops)
+        self._loop.extend([0] * many)
+        self._check_states()
+        return first
+
     def _check_states(self) -> None:
         if len(self._lit) > self.limits.max_states:
             raise LimitExceededError(f"the automaton has more than {self.limits.max_states} states (limit max_states)")
@@ -173,6 +185,11 @@ class MachineBuilder:
             dense = targets
         return self._row_of_bytes(dense.tobytes())
 
+    def rows(self, dense: NDArray[np.int32]) -> list[int]:
+        """The numbers of dense rows, int32 [n, 256]."""
+        content = dense.tobytes()
+        return [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
+
     def _row_of_bytes(self, content: bytes) -> int:
         number = self._row_ids.get(content)
         if number is None:
@@ -220,15 +237,15 @@ class MachineBuilder:
         number = self._op_ids.get(op)
         if number is None:
             number = self._op_ids[op] = len(self._ops)
-            span = self._guard_span(op.guard)
-            base = self._site(op.site) if op.move == CALL else 0
-            self._ops.append((*span, op.action, op.value, op.move, op.target, base, op.enter))
+            guard, action, value, move, target, site, enter = op
+            base = self._site(site) if move == CALL else 0
+            self._ops.append((*self._guard_span(guard), action, value, move, target, base, enter))
         return number
 
     def call(
         self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
     ) -> int:
-        return self.op(move=CALL, target=rule, site=site, guard=guard, enter=enter)
+        return self._number_of(_Op(tuple(guard), KEEP, 0, CALL, rule, tuple(site), enter))
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
         self._labels = max(self._labels, label + 1)
@@ -278,20 +295,18 @@ class MachineBuilder:
     def insert(self, piece: Piece, outside: Sequence[int] = ()) -> int:
         """Append a piece; its states get the numbers that they had plus the one returned. Its loops have no base."""
         offset = len(self._lit) - 2
-
-        def moved(state: int) -> int:
-            return state + offset if state >= 0 else outside[-2 - state] if state < -1 else state
-
+        # Negative numbers count from the end.
+        moved = [*range(offset, offset + 2 + len(piece.literals)), *reversed(outside), -1]
         rows = np.where(piece.rows >= 0, piece.rows + np.int32(offset), piece.rows)
         for number, places in piece.outside:
             rows.ravel()[places] = outside[number]
-        content = rows.tobytes()
-        row_numbers = [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
-        jumps = (CALL, GOTO, OTHERWISE)
+        row_numbers = self.rows(rows)
         op_numbers = [0]
-        for op in piece.ops:
-            target = moved(op.target) if op.move in jumps else op.target
-            op_numbers.append(self._number_of(op._replace(target=target, site=tuple(map(moved, op.site)))))
+        for guard, action, value, move, target, site, enter in piece.ops:
+            if move in (CALL, GOTO, OTHERWISE):
+                target = moved[target]
+                site = tuple([moved[state] for state in site])
+            op_numbers.append(self._number_of(_Op(guard, action, value, move, target, site, enter)))
         loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
         self._lit += piece.literals
         self._exit += piece.exits

@@ -11,7 +11,6 @@ from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.machine_fragment import shared
 from grammar_workers.number_automaton import MAX_DIGITS, digits_needed
-from grammar_workers.utf8_shapes import RowShape
 
 
 def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
@@ -24,48 +23,40 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDAr
 
 
 def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
-    needed = digits_needed(automaton)
-    # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not.
-    states: dict[tuple[int, bool], int] = {}
-    pending: list[tuple[int, bool]] = []
-
-    def enter(target: int, by_digit: bool) -> int:
-        known = states.get((target, by_digit))
-        if known is None:
-            left = MAX_DIGITS - needed[target]
-            op = builder.op(guard=[(0, left - by_digit)], increment_to=MAX_DIGITS if by_digit else None)
-            label = automaton.accepting[target] - 1
-            builder.note_label(label)
-            known = states[target, by_digit] = builder.state(op=op, exit_label=label)
-            pending.append((target, by_digit))
-        return known
-
-    def moves_of(source: int) -> NDArray[np.int32]:
-        targets, shape = automaton.row(source)
-        ways, slots = _ways(shape)
-        return np.array([-1, *[enter(targets[number], by_digit) for number, by_digit in ways]], np.int32)[slots]
-
-    moves = moves_of(0)
-    while pending:
-        source, by_digit = pending.pop()
-        state = states[source, by_digit]
-        builder.fill(
-            state,
-            row=builder.row(moves_of(source)),
-            op=builder.op_of(state),
-            exit_label=automaton.accepting[source] - 1,
-        )
-    return moves
-
-
-@functools.lru_cache(maxsize=256)
-def _ways(shape: RowShape) -> tuple[list[tuple[int, bool]], NDArray[np.intp]]:
-    """The targets of a row, each with whether it is reached by a digit, and per byte the place in [no target, *those].
-
-    Only digits form runs: signs, points and exponent marks stand alone.
-    """
-    ways: dict[tuple[int, bool], int] = {}
-    slots = np.zeros(256, np.intp)
-    for first, last, number in shape.ranges:
-        slots[first : last + 1] = ways.setdefault((number, chr(first).isdecimal()), len(ways) + 1)
-    return list(ways), slots
+    # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not: entry
+    # 2 * state + 1 and 2 * state. Entry -1 leads nowhere.
+    by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
+    entries = np.where(automaton.table >= 0, 2 * automaton.table + by_digit, -1)
+    reached = entries.tolist()
+    known: dict[int, int] = {}
+    pending: list[int] = []
+    order: list[int] = []
+    source = 0
+    while True:
+        for entry in reached[source]:
+            if entry >= 0 and entry not in known:
+                known[entry] = len(known)
+                pending.append(entry)
+        if not pending:
+            break
+        order.append(pending.pop())
+        source = order[-1] >> 1
+    entered = np.array(list(known), np.int64)
+    targets = entered >> 1
+    labels = np.array(automaton.accepting, np.int32)[targets] - 1
+    builder.note_label(int(labels.max(initial=-1)))
+    state_of = np.full(entries.max(initial=0) + 2, -1, np.int32)
+    state_of[entered] = np.arange(len(entered)) + builder.next_state
+    byte_classes = np.searchsorted(automaton.starts, np.arange(128), side="right") - 1
+    moves = np.full((1 + len(order), 256), -1, np.int32)
+    moves[:, :128] = state_of[entries[[0, *(np.array(order, np.int64) >> 1)]]][:, byte_classes]
+    rows = np.empty(len(order), np.int64)
+    rows[[known[entry] for entry in order]] = builder.rows(moves[1:])
+    left = MAX_DIGITS - np.array(digits_needed(automaton))[targets]
+    kinds = list(zip(left.tolist(), (entered & 1).tolist(), strict=True))
+    ops = {
+        (digits, counts): builder.op(guard=[(0, digits - counts)], increment_to=MAX_DIGITS if counts else None)
+        for digits, counts in dict.fromkeys(kinds)
+    }
+    builder.states(rows=rows.tolist(), exit_labels=labels.tolist(), ops=[ops[kind] for kind in kinds])
+    return moves[0]
