@@ -252,25 +252,31 @@ def literal_set(texts: Mapping[str, int]) -> CharacterAutomaton:
 
 def explore(
     start: Hashable,
-    step: Callable[[Any, str], Hashable | None],
+    following: Callable[[Any], Sequence[Hashable | None]],
     accepts: Callable[[Any], int],
     alphabet: Sequence[str],
 ) -> CharacterAutomaton:
-    """The automaton whose states are whatever `step` reaches from `start` over single characters; None is dead."""
+    """The automaton whose states are reached from `start`: `following` has what each character of `alphabet` leads to.
+
+    None is dead.
+    """
     starts = sorted({0, *map(ord, alphabet), *(ord(c) + 1 for c in alphabet)})
-    places = [(bisect.bisect_left(starts, ord(character)), character) for character in alphabet]
+    places = [bisect.bisect_left(starts, ord(character)) for character in alphabet]
     ids: dict[Hashable, int] = {start: 0}
     order = [start]
     moves = []
     for state in order:
         row = [DEAD] * len(starts)
-        for place, character in places:
-            reached = step(state, character)
-            if reached is not None:
-                if reached not in ids:
-                    ids[reached] = len(order)
+        last: Hashable | None = None
+        for place, reached in zip(places, following(state), strict=True):
+            if reached is None:
+                continue
+            if reached is not last:
+                number = ids.setdefault(reached, len(order))
+                last = reached
+                if number == len(order):
                     order.append(reached)
-                row[place] = ids[reached]
+            row[place] = number
         moves.append(tuple(row))
     return minimize(CharacterAutomaton(tuple(starts), tuple(moves), tuple(accepts(state) for state in order)))
 

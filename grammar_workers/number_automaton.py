@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from decimal import Decimal
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -69,7 +69,11 @@ def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> Chara
         order = comparison.verdict(state)
         return int(order is not None and (less, equal, greater)[order + 1])
 
-    return character_automaton.explore(_Reading(), comparison.step, accepts, "-." + _DIGITS)
+    return character_automaton.explore(_Reading(), comparison.following, accepts, "-." + _DIGITS)
+
+
+_Remainder: TypeAlias = tuple[int, int, bool, bool]
+"""Places of the fraction read (-1 before the point), remainder, whether a digit may follow, and has in this part."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -84,27 +88,25 @@ def multiple_of(divisor: Decimal, limits: Limits) -> CharacterAutomaton:
     if modulus * (places + 3) > limits.max_regex_states:
         raise LimitExceededError(f"multipleOf {divisor} needs more than {limits.max_regex_states} states")
 
-    # (places of the fraction read or -1 before the point, remainder, a digit may follow, digits read in this part)
-    def step(state: tuple[int, int, bool, bool], character: str) -> tuple[int, int, bool, bool] | None:
+    def following(state: _Remainder) -> list[_Remainder | None]:
         fraction, remainder, open_, begun = state
-        if character == "-":
-            return (-1, 0, True, False) if state == start else None
-        if character == ".":
-            return (0, remainder, True, False) if fraction < 0 and begun else None
-        if not open_:
-            return None
-        if fraction < 0:
-            return -1, (remainder * 10 + int(character)) % modulus, begun or character != "0", True
-        if fraction < places:
-            return fraction + 1, (remainder * 10 + int(character)) % modulus, True, True
-        return (fraction, remainder, True, True) if character == "0" else None
+        minus = (-1, 0, True, False) if state == start else None
+        point = (0, remainder, True, False) if fraction < 0 and begun else None
+        digits: list[_Remainder | None] = [None] * 10
+        if open_ and fraction < 0:
+            digits = [(-1, (remainder * 10 + digit) % modulus, begun or digit != 0, True) for digit in range(10)]
+        elif open_ and fraction < places:
+            digits = [(fraction + 1, (remainder * 10 + digit) % modulus, True, True) for digit in range(10)]
+        elif open_:
+            digits[0] = (fraction, remainder, True, True)
+        return [minus, point, *digits]
 
-    def accepts(state: tuple[int, int, bool, bool]) -> int:
+    def accepts(state: _Remainder) -> int:
         fraction, remainder, _, begun = state
         return int(begun and remainder * 10 ** (places - max(fraction, 0)) % modulus == 0)
 
     start = (-2, 0, True, False)
-    return character_automaton.explore(start, step, accepts, "-." + _DIGITS)
+    return character_automaton.explore(start, following, accepts, "-." + _DIGITS)
 
 
 class _Reading(NamedTuple):
@@ -128,42 +130,50 @@ class _Comparison:
         self._negative = bound < 0
         self._is_zero = bound == 0
         whole, _, fraction = format(abs(bound), "f").partition(".")
-        self._whole = whole.lstrip("0") or "0"
-        self._fraction = fraction.rstrip("0")
+        self._whole = list(map(int, whole.lstrip("0") or "0"))
+        self._fraction = list(map(int, fraction.rstrip("0")))
 
-    def step(self, state: _Reading, character: str) -> _Reading | None:
-        if character == "-":
-            return _Reading(negative=True) if state == _Reading() else None
-        if character == ".":
-            if state.fraction or state.digits == 0:
-                return None
-            return _Reading(negative=state.negative, fraction=True, order=self._after_whole(state))
-        return self._in_fraction(state, character) if state.fraction else self._in_whole(state, character)
+    def following(self, state: _Reading) -> list[_Reading | None]:
+        """What a minus sign, a point and each digit lead to."""
+        if state.fraction:
+            return [None, None, *self._in_fraction(state)]
+        minus = _Reading(negative=True) if state == _Reading() else None
+        if state.digits == 0:
+            return [minus, None, *self._in_whole(state)]
+        point = _Reading(negative=state.negative, fraction=True, order=self._after_whole(state))
+        return [minus, point, *([None] * 10 if state.zero else self._in_whole(state))]
 
-    def _in_whole(self, state: _Reading, digit: str) -> _Reading | None:
-        if state.zero:
-            return None
+    def _sign_decides(self, state: _Reading) -> bool:
+        return not self._is_zero and state.negative != self._negative
+
+    def _in_whole(self, state: _Reading) -> list[_Reading]:
         place = state.digits
-        order = state.order
-        if order == 0 and place < len(self._whole):
-            order = (digit > self._whole[place]) - (digit < self._whole[place])
-        zero = place == 0 and digit == "0"
-        return _Reading(state.negative, False, min(place + 1, len(self._whole) + 1), zero, order)
+        if self._sign_decides(state):
+            after = _Reading(state.negative, False, 1, False, 1)
+        else:
+            after = _Reading(state.negative, False, min(place + 1, len(self._whole) + 1), False, state.order)
+        digits = [after] * 10
+        if after.order == 0 and place < len(self._whole):
+            digits = _by_order(self._whole[place], after._replace(order=-1), after, after._replace(order=1))
+        if place == 0:
+            digits[0] = digits[0]._replace(zero=True)
+        return digits
 
     def _after_whole(self, state: _Reading) -> int:
         """How the whole parts compare once all digits are read: the longer one is larger."""
+        if self._sign_decides(state):
+            return 1
         by_length = (state.digits > len(self._whole)) - (state.digits < len(self._whole))
         return by_length or state.order
 
-    def _in_fraction(self, state: _Reading, digit: str) -> _Reading:
+    def _in_fraction(self, state: _Reading) -> list[_Reading]:
         place = state.digits
-        order = state.order
-        if order == 0:
-            expected = self._fraction[place] if place < len(self._fraction) else "0"
-            order = (digit > expected) - (digit < expected)
         # Once decided, only whether there is a digit at all still matters.
-        digits = min(place + 1, len(self._fraction) + 1) if order == 0 else 1
-        return _Reading(state.negative, True, digits, False, order)
+        below, above = [_Reading(state.negative, True, 1, False, order) for order in (-1, 1)]
+        if state.order:
+            return [below if state.order < 0 else above] * 10
+        equal = _Reading(state.negative, True, min(place + 1, len(self._fraction) + 1), False, 0)
+        return _by_order(self._fraction[place] if place < len(self._fraction) else 0, below, equal, above)
 
     def verdict(self, state: _Reading) -> int | None:
         """-1, 0 or 1 as the number read compares with the bound; None where a number may not end."""
@@ -179,3 +189,8 @@ class _Comparison:
             # -m against the bound b: above every negative bound's mirror image, below every positive bound.
             return -order if self._negative or self._is_zero else -1
         return 1 if self._negative else order
+
+
+def _by_order(expected: int, below: _Reading, equal: _Reading, above: _Reading) -> list[_Reading]:
+    """What each digit leads to, as it compares with the expected one."""
+    return [below] * expected + [equal] + [above] * (9 - expected)
