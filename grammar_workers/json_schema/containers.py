@@ -229,6 +229,8 @@ class Container:
         return self.node(formulas, move.after)
 
     def _after(self, transition: Transition, label: Label) -> tuple[FormulaId, ...] | None:
+        if not transition.steps:
+            return transition.formulas
         truths = transition.truths | dict(zip(transition.rule.classifiers, label, strict=True))
         changes = _outcomes(transition.steps, truths)
         formulas = tuple([self.pool.rewrite(formula, changes) for formula in transition.formulas])

@@ -83,7 +83,8 @@ class Objects(Container):
         self._known_asked: dict[tuple[FormulaId, int], FormulaId] = {}
         self._asking: dict[tuple[FormulaId, ...], list[FormulaId]] = {}
         self._indifferent: dict[int, frozenset[FormulaId]] = {}
-        self._read: dict[tuple[FormulaId, ...], tuple[list[FormulaId], frozenset[FormulaId]]] = {}
+        self._read: dict[tuple[FormulaId, ...], tuple[tuple[FormulaId, ...], frozenset[FormulaId]]] = {}
+        self._mere_rules: dict[tuple[tuple[FormulaId, ...], int], Rule] = {}
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
         self._skipped: dict[Node, Node | None] = {}
         self._closed: dict[Node, Label | None] = {}
@@ -234,24 +235,26 @@ class Objects(Container):
             leaves = self._asking[formulas] = [leaf for leaf in (*named, *broken) if leaf in self._open_leaves]
         return (part < 0, *[self._asked(leaf, part) for leaf in leaves])
 
-    def _transition(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Transition | None:
+    def _move(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Move | None:
         """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
         mere, others = self._literals_of(formulas)
-        indifferent = self._indifferent_leaves(part)
-        if not others <= indifferent:
-            return super()._transition(formulas, part, after)
-        concerned = [leaf for leaf in mere if leaf not in indifferent]
-        wanted = self.pool.all_of(self._asked(leaf, part) for leaf in concerned)
-        return None if wanted == FALSE else Transition(Rule(self.pool.canonical(wanted)), formulas)
+        if not others <= self._indifferent_leaves(part):
+            return super()._move(formulas, part, after)
+        rule = self._mere_rules.get((mere, part))
+        if rule is None:
+            wanted = self.pool.all_of(self._asked(leaf, part) for leaf in mere)
+            rule = self._mere_rules[mere, part] = Rule(self.pool.canonical(wanted))
+        return None if rule.formula == FALSE else Move(part, Transition(rule, formulas), after)
 
-    def _literals_of(self, formulas: tuple[FormulaId, ...]) -> tuple[list[FormulaId], frozenset[FormulaId]]:
+    def _literals_of(self, formulas: tuple[FormulaId, ...]) -> tuple[tuple[FormulaId, ...], frozenset[FormulaId]]:
         """The open leaves that are mere conjuncts of the demanded formula, and the leaves of all other literals."""
         known = self._read.get(formulas)
         if known is None:
             conjuncts = self._open_leaves.intersection(self.pool.conjuncts(formulas[0]))
             literals = self._literals(formulas)
             others = frozenset(self.pool.split(literal)[0] for literal in literals if literal not in conjuncts)
-            known = self._read[formulas] = [literal for literal in literals if literal in conjuncts], others
+            mere = tuple([literal for literal in literals if literal in conjuncts])
+            known = self._read[formulas] = mere, others
         return known
 
     def _indifferent_leaves(self, part: int) -> frozenset[FormulaId]:
