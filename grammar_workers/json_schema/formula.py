@@ -325,15 +325,22 @@ class FormulaPool:
                 raise
         elif isinstance(node, Not):
             result = self.not_(self.resolve(node.part, type_))
-        elif isinstance(node, _JOINS):
+        elif isinstance(node, AllOf):
             self._budget.spend(4 * len(node.parts))
             parts = []
             for part in node.parts:
-                parts.append(self.resolve(part, type_))
-                # Alternatives are all looked at, for a circle in one of them is an error whatever the others allow.
-                if parts[-1] == FALSE and isinstance(node, AllOf):
+                found = self.resolve(part, type_)
+                if found == FALSE:
+                    result = FALSE
                     break
-            result = formula if tuple(parts) == node.parts else self._joined(node, parts)
+                parts.append(found)
+            else:
+                result = formula if tuple(parts) == node.parts else self.all_of(parts)
+        elif isinstance(node, AnyOf):
+            self._budget.spend(4 * len(node.parts))
+            # All are looked at, for a circle in one of them is an error whatever the others allow.
+            parts = [self.resolve(part, type_) for part in node.parts]
+            result = formula if tuple(parts) == node.parts else self.any_of(parts)
         else:
             result = formula
         self._resolved[formula, type_] = result
