@@ -64,7 +64,7 @@ def _over_characters(search: WordSearch, foldings: dict[str, str], limits: Limit
     column = [distinct.index(symbols) for symbols in classes]
     numbers = {START: 0}
     order = [START]
-    moves: list[tuple[int, ...]] = []
+    moves: list[list[int]] = []
     # A row of the result is copied, not worked out, so its classes cost less than its distinct columns.
     cost = len(distinct) + len(starts) // 4
     for node in order:
@@ -79,10 +79,10 @@ def _over_characters(search: WordSearch, foldings: dict[str, str], limits: Limit
                 numbers[target] = len(order)
                 order.append(target)
             row.append(DEAD if target == DEAD else numbers[target])
-        moves.append(tuple([row[number] for number in column]))
+        moves.append([row[number] for number in column])
         if len(order) * cost > limits.max_steps:
             raise LimitExceededError(f"the words take more than {limits.max_steps} steps (limit max_steps)")
-    return CharacterAutomaton(tuple(starts), tuple(moves), tuple(int(not search.found[node]) for node in order))
+    return CharacterAutomaton.of(starts, moves, (int(not search.found[node]) for node in order))
 
 
 @functools.cache

@@ -13,7 +13,7 @@ _Rests = tuple[tuple[tuple[tuple[int, int], ...], int], ...]
 
 
 class ByteAutomaton:
-    """Matching begins in state 0. States from `len(automaton.moves)` up are inside a character."""
+    """Matching begins in state 0. States from `automaton.many_states` up are inside a character."""
 
     def __init__(self, automaton: CharacterAutomaton) -> None:
         self._automaton = automaton
@@ -23,13 +23,13 @@ class ByteAutomaton:
 
     def accepts(self, state: int) -> bool:
         """Whether a text may end in `state`."""
-        return state < len(self._automaton.moves) and bool(self._automaton.accepting[state])
+        return state < self._automaton.many_states and bool(self._automaton.accepting[state])
 
     def row(self, state: int) -> NDArray[np.int64]:
         """Byte -> next state or -1, int64 [256]."""
         known = self._rows.get(state)
         if known is None:
-            many = len(self._automaton.moves)
+            many = self._automaton.many_states
             if state < many:
                 ranges = self._automaton.ranges(state)
                 options = [(sequence, target) for low, high, target in ranges for sequence in utf8_sequences(low, high)]
@@ -54,6 +54,6 @@ class ByteAutomaton:
     def _inside(self, rests: _Rests) -> int:
         known = self._ids.get(rests)
         if known is None:
-            known = self._ids[rests] = len(self._automaton.moves) + len(self._partial)
+            known = self._ids[rests] = self._automaton.many_states + len(self._partial)
             self._partial.append(rests)
         return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,33 @@ from grammar_workers.tuple_product import reachable_tuples
 from grammar_workers.utf8_shapes import RowShape, row_shape
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class CharacterAutomaton:
     """A deterministic automaton. Characters fall into classes: class i begins at `starts[i]` (`starts[0]` is 0).
 
-    `moves[state][class]` is the next state or -1. `accepting[state]` is 0 where the text may not end; any other number
-    is a label that tells what kind of text has been read (1 where there is one kind). Matching begins in state 0. Every
-    state is reachable, and every state other than 0 leads to an accepting one (`minimize` sees to it).
+    `table[state, class]` is the next state or -1; nobody writes to it. `accepting[state]` is 0 where the text may not
+    end; any other number is a label that tells what kind of text has been read (1 where there is one kind). Matching
+    begins in state 0. Every state is reachable, and every state other than 0 leads to an accepting one (`minimize` sees
+    to it).
     """
 
     starts: tuple[int, ...]
-    moves: tuple[tuple[int, ...], ...]
+    table: NDArray[np.int32]
     accepting: tuple[int, ...]
+
+    @staticmethod
+    def of(starts: Sequence[int], moves: Sequence[Sequence[int]], accepting: Iterable[int]) -> CharacterAutomaton:
+        """The automaton with this table."""
+        table = np.array(moves, np.int32).reshape(len(moves), len(starts))
+        return CharacterAutomaton(tuple(starts), table, tuple(accepting))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, CharacterAutomaton)
+            and self.starts == other.starts
+            and self.accepting == other.accepting
+            and np.array_equal(self.table, other.table)
+        )
 
     def __hash__(self) -> int:
         return self._hash
@@ -40,12 +55,17 @@ class CharacterAutomaton:
     @functools.cached_property
     def _hash(self) -> int:
         """Automata are keys of many caches, and may be large."""
-        return hash((self.starts, self.moves, self.accepting))
+        return hash((self.starts, self.accepting, self.table.tobytes()))
 
     @functools.cached_property
-    def table(self) -> NDArray[np.int32]:
-        """`moves` as int32 [states, classes]."""
-        return np.array(self.moves, np.int32).reshape(len(self.moves), len(self.starts))
+    def moves(self) -> list[list[int]]:
+        """`table` for looking at single moves."""
+        moves: list[list[int]] = self.table.tolist()
+        return moves
+
+    @property
+    def many_states(self) -> int:
+        return len(self.accepting)
 
     @property
     def is_empty(self) -> bool:
@@ -218,7 +238,7 @@ def restrict(automaton: CharacterAutomaton, allowed: Charset) -> CharacterAutoma
         bisect.bisect_right(automaton.starts, start) - 1 if charset.contains(allowed, start) else DEAD
         for start in starts
     ]
-    moves = tuple(tuple(DEAD if c == DEAD else row[c] for c in column) for row in automaton.moves)
+    moves = np.append(automaton.table, np.full((automaton.many_states, 1), DEAD, np.int32), axis=1)[:, column]
     return minimize(CharacterAutomaton(starts, moves, automaton.accepting))
 
 
@@ -277,8 +297,8 @@ def explore(
                 if number == len(order):
                     order.append(reached)
             row[place] = number
-        moves.append(tuple(row))
-    return minimize(CharacterAutomaton(tuple(starts), tuple(moves), tuple(accepts(state) for state in order)))
+        moves.append(row)
+    return minimize(CharacterAutomaton.of(starts, moves, map(accepts, order)))
 
 
 def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
@@ -307,9 +327,6 @@ def from_table(
     moves = np.append(table, np.full((len(table), 1), DEAD, np.int32), axis=1)[:, list(letter_at)]
     # Neighbouring classes that no state distinguishes become one.
     keep = [0, *(1 + np.flatnonzero((moves[:, 1:] != moves[:, :-1]).any(axis=0))).tolist()]
-    kept = moves[:, keep]
-    rows = tuple(map(tuple, kept.tolist()))
-    automaton = CharacterAutomaton(tuple(starts[i] for i in keep), rows, tuple(accepting.tolist()))
-    # It is at hand; to make it of `moves` again takes long.
-    vars(automaton)["table"] = kept
-    return automaton
+    return CharacterAutomaton(
+        tuple(starts[i] for i in keep), np.ascontiguousarray(moves[:, keep]), tuple(accepting.tolist())
+    )

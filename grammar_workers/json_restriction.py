@@ -25,14 +25,14 @@ def permitted_strings(restriction: CharacterAutomaton, limits: Limits) -> Charac
     starts = sorted({0, *restriction.starts, *(code for c in _ESCAPED for code in (ord(c), ord(c) + 1))})
     column = [bisect.bisect_right(restriction.starts, start) - 1 for start in starts]
     moves = []
-    for state in range(len(restriction.moves)):
+    for state in range(restriction.many_states):
         row = [restriction.moves[state][number] for number in column]
         for character in _ESCAPED:
             row[bisect.bisect_left(starts, ord(character))] = _read(
                 restriction, state, encode_string_body(character).decode()
             )
-        moves.append(tuple(row))
-    spelled = minimize(CharacterAutomaton(tuple(starts), tuple(moves), restriction.accepting))
+        moves.append(row)
+    spelled = minimize(CharacterAutomaton.of(starts, moves, restriction.accepting))
     return intersect([restriction, spelled], limits)
 
 

@@ -49,7 +49,7 @@ def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> tu
     """Per state: the fewest digits on a way to acceptance (with `label`); above MAX_DIGITS when there is none."""
     by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
     # The last entry stands for the dead state, which index -1 finds.
-    needed = np.full(len(automaton.moves) + 1, 10 * MAX_DIGITS)
+    needed = np.full(automaton.many_states + 1, 10 * MAX_DIGITS)
     for state, accepted in enumerate(automaton.accepting):
         if accepted and label in (None, accepted):
             needed[state] = 0

@@ -24,7 +24,7 @@ from grammar_workers.machine_fragment import OUTSIDE, shared
 from grammar_workers.string_slice import LONGEST_RUN, RARE
 from grammar_workers.utf8_shapes import Branch, Bytes, RowShape, numbered, row_shape
 
-ANY_TEXT = CharacterAutomaton((0,), ((0,),), (True,))
+ANY_TEXT = CharacterAutomaton.of((0,), ((0,),), (1,))
 """Every text."""
 
 _BACKSLASH, _QUOTE = 0x5C, 0x22
@@ -95,7 +95,7 @@ class StringMachine:
         identity = (automaton, tuple(closed), lengths, tuple(guards))
         known = self._json_strings.get(identity)
         if known is None:
-            if guards or self.any_escape or len(automaton.moves) < _SHARED_STATES:
+            if guards or self.any_escape or automaton.many_states < _SHARED_STATES:
                 known = self._json_string(automaton, closed, lengths, guards)
             else:
                 known = self._shared_json_string(automaton, closed, lengths)
@@ -122,7 +122,7 @@ class StringMachine:
         guards: Sequence[tuple[Interval, ...]],
     ) -> int:
         builder = self._builder
-        numbers = [builder.state() for _ in automaton.moves]
+        numbers = [builder.state() for _ in automaton.accepting]
         ops = [0] * len(numbers)
         loop_bounds = (lengths[0], -1 if lengths[1] == UNBOUNDED else lengths[1])
         counted = lengths != (0, UNBOUNDED)
@@ -340,7 +340,7 @@ def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[tu
     if automaton == ANY_TEXT:
         # However large the counts: any text can go on as long as the maximum lets it.
         return [((0, maximum if maximum == UNBOUNDED else maximum - 1),)] if maximum else [()]
-    many = len(automaton.moves)
+    many = automaton.many_states
     # Without a maximum, a state with any long enough continuation has one less than `many` characters longer.
     horizon = minimum + many if maximum == UNBOUNDED else maximum
     remaining = _accepting_lengths(automaton, horizon + 1)
@@ -368,7 +368,7 @@ def has_length(automaton: CharacterAutomaton, lengths: Interval) -> bool:
         return minimum <= maximum
     if automaton.accepting[0] and minimum == 0:
         return True
-    horizon = minimum + len(automaton.moves) if maximum == UNBOUNDED else maximum
+    horizon = minimum + automaton.many_states if maximum == UNBOUNDED else maximum
     return bool(_accepting_lengths(automaton, horizon + 1)[minimum:, 0].any())
 
 
@@ -377,10 +377,10 @@ def _accepting_lengths(automaton: CharacterAutomaton, horizon: int) -> NDArray[n
 
     Rows are a function of the row before, so they become periodic; the period is found and repeated.
     """
-    if len(automaton.moves) * horizon > _MAX_LENGTH_TABLE:
+    if automaton.many_states * horizon > _MAX_LENGTH_TABLE:
         raise LimitExceededError(f"a length of {horizon - 1} characters is too large beside this pattern")
-    sources: list[int] = [0] * len(automaton.moves)
-    for state in range(len(automaton.moves)):
+    sources: list[int] = [0] * automaton.many_states
+    for state in range(automaton.many_states):
         for target in automaton.row(state)[0]:
             sources[target] |= 1 << state
     current = sum(1 << state for state, accepts in enumerate(automaton.accepting) if accepts)

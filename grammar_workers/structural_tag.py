@@ -206,10 +206,10 @@ class StructuralTag:
                     numbers[reached] = len(order)
                     order.append(reached)
                 row.append(numbers.get(reached, DEAD))
-            moves.append(tuple(row))
+            moves.append(row)
             self._builder.spend(len(starts))
-        accepting = tuple(int(len(end) in read) for _, read in order)
-        return intersect([CharacterAutomaton(tuple(starts), tuple(moves), accepting), once], self._limits)
+        accepting = [int(len(end) in read) for _, read in order]
+        return intersect([CharacterAutomaton.of(starts, moves, accepting), once], self._limits)
 
     def _spell(self, symbols: Sequence[int], target: int) -> int:
         """States that read exactly these symbols and go on to `target`."""
@@ -287,7 +287,7 @@ class StructuralTag:
         ]
         numbers = {START: 0}
         order = [START]
-        moves: list[tuple[int, ...]] = []
+        moves: list[list[int]] = []
         for node in order:
             row = []
             for symbol in symbols:
@@ -298,9 +298,9 @@ class StructuralTag:
                     numbers[target] = len(order)
                     order.append(target)
                 row.append(numbers.get(target, DEAD))
-            moves.append(tuple(row))
-        accepting = tuple(label_of.get(node, _FREE if accepts else 0) for node in order)
-        return CharacterAutomaton(tuple(starts), tuple(moves), accepting)
+            moves.append(row)
+        accepting = [label_of.get(node, _FREE if accepts else 0) for node in order]
+        return CharacterAutomaton.of(starts, moves, accepting)
 
 
 def _symbols(spelling: Spelling) -> tuple[int, ...]:

@@ -153,9 +153,9 @@ def to_characters(automaton: RuleAutomaton) -> CharacterAutomaton:
             assert not isinstance(label, int), "a call in a regular rule"
             for number in classes_of(label, starts):
                 row[number] = target
-        rows.append(tuple(row))
-    accepting = tuple(int(state in automaton.finals) for state in range(len(automaton)))
-    return minimize(CharacterAutomaton(tuple(starts), tuple(rows), accepting))
+        rows.append(row)
+    accepting = [int(state in automaton.finals) for state in range(len(automaton))]
+    return minimize(CharacterAutomaton.of(starts, rows, accepting))
 
 
 def determinize_rule(name: str, source: RuleAutomaton, work: Work) -> RuleAutomaton:

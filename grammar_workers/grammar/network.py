@@ -164,7 +164,7 @@ class _Thompson:
 
     def _add_regular(self, expression: Regular, first: int, last: int) -> None:
         automaton = expression.automaton
-        numbers = [self._state() for _ in automaton.moves]
+        numbers = [self._state() for _ in automaton.accepting]
         self._automaton.silent[first].append(numbers[0])
         for state, number in enumerate(numbers):
             by_target: dict[int, list[tuple[int, int]]] = {}

@@ -70,8 +70,8 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
     longest = minimum if maximum is None else maximum
     Budget(limits).check_states(longest)
     following = [*range(1, longest + 1), longest if maximum is None else DEAD]
-    moves = tuple((target, DEAD, target) for target in following)
-    return CharacterAutomaton((0, 0xD800, 0xE000), moves, tuple(int(n >= minimum) for n in range(longest + 1)))
+    moves = [(target, DEAD, target) for target in following]
+    return CharacterAutomaton.of((0, 0xD800, 0xE000), moves, (int(n >= minimum) for n in range(longest + 1)))
 
 
 class Scalars:
