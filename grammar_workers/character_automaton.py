@@ -216,13 +216,9 @@ def combine(
     labels = np.array(
         [np.array([*automaton.accepting, 0])[tuples[:, i]] for i, automaton in enumerate(automata)], np.int64
     )
-    verdicts: dict[tuple[int, ...], int] = {}
-    accepting = []
-    for found in map(tuple, labels.T.tolist()):
-        if found not in verdicts:
-            verdicts[found] = int(verdict(found))
-        accepting.append(verdicts[found])
-    table, accepted = minimal(moves, np.array(accepting, np.int32))
+    found = list(zip(*labels.tolist(), strict=True))
+    verdicts = {each: int(verdict(each)) for each in dict.fromkeys(found)}
+    table, accepted = minimal(moves, np.array([verdicts[each] for each in found], np.int32))
     return from_table(starts, letter_at, table, accepted)
 
 

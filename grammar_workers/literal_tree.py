@@ -40,7 +40,7 @@ def literal_tree(
             return known[identity]
         known[identity] = builder.next_state
         first, last = entries[low][0], entries[high - 1][0]
-        shared = depth
+        shared = len(first) if high - low == 1 else depth
         limit = min(len(first), len(last))
         while shared < limit and first[shared] == last[shared]:
             shared += 1

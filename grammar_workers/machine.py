@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -201,7 +202,7 @@ def union_guards(guards: Sequence[Guard]) -> Guard:
             low, high = low | mask[0], high | mask[1]
         return ((SOME_CLEAR, 0), (low, high))
     merged: list[Interval] = []
-    for low, high in sorted(interval for guard in guards for interval in guard):
+    for low, high in sorted(itertools.chain.from_iterable(guards)):
         if merged and low <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(merged[-1][1], high))
         else:

@@ -20,7 +20,7 @@ from grammar_workers.escape_spelling import Element, element_bytes, escape_seque
 from grammar_workers.kernels import INHERIT, TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.machine import NEVER, UNBOUNDED, Interval, union_guards
 from grammar_workers.machine_builder import MachineBuilder
-from grammar_workers.machine_fragment import OUTSIDE, shared
+from grammar_workers.machine_fragment import shared
 from grammar_workers.string_slice import LONGEST_RUN, RARE
 from grammar_workers.utf8_shapes import Branch, Bytes, RowShape, numbered, row_shape
 
@@ -106,13 +106,14 @@ class StringMachine:
         """Formats and long patterns are laid out once for all machines of this process."""
         closings = [closing if accepts else -1 for closing, accepts in zip(closed, automaton.accepting, strict=True)]
         outside = [closing for closing in dict.fromkeys(closings) if closing != -1]
-        numbers = {-1: -1, **{closing: OUTSIDE - index for index, closing in enumerate(outside)}}
-        inside = tuple(numbers[closing] for closing in closings)
+        numbers = {closing: index for index, closing in enumerate([*outside, -1])}
+        shape = tuple([numbers[closing] for closing in closings])
 
-        def build(scratch: MachineBuilder) -> list[int]:
-            return [StringMachine(scratch)._json_string(automaton, inside, lengths, ())]
+        def build(builder: MachineBuilder, outside: Sequence[int]) -> list[int]:
+            ends = [*outside, -1]
+            return [StringMachine(builder)._json_string(automaton, [ends[number] for number in shape], lengths, ())]
 
-        return int(shared(self._builder, ("string", automaton, inside, lengths), build, outside)[0])
+        return int(shared(self._builder, ("string", automaton, shape, lengths), build, outside)[0])
 
     def _json_string(
         self,
