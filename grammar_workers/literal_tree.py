@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.machine_builder import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder, no_moves
 
 
 def literal_tree(
@@ -30,7 +30,7 @@ def literal_tree(
     differ in their entries alone may share `known`: branches of the same entries are then appended once.
     """
     known = {} if known is None else known
-    default = builder.row_targets(row) if row >= 0 else np.full(256, -1, np.int32)
+    default = builder.row_targets(row) if row >= 0 else no_moves()
     branches: list[tuple[int, NDArray[np.int32], int, int]] = []
 
     def append(low: int, high: int, depth: int, op: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,14 +60,14 @@ class Piece:
         return [(-2 - number, places[flat[places] == number]) for number in np.unique(flat[places]).tolist()]
 
 
-class _Op(NamedTuple):
-    guard: Guard
-    action: int
-    value: int
-    move: int
-    target: int
-    site: tuple[int, ...]
-    enter: int
+_Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
+"""(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
+_NO_MOVES = np.full(256, -1, np.int32)
+
+
+def no_moves() -> NDArray[np.int32]:
+    """A dense row in which no byte leads anywhere, int32 [256]."""
+    return _NO_MOVES.copy()
 
 
 class MachineBuilder:
@@ -75,6 +75,7 @@ class MachineBuilder:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self._most_states = limits.max_states
         self._steps = 0
         # One Python list per column: appending and extending these is the fast path of compilation.
         self._lit: list[int] = [-1, -1]
@@ -112,13 +113,15 @@ class MachineBuilder:
 
     def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
         """Append one state and return its number. `lit` leads to the state appended right after it."""
+        number = len(self._lit)
         self._lit.append(lit)
         self._row.append(row)
         self._exit.append(exit_label)
         self._op.append(op)
         self._loop.append(loop)
-        self._check_states()
-        return len(self._lit) - 1
+        if number >= self._most_states:
+            self._check_states()
+        return number
 
     def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
         """Append so many states without literals and loops at once; returns the first."""
@@ -133,8 +136,8 @@ class MachineBuilder:
         return first
 
     def _check_states(self) -> None:
-        if len(self._lit) > self.limits.max_states:
-            raise LimitExceededError(f"the automaton has more than {self.limits.max_states} states (limit max_states)")
+        if len(self._lit) > self._most_states:
+            raise LimitExceededError(f"the automaton has more than {self._most_states} states (limit max_states)")
 
     def literal(self, data: bytes, row: int = -1, op: int = 0, loop: int = 0) -> int:
         """Append a chain that reads `data` and ends at the next state appended; returns its first state.
@@ -178,7 +181,7 @@ class MachineBuilder:
     def row(self, targets: dict[int, int] | NDArray[np.int32]) -> int:
         """The number of a dense row: byte -> state. Equal rows share one number."""
         if isinstance(targets, dict):
-            dense = np.full(256, -1, np.int32)
+            dense = no_moves()
             for byte, target in targets.items():
                 dense[byte] = target
         else:
@@ -240,7 +243,7 @@ class MachineBuilder:
             action, value = ASSIGN, assign
         elif set_bit is not None:
             action, value = SET_BIT, set_bit
-        return self._number_of(_Op(intervals, action, value, move, target, tuple(site), enter))
+        return self._number_of((intervals, action, value, move, target, tuple(site), enter))
 
     def _number_of(self, op: _Op) -> int:
         number = self._op_ids.get(op)
@@ -254,11 +257,11 @@ class MachineBuilder:
     def call(
         self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
     ) -> int:
-        return self._number_of(_Op(tuple(guard), KEEP, 0, CALL, rule, tuple(site), enter))
+        return self._number_of((tuple(guard), KEEP, 0, CALL, rule, tuple(site), enter))
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
         self._labels = max(self._labels, label + 1)
-        return self.op(move=RETURN, target=label, guard=guard)
+        return self._number_of((tuple(guard), KEEP, 0, RETURN, label, (), ENTER_AT_ZERO))
 
     def goto(self, target: int, *, guard: Iterable[Interval] = (), assign: int | None = None) -> int:
         return self.op(move=GOTO, target=target, guard=guard, assign=assign)
@@ -315,7 +318,7 @@ class MachineBuilder:
             if move in (CALL, GOTO, OTHERWISE):
                 target = moved[target]
                 site = tuple([moved[state] for state in site])
-            op_numbers.append(self._number_of(_Op(guard, action, value, move, target, site, enter)))
+            op_numbers.append(self._number_of((guard, action, value, move, target, site, enter)))
         loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
         self._lit += piece.literals
         self._exit += piece.exits

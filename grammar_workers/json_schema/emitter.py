@@ -27,7 +27,7 @@ from grammar_workers.json_text import encode_string_body
 from grammar_workers.kernels import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import NEVER, UNBOUNDED, Guard, union_guards
-from grammar_workers.machine_builder import MachineBuilder
+from grammar_workers.machine_builder import MachineBuilder, no_moves
 from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import GrammarOptions
 from grammar_workers.string_machine import StringMachine
@@ -83,7 +83,7 @@ class Emitter:
         return known
 
     def _emit_rule(self, rule: Rule, labels: Labels) -> None:
-        row = np.full(256, -1, np.int32)
+        row = no_moves()
         rules = self._rules
         for type_, label in rules.constants(rule).items():
             if label in labels:

@@ -77,10 +77,12 @@ def living_graph(
     living_edges = {}
     for node, options in moves.items():
         kept = []
-        for part, child, targets in options:
-            living = {label: following for label, following in targets.items() if following in alive}
+        for edge in options:
+            living = edge.targets
+            if not alive.issuperset(living.values()):
+                living = {label: following for label, following in living.items() if following in alive}
             if living:
-                kept.append(Edge(part, child, living))
+                kept.append(edge if living is edge.targets else edge._replace(targets=living))
         if kept:
             living_edges[node] = kept
     skips = {node: skipped for node, skipped in skips.items() if skipped in alive}
