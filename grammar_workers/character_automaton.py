@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -243,9 +244,12 @@ def relabel(automaton: CharacterAutomaton, labels: Sequence[int]) -> CharacterAu
     return minimize(dataclasses.replace(automaton, accepting=tuple(labels[label] for label in automaton.accepting)))
 
 
-def literal_set(texts: Mapping[str, int]) -> CharacterAutomaton:
-    """Exactly these texts, each with its label: their trie, minimised."""
-    characters = sorted({character for text in texts for character in text})
+def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingProxyType({})) -> CharacterAutomaton:
+    """Exactly these texts, each with its label: their trie, minimised.
+
+    `repeated` has a character for some of the texts that may follow them any number of times; no other text does.
+    """
+    characters = sorted({character for text in (*texts, *repeated.values()) for character in text})
     starts = sorted({0, *map(ord, characters), *(ord(c) + 1 for c in characters)})
     classes = {character: bisect.bisect_left(starts, ord(character)) for character in characters}
     targets: dict[tuple[int, int], int] = {}
@@ -260,6 +264,8 @@ def literal_set(texts: Mapping[str, int]) -> CharacterAutomaton:
                 accepting.append(0)
             state = known
         accepting[state] = label
+        if text in repeated:
+            targets[state, classes[repeated[text]]] = state
     table = np.full((len(accepting), len(starts)), DEAD, np.int32)
     if targets:
         table[tuple(zip(*targets, strict=True))] = list(targets.values())

@@ -6,13 +6,14 @@ All are automata over whole number texts; comparisons read plain decimals (no ex
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from grammar_workers import character_automaton
-from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.character_automaton import CharacterAutomaton, literal_set
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 from grammar_workers.regex import compile_regex
@@ -42,6 +43,24 @@ def plain_number() -> CharacterAutomaton:
 def integer() -> CharacterAutomaton:
     """Integers without fraction or exponent."""
     return compile_regex(r"-?(0|[1-9][0-9]*)", search=False, limits=Limits())
+
+
+def spellings(labels: Mapping[Decimal, int]) -> CharacterAutomaton:
+    """Every spelling of these values without an exponent, each with its label: zeros may follow a fraction."""
+    plain = {value: format(value, "f") for value in labels}
+    decimals = max((len(text.partition(".")[2]) for text in plain.values()), default=0) + 1
+    texts: dict[str, int] = {}
+    longest: dict[str, str] = {}
+    for value, text in plain.items():
+        whole, _, fraction = text.removeprefix("-").partition(".")
+        for sign in ("", "-") if not value else ("-",) if value < 0 else ("",):
+            kept = fraction.rstrip("0")
+            if not kept:
+                texts[f"{sign}{whole}"] = labels[value]
+            for many in range(max(1, len(kept)), decimals + 1):
+                texts[f"{sign}{whole}.{kept:0<{many}}"] = labels[value]
+            longest[f"{sign}{whole}.{kept:0<{decimals}}"] = "0"
+    return literal_set(texts, longest)
 
 
 @functools.lru_cache(maxsize=256)

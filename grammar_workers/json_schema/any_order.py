@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Ending, Move, Node, Place, Rule
+from grammar_workers.json_schema.containers import Ending, Move, Node, Place, Rule
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -27,7 +27,7 @@ from grammar_workers.json_schema.formula import (
     PropertyNames,
 )
 from grammar_workers.json_schema.objects import Objects
-from grammar_workers.json_schema.scalars import Label
+from grammar_workers.json_schema.verdicts import Label
 from grammar_workers.machine import REGISTER_BITS
 
 _MAX_TRACKED = 8
@@ -61,7 +61,7 @@ class AnyOrderObjects(Objects):
         return None
 
     def close(self, node: Node) -> Label | None:
-        return Container.close(self, node)
+        return self._close(node)
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
         for part in (*range(len(self.names)), *(-1 - number for number in range(self.class_count))):

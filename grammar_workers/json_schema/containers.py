@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import NamedTuple
 
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool
-from grammar_workers.json_schema.scalars import Label
+from grammar_workers.json_schema.verdicts import Label
 
 
 # These are plain tuples because they are made, hashed and compared for every move between nodes.

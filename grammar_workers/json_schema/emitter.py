@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.character_automaton import CharacterAutomaton, literal_set, relabel
-from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.escape_spelling import ESCAPE_CHARACTERS
 from grammar_workers.json_schema.any_order import AnyOrderObjects
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
@@ -20,9 +20,10 @@ from grammar_workers.json_schema.objects import Objects
 from grammar_workers.json_schema.property_names import PropertyNameStates
 from grammar_workers.json_schema.property_order import PropertyOrder, any_order, declared_order, order_by_nodes
 from grammar_workers.json_schema.rules import CONSTANTS, Rules
-from grammar_workers.json_schema.scalars import Label, TextLanguage
+from grammar_workers.json_schema.scalars import TextLanguage
 from grammar_workers.json_schema.separators import Separators
 from grammar_workers.json_schema.unsatisfiable import unsatisfiable_place
+from grammar_workers.json_schema.verdicts import Label
 from grammar_workers.json_text import encode_string_body
 from grammar_workers.kernels import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.literal_tree import literal_tree
@@ -60,6 +61,11 @@ class Emitter:
     def emit(self, root: Rule) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
         if not self._rules.satisfiable(root):
+            if self._rules.has_doubts:
+                raise UnsupportedFeatureError(
+                    "no value is certain to satisfy the schema: undeclared properties may repeat a name, so their "
+                    "number is not known, nor whether a later one replaces an earlier one; declare these properties"
+                )
             raise UnsatisfiableError(
                 f"no value satisfies the schema (numbers have at most {MAX_DIGITS} digits)",
                 pointer=unsatisfiable_place(self._rules, root),

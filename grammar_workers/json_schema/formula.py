@@ -59,7 +59,11 @@ class FiniteTexts:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IsInteger:
-    """A number spelled without fraction and exponent."""
+    """A number spelled without fraction and exponent. Unless the spelling decides (draft 4), 1.0 is an integer, too,
+    which is not written.
+    """
+
+    by_spelling: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from grammar_workers.json_schema.containers import Container, Edge, Ending, Node, Rule
 from grammar_workers.json_schema.rules import Rules
-from grammar_workers.json_schema.scalars import Label
+from grammar_workers.json_schema.verdicts import Label
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from grammar_workers.json_schema.formula import (
     PropertyCount,
     PropertyNames,
 )
-from grammar_workers.json_schema.scalars import Label
+from grammar_workers.json_schema.verdicts import Label
 from grammar_workers.options import Limits
 
 _MAX_UNROLLED = 1000
@@ -69,7 +69,13 @@ class Objects(Container):
         permitted: CharacterAutomaton | None,
         classified: dict[Hashable, Classified],
     ) -> None:
-        super().__init__(pool, formulas)
+        # What is not surely true of an object is not surely false, either, where undeclared names may repeat.
+        uncertain = [index for index, asked in enumerate(formulas[1:]) if _is_uncertain(pool, asked)]
+        super().__init__(pool, (*formulas, *(pool.not_(formulas[1 + index]) for index in uncertain)))
+        self._label_size = len(formulas) - 1
+        self._uncertain = list(enumerate(uncertain, self._label_size))
+        self.has_doubts = False
+        """Whether something has been left out because it is not certain how many undeclared properties there are."""
         self._permitted = [] if permitted is None else [permitted]
         assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
         self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
@@ -167,12 +173,22 @@ class Objects(Container):
             if skipped is None:
                 last = passed[-1]
                 # Where a name cannot be passed over, the container cannot end either.
-                self._closed[last] = None if last.place.position < len(self.names) else super().close(last)
+                self._closed[last] = None if last.place.position < len(self.names) else self._close(last)
             else:
                 passed.append(skipped)
         label = self._closed[passed[-1]]
         self._closed.update(dict.fromkeys(passed, label))
         return label
+
+    def _close(self, node: Node) -> Label | None:
+        """None, too, where it is not certain what the object satisfies: that is not generated."""
+        truths = super().close(node)
+        if truths is None:
+            return None
+        if any(truths[index] == truths[negated] for negated, index in self._uncertain):
+            self.has_doubts = True
+            return None
+        return truths[: self._label_size]
 
     # -- names -----------------------------------------------------------------------------------------------------
 
@@ -286,13 +302,13 @@ class Objects(Container):
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, Broken):
-            if part >= 0:
-                return Step(TRUE, literal, literal)
-            return Step(self._asked(assertion.leaf, part), FALSE, literal)
+            asked = self._asked(assertion.leaf, part) if part < 0 else TRUE
+            # What keeps to the shape under every value has another name than what has broken it.
+            return Step(TRUE, literal, literal) if asked == TRUE else Step(asked, FALSE, literal)
         step = Step(self._asked(leaf, part), leaf, FALSE)
         if positive:
             return step
-        if part < 0 and isinstance(assertion, ObjectShape):
+        if part < 0 and isinstance(assertion, ObjectShape) and step.asked != FALSE:
             return Step(step.asked, literal, self.pool.leaf(JsonType.OBJECT, Broken(leaf)))
         return negated(self.pool, step)
 
@@ -338,8 +354,24 @@ class Objects(Container):
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, PropertyCount):
-            if positive:
-                return assertion.minimum <= node.place.certain
-            return node.place.total < assertion.minimum
+            # A maximum that is exceeded has already become a constant, one that perhaps is has not.
+            certain, total = node.place.certain, node.place.total
+            holds = assertion.minimum <= certain if positive else total < assertion.minimum
+            too_few = certain < assertion.minimum <= total
+            self.has_doubts |= too_few or (not positive and not holds and total > certain)
+            return holds
         # Shapes that require a name which has been passed over have already become constants.
         return positive
+
+
+def _is_uncertain(pool: FormulaPool, formula: FormulaId) -> bool:
+    """Whether undeclared properties of one name may leave open if an object satisfies a resolved formula."""
+    for leaf in pool.leaves(formula):
+        assertion = pool.assertion(leaf)
+        if isinstance(assertion, PropertyCount):
+            return True
+        if isinstance(assertion, ObjectShape):
+            asked = [assertion.additional, *(value for _, value in assertion.patterns)]
+            if not all(value in (TRUE, FALSE) for value in asked):
+                return True
+    return False

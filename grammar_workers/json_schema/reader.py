@@ -209,7 +209,7 @@ class SchemaReader:
         test = self._pool.types(types)
         if "integer" in names and "number" not in names:
             with_fraction = self._options.number_spelling == "any" and scope.draft > 4
-            integer = MultipleOf("1") if with_fraction else IsInteger()
+            integer = MultipleOf("1") if with_fraction else IsInteger(by_spelling=scope.draft == 4)
             return self._pool.all_of([test, self._pool.leaf(JsonType.NUMBER, integer)])
         return test
 

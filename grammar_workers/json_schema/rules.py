@@ -18,7 +18,8 @@ from grammar_workers.json_schema.containers import Container, Edge, Ending, Node
 from grammar_workers.json_schema.disjoint import Disjointness
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
 from grammar_workers.json_schema.objects import Classified, Objects
-from grammar_workers.json_schema.scalars import Label, Scalars, TextLanguage
+from grammar_workers.json_schema.scalars import Scalars, TextLanguage
+from grammar_workers.json_schema.verdicts import Label
 from grammar_workers.json_text import encode_string_body
 from grammar_workers.options import Limits
 
@@ -84,6 +85,11 @@ class Rules:
 
     def satisfiable(self, rule: Rule) -> bool:
         return bool(self._labels[rule])
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether some objects have been left out because it is not certain that they satisfy what they should."""
+        return any(container is not None and container.has_doubts for container in self._objects.values())
 
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import TypeAlias
 
 from grammar_workers import number_automaton
 from grammar_workers.budget import Budget
@@ -32,6 +31,7 @@ from grammar_workers.json_schema.formula import (
     StringLengths,
     StringPattern,
 )
+from grammar_workers.json_schema.verdicts import Label, Verdicts
 from grammar_workers.json_text import SHORT_ESCAPES, encode_string_body
 from grammar_workers.machine import UNBOUNDED, Interval
 from grammar_workers.minimization import DEAD
@@ -39,9 +39,6 @@ from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import Limits
 from grammar_workers.regex import search_automaton
 from grammar_workers.string_machine import ANY_TEXT, has_length
-
-Label: TypeAlias = tuple[bool, ...]
-"""Whether each classifier of a rule holds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +97,7 @@ class Scalars:
         leaves = self._pool.conjunction(formulas[0])
         if fixed is not None and leaves is not None:
             return self._only_permitted(self._plain_strings(leaves, fixed))
-        return self._only_permitted(self._labelled_texts(formulas, self._string_leaf, None))
+        return self._only_permitted(self._labelled_texts(formulas, self._string_leaf))
 
     def _only_permitted(self, language: TextLanguage) -> TextLanguage:
         if self.permitted is None or language is EMPTY:
@@ -131,7 +128,7 @@ class Scalars:
             assertions = [self._pool.assertion(leaf) for leaf in leaves]
             if not any(isinstance(assertion, FiniteTexts) for assertion in assertions):
                 return self._spelled(TextLanguage((fixed,), automaton=_numbers(tuple(assertions), self._limits)))
-        return self._labelled_texts(formulas, _number_leaf, number_automaton.plain_number())
+        return self._labelled_numbers(formulas)
 
     def pattern(self, source: str) -> CharacterAutomaton:
         """The texts in which a pattern matches somewhere."""
@@ -189,77 +186,107 @@ class Scalars:
     # -- any Boolean combination -----------------------------------------------------------------------------------
 
     def _labelled_texts(
-        self,
-        formulas: tuple[FormulaId, ...],
-        leaf_automaton: Callable[[object, Limits], CharacterAutomaton],
-        universe: CharacterAutomaton | None,
+        self, formulas: tuple[FormulaId, ...], leaf_automaton: Callable[[object, Limits], CharacterAutomaton]
     ) -> TextLanguage:
         pool = self._pool
-        leaves = list(dict.fromkeys(leaf for formula in formulas for leaf in pool.leaves(formula)))
-        finite = {leaf: assertion for leaf in leaves if isinstance(assertion := pool.assertion(leaf), FiniteTexts)}
-        others = [leaf for leaf in leaves if leaf not in finite]
+        verdicts = Verdicts(pool, formulas)
+        finite, others = verdicts.finite, verdicts.others
         automata = [leaf_automaton(pool.assertion(leaf), self._limits) for leaf in others]
-        labels: dict[Label, int] = {}
         doubtful = [
-            (others.index(leaf), found)
-            for leaf in others
+            (index, found)
+            for index, leaf in enumerate(others)
             if isinstance(assertion := pool.assertion(leaf), StringPattern)
             and (found := self.doubtful(assertion.pattern)) is not None
         ]
 
-        @functools.cache
-        def verdict(truths: tuple[bool, ...], members: frozenset[FormulaId]) -> int:
-            """The index + 1 of the label, 0 where the demanded formula fails."""
-            holding = {*members, *(leaf for leaf, truth in zip(others, truths, strict=True) if truth)}
-
-            def truth(literal: FormulaId) -> bool:
-                leaf, positive = pool.split(literal)
-                return (leaf in holding) == positive
-
-            if not pool.holds(formulas[0], truth):
-                return 0
-            return labels.setdefault(tuple(pool.holds(formula, truth) for formula in formulas[1:]), len(labels)) + 1
-
         # Texts that some finite set names are told apart one by one; all others are outside every finite set.
         texts: dict[str, int] = {}
-        for text in dict.fromkeys(text for assertion in finite.values() for text in assertion.texts):
-            members = frozenset(leaf for leaf, assertion in finite.items() if text in assertion.texts)
-            plain = text if universe is None else format(Decimal(text), "f")
-            truths = tuple(bool(automaton.classify(plain)) for automaton in automata)
-            if any(found.classify(plain) and not truths[index] for index, found in doubtful):
+        for text in dict.fromkeys(text for listed in finite.values() for text in listed):
+            truths = tuple(bool(automaton.classify(text)) for automaton in automata)
+            if any(found.classify(text) and not truths[index] for index, found in doubtful):
                 continue
-            number = verdict(truths, members)
+            number = verdicts(truths, frozenset(leaf for leaf, listed in finite.items() if text in listed))
             if number:
                 texts[text] = number - 1
-        literals = map(pool.split, pool.literals(formulas[0]))
-        unlisted = {
-            leaf if positive else pool.not_(leaf): FALSE if positive else TRUE
-            for leaf, positive in literals
-            if leaf in finite
-        }
-        if pool.rewrite(formulas[0], unlisted) == FALSE:
-            return self._spelled(TextLanguage(tuple(labels), texts=texts))
-        named = literal_set({text: 1 for assertion in finite.values() for text in assertion.texts}) if finite else None
-        parts = [*([universe] if universe else []), *([named] if named else []), *automata]
-        skipped = len(parts) - len(automata)
+        if not verdicts.has_unlisted:
+            return self._spelled(TextLanguage(verdicts.labels, texts=texts))
+        named = [literal_set({text: 1 for listed in finite.values() for text in listed})] if finite else []
+        many = len(automata)
 
         def rest(found: tuple[int, ...]) -> int:
-            if (universe and not found[0]) or (named and found[skipped - 1]):
+            if any(found[many : many + len(named)]):
                 return 0
-            truths = tuple(map(bool, found[skipped : skipped + len(automata)]))
-            if any(hit and not truths[i] for (i, _), hit in zip(doubtful, found[len(parts) :], strict=True)):
+            truths = tuple(map(bool, found[:many]))
+            hits = found[many + len(named) :]
+            if any(hit and not truths[i] for (i, _), hit in zip(doubtful, hits, strict=True)):
                 # The dialects disagree about this text, so it is not generated.
                 return 0
-            return verdict(truths, frozenset())
+            return verdicts(truths, frozenset())
 
-        either = [found for _, found in doubtful]
-        automaton = combine(
-            [*parts, *either] or [ANY_TEXT], rest if parts else lambda _: verdict((), frozenset()), self._limits
-        )
-        if texts:
-            listed = literal_set({text: number + 1 for text, number in texts.items()})
-            automaton = combine([automaton, listed], lambda found: found[0] or found[1], self._limits)
-        return self._spelled(TextLanguage(tuple(labels), automaton=automaton))
+        parts = [*automata, *named, *(found for _, found in doubtful)]
+        automaton = combine(parts or [ANY_TEXT], rest if parts else lambda _: verdicts((), frozenset()), self._limits)
+        return self._spelled(TextLanguage(verdicts.labels, automaton=self._with_listed(automaton, texts)))
+
+    def _labelled_numbers(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
+        """Numbers are what their values are, and some spellings of a value are not generated: 1.0 where 1 is listed, or
+        where an integer is asked for. Such a spelling is left out where it would make a difference.
+        """
+        pool, limits = self._pool, self._limits
+        verdicts = Verdicts(pool, formulas)
+        finite, others = verdicts.finite, verdicts.others
+        values = {leaf: set(map(Decimal, listed)) for leaf, listed in finite.items()}
+        automata = [_number_leaf(pool.assertion(leaf), limits) for leaf in others]
+        by_value = {
+            index: number_automaton.multiple_of(Decimal(1), limits)
+            for index, leaf in enumerate(others)
+            if pool.assertion(leaf) == IsInteger(by_spelling=False)
+        }
+
+        def agreed(
+            truths: Sequence[int], hits: Iterable[int], members: frozenset[FormulaId], spelled: frozenset[FormulaId]
+        ) -> int:
+            """The verdict about a number, 0 where it is another one by value than by spelling."""
+            real = list(map(bool, truths))
+            for index, hit in zip(by_value, hits, strict=True):
+                real[index] = bool(hit)
+            found = verdicts(tuple(real), members)
+            return found if found == verdicts(tuple(map(bool, truths)), spelled) else 0
+
+        def having(value: Decimal) -> frozenset[FormulaId]:
+            return frozenset(leaf for leaf, listed in values.items() if value in listed)
+
+        texts: dict[str, int] = {}
+        for text in dict.fromkeys(text for listed in finite.values() for text in listed):
+            plain = format(Decimal(text), "f")
+            truths = [automaton.classify(plain) for automaton in automata]
+            hits = [automaton.classify(plain) for automaton in by_value.values()]
+            spelled = frozenset(leaf for leaf, listed in finite.items() if text in listed)
+            number = agreed(truths, hits, having(Decimal(text)), spelled)
+            if number:
+                texts[text] = number - 1
+        if not verdicts.has_unlisted:
+            return self._spelled(TextLanguage(verdicts.labels, texts=texts))
+        sets = dict.fromkeys([frozenset[FormulaId](), *(having(value) for value in set().union(*values.values()))])
+        numbered = {members: number for number, members in enumerate(sets)}
+        named = number_automaton.spellings({value: numbered[having(value)] for value in set().union(*values.values())})
+        members_of = list(sets)
+        many = len(automata)
+
+        def rest(found: tuple[int, ...]) -> int:
+            if not found[0]:
+                return 0
+            return agreed(found[2 : 2 + many], found[2 + many :], members_of[found[1]], frozenset())
+
+        parts = [number_automaton.plain_number(), named, *automata, *by_value.values()]
+        automaton = self._with_listed(combine(parts, rest, limits), texts)
+        return self._spelled(TextLanguage(verdicts.labels, automaton=automaton))
+
+    def _with_listed(self, automaton: CharacterAutomaton, texts: Mapping[str, int]) -> CharacterAutomaton:
+        """The automaton with these texts, too, labelled by number + 1 where it does not have them."""
+        if not texts:
+            return automaton
+        listed = literal_set({text: number + 1 for text, number in texts.items()})
+        return combine([automaton, listed], lambda found: found[0] or found[1], self._limits)
 
     @staticmethod
     def _string_leaf(assertion: object, limits: Limits) -> CharacterAutomaton:
