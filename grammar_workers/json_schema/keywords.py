@@ -92,6 +92,7 @@ MAX_UNIQUE = 16
 RESTRICTIONS = {
     "uniqueItems": f"items out of at most {MAX_UNIQUE} listed values",
     "minProperties": "up to one more than the declared properties",
+    "maxProperties": "where it is excluded, as `minProperties` of one more",
     "multipleOf": "divisors whose remainders fit into the limit max_regex_states",
     "$ref": "schemas at hand: the document, `resources` and the meta-schemas; nothing is downloaded",
     "dependencies": "kept in every draft",
