@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--schemas", type=int, default=20_000, help="distinct schemas of the flood (default 20000)")
     parser.add_argument("--rate", type=float, default=60, help="of these in a second (default 60)")
     parser.add_argument(
-        "--quiet-seconds", type=float, default=40, help="how long the other tenant is alone (default 40)"
+        "--quiet-seconds", type=float, default=120, help="how long the other tenant is alone (default 120)"
     )
     options = parser.parse_args()
     with (
