@@ -92,16 +92,21 @@ class CharacterAutomaton:
     @functools.cached_property
     def reachable_labels(self) -> list[frozenset[int]]:
         """Per state: the labels of the texts that can still be read from it."""
-        found = [frozenset([label]) if label else frozenset() for label in self.accepting]
+        # Bit i stands for label i.
+        found = [1 << label if label else 0 for label in self.accepting]
+        targets, _ = self._numbered
         changed = True
         while changed:
             changed = False
             for state in range(len(found) - 1, -1, -1):
-                union = found[state].union(*(found[target] for target in self.row(state)[0]))
-                if len(union) > len(found[state]):
+                union = found[state]
+                for target in targets[state]:
+                    union |= found[target]
+                if union != found[state]:
                     found[state] = union
                     changed = True
-        return found
+        meaning = {bits: frozenset(n for n in range(bits.bit_length()) if bits >> n & 1) for bits in set(found)}
+        return [meaning[bits] for bits in found]
 
     def tolerant_states(self, characters: Charset, run: int) -> list[int]:
         """The states from which no sequence of at most `run` of these characters leads to a dead end."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 from grammar_workers import number_automaton
@@ -200,22 +200,23 @@ class Scalars:
         ]
 
         # Texts that some finite set names are told apart one by one; all others are outside every finite set.
-        texts: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         for text in dict.fromkeys(text for listed in finite.values() for text in listed):
             truths = tuple(bool(automaton.classify(text)) for automaton in automata)
             if any(found.classify(text) and not truths[index] for index, found in doubtful):
-                continue
-            number = verdicts(truths, frozenset(leaf for leaf, listed in finite.items() if text in listed))
-            if number:
-                texts[text] = number - 1
+                numbers[text] = 0
+            else:
+                members = frozenset(leaf for leaf, listed in finite.items() if text in listed)
+                numbers[text] = verdicts(truths, members)
         if not verdicts.has_unlisted:
+            texts = {text: number - 1 for text, number in numbers.items() if number}
             return self._spelled(TextLanguage(verdicts.labels, texts=texts))
-        named = [literal_set({text: 1 for listed in finite.values() for text in listed})] if finite else []
+        named = [literal_set({text: 1 + number for text, number in numbers.items()})] if finite else []
         many = len(automata)
 
         def rest(found: tuple[int, ...]) -> int:
-            if any(found[many : many + len(named)]):
-                return 0
+            if named and found[many]:
+                return found[many] - 1
             truths = tuple(map(bool, found[:many]))
             hits = found[many + len(named) :]
             if any(hit and not truths[i] for (i, _), hit in zip(doubtful, hits, strict=True)):
@@ -225,7 +226,7 @@ class Scalars:
 
         parts = [*automata, *named, *(found for _, found in doubtful)]
         automaton = combine(parts or [ANY_TEXT], rest if parts else lambda _: verdicts((), frozenset()), self._limits)
-        return self._spelled(TextLanguage(verdicts.labels, automaton=self._with_listed(automaton, texts)))
+        return self._spelled(TextLanguage(verdicts.labels, automaton=automaton))
 
     def _labelled_numbers(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """Numbers are what their values are, and some spellings of a value are not generated: 1.0 where 1 is listed, or
@@ -278,15 +279,11 @@ class Scalars:
             return agreed(found[2 : 2 + many], found[2 + many :], members_of[found[1]], frozenset())
 
         parts = [number_automaton.plain_number(), named, *automata, *by_value.values()]
-        automaton = self._with_listed(combine(parts, rest, limits), texts)
+        automaton = combine(parts, rest, limits)
+        if texts:
+            listed = literal_set({text: number + 1 for text, number in texts.items()})
+            automaton = combine([automaton, listed], lambda found: found[0] or found[1], limits)
         return self._spelled(TextLanguage(verdicts.labels, automaton=automaton))
-
-    def _with_listed(self, automaton: CharacterAutomaton, texts: Mapping[str, int]) -> CharacterAutomaton:
-        """The automaton with these texts, too, labelled by number + 1 where it does not have them."""
-        if not texts:
-            return automaton
-        listed = literal_set({text: number + 1 for text, number in texts.items()})
-        return combine([automaton, listed], lambda found: found[0] or found[1], self._limits)
 
     @staticmethod
     def _string_leaf(assertion: object, limits: Limits) -> CharacterAutomaton:
