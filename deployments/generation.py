@@ -25,6 +25,7 @@ from ray.util.metrics import Counter
 
 from deployments.errors import ApiError
 from deployments.new_grammars import NewGrammars
+from grammar_workers.errors import GRAMMAR_CODES
 
 logger = logging.getLogger("ray.serve")
 
@@ -112,6 +113,11 @@ class Generation:
             await rest.aclose()
 
 
+def _refuses_grammar(call: asyncio.Future[Event]) -> bool:
+    error = call.exception()
+    return isinstance(error, ApiError) and error.detail.code in GRAMMAR_CODES
+
+
 class Tiers:
     """The two tiers by their handles; `new_grammars`: how many of one tenant may be under way."""
 
@@ -145,9 +151,11 @@ class Tiers:
         first = [asyncio.ensure_future(anext(one)) for one in events]
         try:
             done, _ = await asyncio.wait((*first, compiled), return_when=asyncio.FIRST_EXCEPTION)
-            # A refused grammar explains more than the replica's own failure to get it.
+            # The compiler explains a refused grammar better than the replica, which may have heard of it sooner.
+            if any(_refuses_grammar(call) for call in first if call in done):
+                await asyncio.wait([compiled])
             for call in (compiled, *first):
-                if call in done:
+                if call.done():
                     call.result()
             return Generation([call.result() for call in first], events, compiled.result())
         except BaseException:

@@ -79,3 +79,16 @@ _BY_CODE: dict[str, type[GrammarError]] = {
     kind.code: kind
     for kind in (InvalidSpecificationError, UnsupportedFeatureError, UnsatisfiableError, LimitExceededError)
 }
+
+
+GRAMMAR_CODES = frozenset(
+    kind.code
+    for kind in (
+        GrammarError,
+        InvalidSpecificationError,
+        UnsupportedFeatureError,
+        UnsatisfiableError,
+        LimitExceededError,
+    )
+)
+"""The codes with which a specification is refused."""

@@ -121,6 +121,21 @@ async def test_a_refused_grammar_cancels_the_prefill(
     assert replica.running == 0
 
 
+async def test_a_replica_that_hears_of_a_refusal_first_does_not_answer_for_the_compiler(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    compiler.release.clear()
+    compiler.answers = [{"status": "refused", "error": REFUSAL}]
+    replica.faults = [(0, {"status": 400, "code": REFUSAL["code"], "message": REFUSAL["message"], "param": "/not"})]
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    await settled()
+    assert not start.done()
+    compiler.release.set()
+    with pytest.raises(ApiError) as caught:
+        await asyncio.wait_for(start, 5)
+    assert (caught.value.detail.param, caught.value.detail.pointer) == ("response_format", "/not")
+
+
 async def test_a_refused_prompt_does_not_wait_for_the_grammar(
     tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
 ) -> None:
