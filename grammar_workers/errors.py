@@ -81,14 +81,5 @@ _BY_CODE: dict[str, type[GrammarError]] = {
 }
 
 
-GRAMMAR_CODES = frozenset(
-    kind.code
-    for kind in (
-        GrammarError,
-        InvalidSpecificationError,
-        UnsupportedFeatureError,
-        UnsatisfiableError,
-        LimitExceededError,
-    )
-)
+GRAMMAR_CODES = _BY_CODE.keys()
 """The codes with which a specification is refused."""

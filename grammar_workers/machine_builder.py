@@ -191,16 +191,7 @@ class MachineBuilder:
     def rows(self, dense: NDArray[np.int32]) -> list[int]:
         """The numbers of dense rows, int32 [n, 256]."""
         content = dense.tobytes()
-        known = len(self._rows)
-        numbers = []
-        for place in range(0, len(content), 1024):
-            row = content[place : place + 1024]
-            number = self._row_ids.setdefault(row, len(self._rows))
-            if number == len(self._rows):
-                self._rows.append(row)
-            numbers.append(number)
-        self.spend(_ROW_STEPS * (len(self._rows) - known))
-        return numbers
+        return [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
 
     def _row_of_bytes(self, content: bytes) -> int:
         number = self._row_ids.get(content)

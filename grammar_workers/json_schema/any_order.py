@@ -159,7 +159,7 @@ class AnyOrderObjects(Objects):
         pool = self.pool
         demanded = dict.fromkeys(map(pool.split, pool.literals(formulas[0])))
         decisive = dict.fromkeys(leaf for leaf, positive in demanded if not positive)
-        decisive.update(dict.fromkeys(leaf for formula in formulas[1:] for leaf in pool.leaves(formula)))
+        decisive.update(dict.fromkeys(pool.leaves(*formulas[1:])))
         tracked: set[int] = set()
         for leaf in dict.fromkeys([*(leaf for leaf, _ in demanded), *decisive]):
             assertion = pool.assertion(leaf)

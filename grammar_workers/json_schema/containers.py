@@ -101,7 +101,7 @@ class Container:
 
     def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
         self.pool = pool
-        self.leaves = tuple(dict.fromkeys(leaf for formula in formulas for leaf in pool.leaves(formula)))
+        self.leaves = pool.leaves(*formulas)
         self._nodes: dict[tuple[tuple[FormulaId, ...], Place], Node] = {}
         self.start = self.node(formulas, Place())
         self._conjunction = pool.conjunction(formulas[0])

@@ -427,9 +427,9 @@ class FormulaPool:
         node = self._formulas[formula]
         return node.parts if isinstance(node, AllOf) else (formula,)
 
-    def leaves(self, formula: FormulaId) -> tuple[FormulaId, ...]:
-        """The distinct leaves of a resolved formula, negated or not, in order."""
-        return tuple(dict.fromkeys(self.split(literal)[0] for literal in self.literals(formula)))
+    def leaves(self, *formulas: FormulaId) -> tuple[FormulaId, ...]:
+        """The distinct leaves of resolved formulas, negated or not, in order."""
+        return tuple(dict.fromkeys(self.split(literal)[0] for one in formulas for literal in self.literals(one)))
 
     def split(self, literal: FormulaId) -> tuple[FormulaId, bool]:
         """The leaf of a literal, and whether it stands unnegated."""

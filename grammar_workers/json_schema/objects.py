@@ -112,8 +112,7 @@ class Objects(Container):
     @staticmethod
     def declared_names(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[str, ...]:
         """The names that the formulas mention, in declared order; those that are only required come last."""
-        leaves = dict.fromkeys(leaf for formula in formulas for leaf in pool.leaves(formula))
-        shapes = [shape for leaf in leaves if isinstance(shape := pool.assertion(leaf), ObjectShape)]
+        shapes = [shape for leaf in pool.leaves(*formulas) if isinstance(shape := pool.assertion(leaf), ObjectShape)]
         declared = dict.fromkeys(name for shape in shapes for name, _ in shape.properties)
         declared.update(dict.fromkeys(name for shape in shapes for name in shape.required))
         return tuple(declared)
@@ -246,7 +245,7 @@ class Objects(Container):
     def _kind(self, formulas: tuple[FormulaId, ...], part: int) -> Hashable:
         leaves = self._asking.get(formulas)
         if leaves is None:
-            named = dict.fromkeys(leaf for formula in formulas for leaf in self.pool.leaves(formula))
+            named = self.pool.leaves(*formulas)
             broken = [found.leaf for leaf in named if isinstance(found := self.pool.assertion(leaf), Broken)]
             leaves = self._asking[formulas] = [leaf for leaf in (*named, *broken) if leaf in self._open_leaves]
         return (part < 0, *[self._asked(leaf, part) for leaf in leaves])

@@ -190,7 +190,7 @@ class Scalars:
     ) -> TextLanguage:
         pool = self._pool
         verdicts = Verdicts(pool, formulas)
-        finite, others = verdicts.finite, verdicts.others
+        others = verdicts.others
         automata = [leaf_automaton(pool.assertion(leaf), self._limits) for leaf in others]
         doubtful = [
             (index, found)
@@ -201,17 +201,16 @@ class Scalars:
 
         # Texts that some finite set names are told apart one by one; all others are outside every finite set.
         numbers: dict[str, int] = {}
-        for text in dict.fromkeys(text for listed in finite.values() for text in listed):
+        for text in verdicts.listed:
             truths = tuple(bool(automaton.classify(text)) for automaton in automata)
             if any(found.classify(text) and not truths[index] for index, found in doubtful):
                 numbers[text] = 0
             else:
-                members = frozenset(leaf for leaf, listed in finite.items() if text in listed)
-                numbers[text] = verdicts(truths, members)
+                numbers[text] = verdicts(truths, verdicts.listing(text))
         if not verdicts.has_unlisted:
             texts = {text: number - 1 for text, number in numbers.items() if number}
             return self._spelled(TextLanguage(verdicts.labels, texts=texts))
-        named = [literal_set({text: 1 + number for text, number in numbers.items()})] if finite else []
+        named = [literal_set({text: 1 + number for text, number in numbers.items()})] if numbers else []
         many = len(automata)
 
         def rest(found: tuple[int, ...]) -> int:
@@ -234,8 +233,12 @@ class Scalars:
         """
         pool, limits = self._pool, self._limits
         verdicts = Verdicts(pool, formulas)
-        finite, others = verdicts.finite, verdicts.others
-        values = {leaf: set(map(Decimal, listed)) for leaf, listed in finite.items()}
+        others = verdicts.others
+        values = {leaf: set(map(Decimal, listed)) for leaf, listed in verdicts.finite.items()}
+        members = {
+            value: frozenset(leaf for leaf, listed in values.items() if value in listed)
+            for value in set().union(*values.values())
+        }
         automata = [_number_leaf(pool.assertion(leaf), limits) for leaf in others]
         by_value = {
             index: number_automaton.multiple_of(Decimal(1), limits)
@@ -244,39 +247,34 @@ class Scalars:
         }
 
         def agreed(
-            truths: Sequence[int], hits: Iterable[int], members: frozenset[FormulaId], spelled: frozenset[FormulaId]
+            truths: Sequence[int], hits: Iterable[int], equal: frozenset[FormulaId], spelled: frozenset[FormulaId]
         ) -> int:
             """The verdict about a number, 0 where it is another one by value than by spelling."""
             real = list(map(bool, truths))
             for index, hit in zip(by_value, hits, strict=True):
                 real[index] = bool(hit)
-            found = verdicts(tuple(real), members)
+            found = verdicts(tuple(real), equal)
             return found if found == verdicts(tuple(map(bool, truths)), spelled) else 0
 
-        def having(value: Decimal) -> frozenset[FormulaId]:
-            return frozenset(leaf for leaf, listed in values.items() if value in listed)
-
         texts: dict[str, int] = {}
-        for text in dict.fromkeys(text for listed in finite.values() for text in listed):
+        for text in verdicts.listed:
             plain = format(Decimal(text), "f")
             truths = [automaton.classify(plain) for automaton in automata]
             hits = [automaton.classify(plain) for automaton in by_value.values()]
-            spelled = frozenset(leaf for leaf, listed in finite.items() if text in listed)
-            number = agreed(truths, hits, having(Decimal(text)), spelled)
+            number = agreed(truths, hits, members[Decimal(text)], verdicts.listing(text))
             if number:
                 texts[text] = number - 1
         if not verdicts.has_unlisted:
             return self._spelled(TextLanguage(verdicts.labels, texts=texts))
-        sets = dict.fromkeys([frozenset[FormulaId](), *(having(value) for value in set().union(*values.values()))])
-        numbered = {members: number for number, members in enumerate(sets)}
-        named = number_automaton.spellings({value: numbered[having(value)] for value in set().union(*values.values())})
-        members_of = list(sets)
+        sets = [frozenset[FormulaId](), *dict.fromkeys(members.values())]
+        numbered = {leaves: number for number, leaves in enumerate(sets)}
+        named = number_automaton.spellings({value: numbered[leaves] for value, leaves in members.items()})
         many = len(automata)
 
         def rest(found: tuple[int, ...]) -> int:
             if not found[0]:
                 return 0
-            return agreed(found[2 : 2 + many], found[2 + many :], members_of[found[1]], frozenset())
+            return agreed(found[2 : 2 + many], found[2 + many :], sets[found[1]], frozenset())
 
         parts = [number_automaton.plain_number(), named, *automata, *by_value.values()]
         automaton = combine(parts, rest, limits)

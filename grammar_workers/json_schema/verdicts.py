@@ -19,10 +19,9 @@ class Verdicts:
     def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
         self._pool = pool
         self._formulas = formulas
-        leaves = list(dict.fromkeys(leaf for formula in formulas for leaf in pool.leaves(formula)))
-        assertions = {leaf: pool.assertion(leaf) for leaf in leaves}
+        assertions = {leaf: pool.assertion(leaf) for leaf in pool.leaves(*formulas)}
         self.finite = {leaf: dict.fromkeys(a.texts) for leaf, a in assertions.items() if isinstance(a, FiniteTexts)}
-        self.others = [leaf for leaf in leaves if leaf not in self.finite]
+        self.others = [leaf for leaf in assertions if leaf not in self.finite]
         self._labels: dict[Label, int] = {}
         self._known: dict[tuple[tuple[bool, ...], frozenset[FormulaId]], int] = {}
 
@@ -30,6 +29,15 @@ class Verdicts:
     def labels(self) -> tuple[Label, ...]:
         """Those given so far."""
         return tuple(self._labels)
+
+    @property
+    def listed(self) -> list[str]:
+        """The distinct texts that leaves list."""
+        return list(dict.fromkeys(text for texts in self.finite.values() for text in texts))
+
+    def listing(self, text: str) -> frozenset[FormulaId]:
+        """The leaves that list a text."""
+        return frozenset(leaf for leaf, texts in self.finite.items() if text in texts)
 
     @property
     def has_unlisted(self) -> bool:
