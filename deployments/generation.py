@@ -12,6 +12,7 @@ tokens it has already emitted, which the next replica replays before it goes on.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -55,13 +56,12 @@ T = TypeVar("T")
 class Grammar:
     """A constraint on its way through the tiers, `specification` None where the client named only its key.
 
-    `param` is the HTTP field it came from, `tenant` who pays for the compilation; `places` as in `ApiError.of_grammar`.
+    `param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`.
     """
 
     key: str
     specification: dict[str, Any] | None
     param: str
-    tenant: str
     places: tuple[tuple[str, str], ...] = ()
 
 
@@ -130,24 +130,22 @@ class Tiers:
         )
 
     async def start_generation(
-        self, request: dict[str, Any], grammar: Grammar | None, *, choices: int = 1
+        self, request: dict[str, Any], grammar: Grammar | None, tenant: str, *, choices: int = 1
     ) -> Generation:
         """Call both tiers at once; return when the grammar is ready and each choice's first event is there.
 
         A grammar that is new waits for its turn first. Raises `ApiError` as soon as either tier refuses; the other
         calls are cancelled then, as they are when the client goes away (`asyncio.CancelledError`).
         """
-        if grammar is None:
-            return await self._start(request, None, choices)
         timeout_s, started = request.get("timeout_s"), time.monotonic()
-        async with self._new_grammars.turn(grammar.tenant, grammar.key, timeout_s):
+        async with self._new_grammars.turn(tenant, None if grammar is None else grammar.key, timeout_s):
             if timeout_s is not None:
                 request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
-            return await self._start(request, grammar, choices)
+            return await self._start(request, grammar, tenant, choices)
 
-    async def _start(self, request: dict[str, Any], grammar: Grammar | None, choices: int) -> Generation:
-        events = [self._events({**request, "choice_index": index}, grammar) for index in range(choices)]
-        compiled = asyncio.ensure_future(self._compile(grammar))
+    async def _start(self, request: dict[str, Any], grammar: Grammar | None, tenant: str, choices: int) -> Generation:
+        events = [self._events({**request, "choice_index": index}, grammar, tenant) for index in range(choices)]
+        compiled = asyncio.ensure_future(self._compile(grammar, tenant))
         first = [asyncio.ensure_future(anext(one)) for one in events]
         try:
             done, _ = await asyncio.wait((*first, compiled), return_when=asyncio.FIRST_EXCEPTION)
@@ -171,11 +169,14 @@ class Tiers:
         """`ModelReplica.info`."""
         return await self._retried(REPLICA, lambda: self._replica.info.remote(list(template_arguments)))
 
-    async def compile(self, grammar: Grammar) -> dict[str, Any]:
-        """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other."""
+    async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
+        """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other.
+
+        `tenant`: who pays for the compilation.
+        """
         handle = self._compiler_of(grammar.key)
         answer = await self._retried(
-            COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, grammar.tenant)
+            COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, tenant)
         )
         if answer["status"] == "refused":
             raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
@@ -195,20 +196,28 @@ class Tiers:
         """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
         return self._compiler.options(session_id=key)
 
-    async def _compile(self, grammar: Grammar | None) -> CompiledGrammar | None:
+    async def _compile(self, grammar: Grammar | None, tenant: str) -> CompiledGrammar | None:
         if grammar is None:
             return None
-        answer = await self.compile(grammar)
+        answer = await self.compile(grammar, tenant)
         self._new_grammars.learn(grammar.key)
-        fields = {"grammar_key": grammar.key, "tenant": grammar.tenant, "grammar_source": answer["source"]}
+        fields = {"grammar_key": grammar.key, "tenant": tenant, "grammar_source": answer["source"]}
         logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
         return CompiledGrammar(answer["key"], answer["source"], answer["notes"])
 
-    async def _events(self, request: dict[str, Any], grammar: Grammar | None) -> AsyncGenerator[Event, None]:
+    async def _events(
+        self, request: dict[str, Any], grammar: Grammar | None, tenant: str
+    ) -> AsyncGenerator[Event, None]:
         """The events of one generation, over as many replicas as it takes; the last one has a finish reason."""
         if grammar is not None:
-            reference = {"key": grammar.key, "specification": grammar.specification, "tenant": grammar.tenant}
+            reference = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
             request = {**request, "grammar": reference}
+        with self._new_grammars.served(tenant):
+            async with contextlib.aclosing(self._events_of_replicas(request)) as events:
+                async for event in events:
+                    yield event
+
+    async def _events_of_replicas(self, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
         handle = self._replica.options(stream=True)
         limit = request.get("timeout_s")
         deadline = None if limit is None else time.monotonic() + limit

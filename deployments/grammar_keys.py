@@ -16,7 +16,7 @@ class GrammarKeys:
         self._settings: tuple[str, GrammarOptions] | None = None
 
     async def grammar(
-        self, specification: GrammarSpecification, param: str, tenant: str, places: tuple[tuple[str, str], ...] = ()
+        self, specification: GrammarSpecification, param: str, places: tuple[tuple[str, str], ...] = ()
     ) -> Grammar:
         """`param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`.
 
@@ -30,4 +30,4 @@ class GrammarKeys:
             key = grammar_key(specification, fingerprint, options)
         except GrammarError as error:
             raise ApiError.of_grammar(error.to_dict(), param=param, places=places) from error
-        return Grammar(key, specification.model_dump(by_alias=True), param, tenant, places)
+        return Grammar(key, specification.model_dump(by_alias=True), param, places)

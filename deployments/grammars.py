@@ -94,12 +94,12 @@ class Grammars:
     async def compile(self, body: GrammarBody, tenant: Tenant) -> Response:
         specification, param = body.constraint()
         assert specification is not None
-        grammar = await self._keys.grammar(specification, param, tenant.name)
+        grammar = await self._keys.grammar(specification, param)
         if body.wait:
-            return _answer(await self._tiers.compile(grammar))
+            return _answer(await self._tiers.compile(grammar, tenant.name))
         status = await self._tiers.grammar_status(grammar.key)
         if status["status"] == "unknown":
-            task = asyncio.create_task(self._compile_quietly(grammar))
+            task = asyncio.create_task(self._compile_quietly(grammar, tenant.name))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
             status = {"key": grammar.key, "status": "queued"}
@@ -118,9 +118,9 @@ class Grammars:
             raise ApiError.grammar_not_found(key)
         return JSONResponse(Discarded(key=key).model_dump())
 
-    async def _compile_quietly(self, grammar: Grammar) -> None:
+    async def _compile_quietly(self, grammar: Grammar, tenant: str) -> None:
         try:
-            await self._tiers.compile(grammar)
+            await self._tiers.compile(grammar, tenant)
         except ApiError as error:
             logger.info("grammar %s: %s", grammar.key, error.detail.message)
 

@@ -30,7 +30,7 @@ LONG_LINE = 8
 """With more waiting, a tenant's grammars get what time the others leave."""
 
 ACTIVE_S = 5.0
-"""So long after its last request with a grammar a tenant counts as active."""
+"""So long after its last request has been answered to its end a tenant counts as active."""
 
 
 class _Line:
@@ -65,6 +65,7 @@ class NewGrammars:
             "Seconds a request with a new grammar waited for its tenant's turn.",
             boundaries=[0.01, 0.1, 1.0, 10.0, 100.0],
         )
+        self._served: Counter[str] = Counter()  # generations that have not ended, by tenant
         self._active: LeastRecentlyUsed[bool] = LeastRecentlyUsed(0, lambda _: 0, time_to_live_s=ACTIVE_S)
         self._awaiting: Counter[str] = Counter()  # a first token, by tenant
         self._arrived = asyncio.Event()
@@ -74,13 +75,26 @@ class NewGrammars:
         """This grammar is ready: it needs no turn any more."""
         self._known.put(key, True)
 
+    @contextlib.contextmanager
+    def served(self, tenant: str) -> Iterator[None]:
+        """The tenant is active while something is generated for it, however long ago it asked."""
+        self._served[tenant] += 1
+        try:
+            yield
+        finally:
+            self._active.put(tenant, True)
+            self._served[tenant] -= 1
+            if not self._served[tenant]:
+                del self._served[tenant]
+
     @contextlib.asynccontextmanager
-    async def turn(self, tenant: str, key: str, timeout_s: float | None) -> AsyncIterator[None]:
+    async def turn(self, tenant: str, key: str | None, timeout_s: float | None) -> AsyncIterator[None]:
         """A turn for a grammar, until the block ends with the first token or for `LONGEST_TURN_S`; none is needed for
-        one that is known or under way. Raises `ApiError`: 429 where too many wait, 408 after `timeout_s`.
+        one that is known or under way, or where there is none (None). Raises `ApiError`: 429 where too many wait, 408
+        after `timeout_s`.
         """
         self._active.put(tenant, True)
-        if key in self._known or key in self._under_way:
+        if key is None or key in self._known or key in self._under_way:
             with self._awaiting_token(tenant):
                 yield
             return
@@ -127,7 +141,7 @@ class NewGrammars:
             line.waiting -= 1
 
     def _others_are_active(self, tenant: str) -> bool:
-        return len(self._active) > (tenant in self._active)
+        return any(len(active) > (tenant in active) for active in (self._served, self._active))
 
     @contextlib.contextmanager
     def _awaiting_token(self, tenant: str) -> Iterator[None]:

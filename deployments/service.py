@@ -119,13 +119,13 @@ class Service:
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
         chat = body if isinstance(body, ChatCompletionBody) else None
         manner = None if chat is None else await self._served_manner()
-        grammar = await self._grammar(body, tenant, manner)
+        grammar = await self._grammar(body, manner)
         readers: list[AnswerReader] = []
         if chat is not None and manner is not None:
             generation_request |= manner.prompt_fields(chat)
             readers = [manner.reader(chat, drawn_seed, index) for index in range(body.choices)]
         self._check_prompt(generation_request)
-        generation = await self._tiers.start_generation(generation_request, grammar, choices=body.choices)
+        generation = await self._tiers.start_generation(generation_request, grammar, tenant.name, choices=body.choices)
         return Begun(request_id, generation, readers)
 
     async def models(self) -> dict[str, Any]:
@@ -168,13 +168,13 @@ class Service:
             self._manner = Manner(ToolDialect.of_model(self._tool_format, template), thinking)
         return self._manner
 
-    async def _grammar(self, body: GenerationBody, tenant: Tenant, manner: Manner | None) -> Grammar | None:
+    async def _grammar(self, body: GenerationBody, manner: Manner | None) -> Grammar | None:
         thinks = isinstance(body, ChatCompletionBody) and manner is not None and manner.thinks(body)
         if (key := body.grammar_key()) is not None:
             if thinks:
                 message = "a compiled grammar applies to the whole output: send `thinking: false`, or its specification"
                 raise ApiError(400, message, param="structured_outputs", code="invalid_value")
-            return Grammar(key, None, "structured_outputs", tenant.name)
+            return Grammar(key, None, "structured_outputs")
         specification: GrammarSpecification
         places: tuple[tuple[str, str], ...] = ()
         if isinstance(body, ChatCompletionBody) and manner is not None and (offer := body.offer()) is not None:
@@ -185,7 +185,7 @@ class Service:
             return None
         if thinks and manner is not None:
             specification, places = manner.thinking.specification(specification), Thinking.places(places)
-        return await self._keys.grammar(specification, param, tenant.name, places)
+        return await self._keys.grammar(specification, param, places)
 
 
 def _request_id(request: Request) -> str:

@@ -17,7 +17,8 @@ from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
 
-GRAMMAR = Grammar("k" * 64, {"type": "json_object"}, "response_format", "anonymous")
+GRAMMAR = Grammar("k" * 64, {"type": "json_object"}, "response_format")
+TENANT = "anonymous"
 REFUSAL = {"code": "unsupported_grammar", "message": "`not` is not supported", "pointer": "/not", "position": None}
 UNAVAILABLE = ActorUnavailableError("gone", None)
 
@@ -38,7 +39,7 @@ def tiers(compiler: FakeCompiler, replica: FakeReplica) -> Tiers:
 async def test_both_tiers_work_at_the_same_time(tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica) -> None:
     compiler.release.clear()
     replica.release.clear()
-    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR, TENANT))
     await asyncio.wait_for(asyncio.gather(compiler.started.wait(), replica.started.wait()), 5)
     assert not start.done()
     compiler.release.set()
@@ -47,13 +48,13 @@ async def test_both_tiers_work_at_the_same_time(tiers: Tiers, compiler: FakeComp
     assert replica.requests[0]["grammar"] == {
         "key": GRAMMAR.key,
         "specification": GRAMMAR.specification,
-        "tenant": GRAMMAR.tenant,
+        "tenant": TENANT,
     }
 
 
 async def test_nothing_is_answered_before_the_grammar_is_ready(tiers: Tiers, compiler: FakeCompiler) -> None:
     compiler.release.clear()
-    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR, TENANT))
     await compiler.started.wait()
     await settled()
     assert not start.done()
@@ -66,13 +67,15 @@ async def test_one_tenants_new_grammars_take_turns_and_others_do_not_wait(
 ) -> None:
     compiler.release.clear()
     flood = [
-        asyncio.create_task(tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}")))
+        asyncio.create_task(
+            tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}"), TENANT)
+        )
         for number in range(10)
     ]
     await settled()
     assert len(compiler.calls) == len(replica.requests) == NEW_GRAMMARS
-    other = asyncio.create_task(tiers.start_generation(request(), dataclasses.replace(GRAMMAR, tenant="other")))
-    free = asyncio.create_task(tiers.start_generation(request(), None))
+    other = asyncio.create_task(tiers.start_generation(request(), GRAMMAR, "other"))
+    free = asyncio.create_task(tiers.start_generation(request(), None, TENANT))
     await settled()
     assert len(replica.requests) == NEW_GRAMMARS + 2
     assert await text(await free) == "0 1 2 3 4 "
@@ -82,27 +85,47 @@ async def test_one_tenants_new_grammars_take_turns_and_others_do_not_wait(
     assert len(replica.requests) == 11
 
 
+async def test_what_is_generated_for_others_halves_the_turns(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    stream = await tiers.start_generation(request(), None, "other")
+    compiler.release.clear()
+    flood = [
+        asyncio.create_task(
+            tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}"), TENANT)
+        )
+        for number in range(10)
+    ]
+    await settled()
+    assert len(compiler.calls) == NEW_GRAMMARS // 2
+    compiler.release.set()
+    assert await text(stream) == "0 1 2 3 4 "
+    assert {await text(await one) for one in flood} == {"0 1 2 3 4 "}
+
+
 async def test_time_spent_waiting_for_a_turn_counts(tiers: Tiers, compiler: FakeCompiler) -> None:
     compiler.release.clear()
     ahead = [
-        asyncio.create_task(tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}")))
+        asyncio.create_task(
+            tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}"), TENANT)
+        )
         for number in range(NEW_GRAMMARS)
     ]
     await settled()
     with pytest.raises(ApiError) as caught:
-        await tiers.start_generation({**request(), "timeout_s": 0.01}, GRAMMAR)
+        await tiers.start_generation({**request(), "timeout_s": 0.01}, GRAMMAR, TENANT)
     assert (caught.value.status, caught.value.detail.param) == (408, "timeout_s")
     compiler.release.set()
     await asyncio.gather(*ahead)
 
 
 async def test_the_key_chooses_the_compiler(tiers: Tiers, compiler: FakeCompiler) -> None:
-    await tiers.start_generation(request(), GRAMMAR)
+    await tiers.start_generation(request(), GRAMMAR, TENANT)
     assert compiler.calls == [(GRAMMAR.key, GRAMMAR.specification, {"session_id": GRAMMAR.key})]
 
 
 async def test_without_a_grammar_no_compiler_is_asked(tiers: Tiers, compiler: FakeCompiler) -> None:
-    generation = await tiers.start_generation(request(), None)
+    generation = await tiers.start_generation(request(), None, TENANT)
     assert generation.grammar is None and not compiler.calls
     assert await text(generation) == "0 1 2 3 4 "
 
@@ -113,7 +136,7 @@ async def test_a_refused_grammar_cancels_the_prefill(
     replica.release.clear()
     compiler.answers = [{"status": "refused", "error": REFUSAL}]
     with pytest.raises(ApiError) as caught:
-        await tiers.start_generation(request(), GRAMMAR)
+        await tiers.start_generation(request(), GRAMMAR, TENANT)
     assert caught.value.status == 400
     assert caught.value.detail.pointer == "/not"
     assert caught.value.detail.param == "response_format"
@@ -127,7 +150,7 @@ async def test_a_replica_that_hears_of_a_refusal_first_does_not_answer_for_the_c
     compiler.release.clear()
     compiler.answers = [{"status": "refused", "error": REFUSAL}]
     replica.faults = [(0, {"status": 400, "code": REFUSAL["code"], "message": REFUSAL["message"], "param": "/not"})]
-    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR, TENANT))
     await settled()
     assert not start.done()
     compiler.release.set()
@@ -142,18 +165,18 @@ async def test_a_refused_prompt_does_not_wait_for_the_grammar(
     compiler.release.clear()
     replica.faults = [(0, {"status": 400, "code": "too_long", "message": "too long", "param": "messages"})]
     with pytest.raises(ApiError, match="too long"):
-        await asyncio.wait_for(tiers.start_generation(request(), GRAMMAR), 5)
+        await asyncio.wait_for(tiers.start_generation(request(), GRAMMAR, TENANT), 5)
 
 
 async def test_a_stream_resumes_after_its_replica_died(tiers: Tiers, replica: FakeReplica) -> None:
     replica.faults = [(0, UNAVAILABLE), (2, ActorDiedError()), (0, UNAVAILABLE), (1, ActorDiedError())]
-    assert await text(await tiers.start_generation(request(), GRAMMAR)) == "0 1 2 3 4 "
+    assert await text(await tiers.start_generation(request(), GRAMMAR, TENANT)) == "0 1 2 3 4 "
     assert [call["emitted_token_ids"] for call in replica.requests] == [[], [], [0, 1], [0, 1], [0, 1, 2]]
 
 
 async def test_the_next_replica_has_what_is_left_of_the_time(tiers: Tiers, replica: FakeReplica) -> None:
     replica.faults = [(1, UNAVAILABLE)]
-    await text(await tiers.start_generation({**request(), "timeout_s": 60.0}, None))
+    await text(await tiers.start_generation({**request(), "timeout_s": 60.0}, None, TENANT))
     first, second = (asked["timeout_s"] for asked in replica.requests)
     assert 0 < second < first <= 60
 
@@ -161,12 +184,12 @@ async def test_the_next_replica_has_what_is_left_of_the_time(tiers: Tiers, repli
 async def test_a_replica_that_shuts_down_is_left_for_another(tiers: Tiers, replica: FakeReplica) -> None:
     closing = {"status": 503, "code": "unavailable", "message": "the engine has shut down", "param": None}
     replica.faults = [(3, closing)]
-    assert await text(await tiers.start_generation(request(), GRAMMAR)) == "0 1 2 3 4 "
+    assert await text(await tiers.start_generation(request(), GRAMMAR, TENANT)) == "0 1 2 3 4 "
 
 
 async def test_a_replica_that_dies_after_its_last_event_is_not_missed(tiers: Tiers, replica: FakeReplica) -> None:
     replica.length = 2
-    generation = await tiers.start_generation(request(), None)
+    generation = await tiers.start_generation(request(), None, TENANT)
     replica.faults = [(3, ActorDiedError())]
     assert await text(generation) == "0 1 "
     assert len(replica.requests) == 1
@@ -174,7 +197,7 @@ async def test_a_replica_that_dies_after_its_last_event_is_not_missed(tiers: Tie
 
 async def test_a_dead_compiler_is_left_for_another(tiers: Tiers, compiler: FakeCompiler) -> None:
     compiler.answers = [ActorDiedError(), UNAVAILABLE, *compiler.answers]
-    generation = await tiers.start_generation(request(), GRAMMAR)
+    generation = await tiers.start_generation(request(), GRAMMAR, TENANT)
     assert generation.grammar is not None and generation.grammar.source == "compiled"
     assert len(compiler.calls) == 3
 
@@ -186,7 +209,7 @@ async def test_tries_are_bounded(tiers: Tiers, compiler: FakeCompiler, replica: 
     else:
         replica.faults = [(0, UNAVAILABLE)] * 100
     with pytest.raises(ActorUnavailableError):
-        await tiers.start_generation(request(), GRAMMAR)
+        await tiers.start_generation(request(), GRAMMAR, TENANT)
     assert len(compiler.calls if tier == "compiler" else replica.requests) == MAX_TRIES
 
 
@@ -198,7 +221,7 @@ async def test_a_full_tier_is_a_429(tiers: Tiers, compiler: FakeCompiler, replic
     else:
         replica.faults = [(0, full)]
     with pytest.raises(ApiError) as caught:
-        await tiers.start_generation(request(), GRAMMAR)
+        await tiers.start_generation(request(), GRAMMAR, TENANT)
     assert caught.value.status == 429 and caught.value.headers == {"Retry-After": "2"}
 
 
@@ -207,7 +230,7 @@ async def test_a_client_that_leaves_before_the_answer_stops_the_work(
     tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica, waiting: str
 ) -> None:
     (compiler if waiting == "compiler" else replica).release.clear()
-    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR))
+    start = asyncio.create_task(tiers.start_generation(request(), GRAMMAR, TENANT))
     await asyncio.gather(compiler.started.wait(), replica.started.wait())
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -217,7 +240,7 @@ async def test_a_client_that_leaves_before_the_answer_stops_the_work(
 
 
 async def test_a_client_that_leaves_in_the_middle_stops_the_work(tiers: Tiers, replica: FakeReplica) -> None:
-    generation = await tiers.start_generation(request(), GRAMMAR)
+    generation = await tiers.start_generation(request(), GRAMMAR, TENANT)
     await generation.aclose()
     await settled()
     assert replica.running == 0

@@ -88,6 +88,20 @@ async def test_half_the_turns_while_others_are_active() -> None:
         assert held.inside == ["x", "a", "b"]
 
 
+async def test_others_are_active_while_they_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.ACTIVE_S", 0)
+    async with holders(6) as (turns, held):
+        await held.enter("two", "x")
+        await held.let_go("x")
+        await held.enter("one", "a")
+        with turns.served("two"):
+            for key in "bcde":
+                await held.enter("one", key)
+            assert held.inside == ["x", "a", "b", "c", "d"]
+        await held.enter("one", "f")
+        assert held.inside == ["x", "a", "b", "c", "d", "f"]
+
+
 async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
     monkeypatch.setattr("deployments.new_grammars.LONGEST_PAUSE", 1e9)

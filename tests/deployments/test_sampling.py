@@ -174,7 +174,7 @@ async def test_a_stream_of_choices(http: httpx.AsyncClient, replica: FakeReplica
 async def test_leaving_stops_every_choice(compiler: FakeCompiler, replica: FakeReplica) -> None:
     tiers = Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS)
     request = {"request_id": "r", "prompt": "x", "emitted_token_ids": [], "grammar": None}
-    generation = await tiers.start_generation(request, None, choices=3)
+    generation = await tiers.start_generation(request, None, "anonymous", choices=3)
     assert replica.running == 3
     async for _ in generation:
         break
@@ -188,7 +188,7 @@ async def test_one_refused_choice_refuses_the_answer(compiler: FakeCompiler, rep
     tiers = Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS)
     request = {"request_id": "r", "prompt": "x", "emitted_token_ids": [], "grammar": None}
     with pytest.raises(Exception, match="no"):
-        await asyncio.wait_for(tiers.start_generation(request, None, choices=2), 5)
+        await asyncio.wait_for(tiers.start_generation(request, None, "anonymous", choices=2), 5)
     await settled()
     assert replica.running == 0
 
