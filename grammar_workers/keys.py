@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
 from grammar_workers.json_schema.keywords import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
 from grammar_workers.options import GrammarOptions
-from grammar_workers.specification import SPECIFICATION, GrammarSpecification
+from grammar_workers.specification import SPECIFICATION, GrammarSpecification, JsonSchemaSpecification
 from grammar_workers.types import GrammarKey
 
 COMPILER_VERSION = 7
@@ -68,8 +68,8 @@ def content_key(
 
 def canonical_bytes(specification: GrammarSpecification) -> bytes:
     """The normalised specification as JSON: no annotations, keywords sorted, names and values in the given order."""
-    data = specification.model_dump(by_alias=True)
     try:
+        data = _plain_data(specification)
         _normalize_schemas(data)
         return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
@@ -90,6 +90,13 @@ def _pointer(location: tuple[int | str, ...]) -> str:
         and not (index > 1 and isinstance(location[index - 1], int) and location[index - 2] == "specifications")
     ]
     return "".join(f"/{part}" for part in parts)
+
+
+def _plain_data(specification: GrammarSpecification) -> dict[str, Any]:
+    if isinstance(specification, JsonSchemaSpecification):
+        # Schemas may be large, and normalising makes a copy anyway.
+        return {"type": specification.type, "schema": specification.json_schema}
+    return specification.model_dump(by_alias=True)
 
 
 def _normalize_schemas(data: dict[str, Any]) -> None:

@@ -36,22 +36,26 @@ def literal_tree(
     def append(low: int, high: int, depth: int, op: int) -> int:
         """States for entries[low:high], which share their first `depth` bytes; branches are finished later."""
         identity = (depth, *entries[low:high])
-        if identity in known:
-            return known[identity]
-        known[identity] = builder.next_state
-        first, last = entries[low][0], entries[high - 1][0]
-        shared = len(first) if high - low == 1 else depth
+        start = known.get(identity)
+        if start is not None:
+            return start
+        start = known[identity] = builder.next_state
+        first, number = entries[low]
+        if high - low == 1:
+            builder.spend(len(first) - depth + 1)
+            if len(first) > depth:
+                builder.literal(first[depth:], row=row, op=op, loop=loop)
+            finish(number)
+            return start
+        last, _ = entries[high - 1]
+        shared = depth
         limit = min(len(first), len(last))
         while shared < limit and first[shared] == last[shared]:
             shared += 1
         builder.spend(shared - depth + 1)
-        start = builder.next_state
         if shared > depth:
             builder.literal(first[depth:shared], row=row, op=op, loop=loop)
             op = 0
-        if high - low == 1:
-            finish(entries[low][1])
-            return start
         ended = len(first) == shared
         state = builder.state(op=op)
         pending.append((low + ended, high, shared, state))

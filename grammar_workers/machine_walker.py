@@ -271,15 +271,11 @@ class MachineWalker:
 
     def _note_arrays(self) -> NDArray[np.int64]:
         """Where all arrays of this walker lie, see `kernel_arrays`."""
-        vocabulary = self._vocabulary
-        entries = np.zeros((kernel_arrays.ENTRIES, 2), np.int64)
+        entries = self._vocabulary.kernel_entries.copy()
         for place, arrays in (
             (kernel_arrays.TABLES, self._machine.tables),
             (kernel_arrays.STACK, self._stack),
             (kernel_arrays.CLASSES, self._row_classes.tables),
-            (kernel_arrays.TREES, vocabulary.trees),
-            (kernel_arrays.SLICES, vocabulary.string_slice.tables),
-            (kernel_arrays.TEXT, vocabulary.packed),
             (kernel_arrays.PATH, (self._path,)),
         ):
             kernel_arrays.note_arrays(entries, place, arrays)

@@ -6,10 +6,12 @@ the same in many schemas, and stay in the processor's cache when the rows of a b
 
 from __future__ import annotations
 
+import functools
 import weakref
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from grammar_workers.kernels import OPTIONS
 from grammar_workers.types import MaskRow, TokenId
@@ -29,8 +31,7 @@ class MaskRows:
         self._words = words
         self._pool = pool
         self._rows: list[MaskRow] = []
-        # One odd number for each word.
-        self._weights = np.random.default_rng(0).integers(0, 1 << 31, words, np.uint32) * np.uint32(2) + np.uint32(1)
+        self._weights = _weights(words)
         self._by_digest: dict[int, list[int]] = {}
         self.counts: list[int] = []
         """Allowed tokens of each row."""
@@ -67,6 +68,12 @@ class MaskRows:
         self._rows.append(stored)
         same_digest.append(len(self._rows) - 1)
         return len(self._rows) - 1
+
+
+@functools.lru_cache(maxsize=16)
+def _weights(words: int) -> NDArray[np.uint32]:
+    """One odd number for each word of a row, uint32 [words]."""
+    return np.random.default_rng(0).integers(0, 1 << 31, words, np.uint32) * np.uint32(2) + np.uint32(1)
 
 
 @njit(**OPTIONS)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import byte_classes, prefix_tree, string_slice
+from grammar_workers import byte_classes, kernel_arrays, prefix_tree, string_slice
 from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.mask_rows import RowPool
 from grammar_workers.types import TokenId
@@ -113,6 +113,15 @@ class Vocabulary:
         """
         fans = prefix_tree.build_fans(self.tree)
         return self.tree, self.same_bytes, *fans, string_slice.mark_staying(self.tree, self.string_slice)
+
+    @functools.cached_property
+    def kernel_entries(self) -> NDArray[np.int64]:
+        """Where the arrays of the vocabulary lie, int64 [ENTRIES, 2]: what all walkers have in common."""
+        entries = np.zeros((kernel_arrays.ENTRIES, 2), np.int64)
+        kernel_arrays.note_arrays(entries, kernel_arrays.TREES, self.trees)
+        kernel_arrays.note_arrays(entries, kernel_arrays.SLICES, self.string_slice.tables)
+        kernel_arrays.note_arrays(entries, kernel_arrays.TEXT, self.packed)
+        return entries
 
     @functools.cached_property
     def quoted_tree(self) -> NDArray[np.int32]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from grammar_workers.budget import Budget
 from grammar_workers.errors import InvalidSpecificationError
@@ -204,7 +204,7 @@ class FormulaPool:
     def __init__(self, limits: Limits) -> None:
         self._budget = Budget(limits)
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
-        self._ids: dict[Formula, FormulaId] = {Constant(False): FALSE, Constant(True): TRUE}
+        self._ids: dict[tuple[Any, ...], FormulaId] = {}
         self._definitions: dict[str, FormulaId] = {}
         self._places: dict[str, str] = {}
         self._pointers: dict[FormulaId, str] = {}
@@ -222,13 +222,13 @@ class FormulaPool:
     def types(self, types: JsonType) -> FormulaId:
         if types == ALL_TYPES:
             return TRUE
-        return self._make(TypeTest(types)) if types else FALSE
+        return self._make(TypeTest, types) if types else FALSE
 
     def leaf(self, type_: JsonType, assertion: Assertion) -> FormulaId:
-        return self._make(Leaf(type_, assertion))
+        return self._make(Leaf, type_, assertion)
 
     def reference(self, location: str) -> FormulaId:
-        return self._make(Reference(location))
+        return self._make(Reference, location)
 
     def define(self, location: str, formula: FormulaId, pointer: str) -> None:
         """Say what `reference(location)` means; `pointer` is where that stands, for messages."""
@@ -266,7 +266,7 @@ class FormulaPool:
             elif isinstance(formula, AnyOf):
                 known = self.all_of(map(self.not_, formula.parts))
             else:
-                known = self._make(Not(part))
+                known = self._make(Not, part)
             self._negations[part] = known
         return known
 
@@ -293,13 +293,15 @@ class FormulaPool:
                 return absorbing
         if len(flat) <= 1:
             return next(iter(flat), neutral)
-        return self._make(kind(tuple(flat)))
+        return self._make(kind, tuple(flat))
 
-    def _make(self, formula: Formula) -> FormulaId:
-        known = self._ids.get(formula)
+    def _make(self, kind: Callable[..., Formula], *values: Any) -> FormulaId:
+        # A plain tuple is hashed and compared faster than the formula itself, which is mostly there already.
+        identity = (kind, *values)
+        known = self._ids.get(identity)
         if known is None:
-            known = self._ids[formula] = len(self._formulas)
-            self._formulas.append(formula)
+            known = self._ids[identity] = len(self._formulas)
+            self._formulas.append(kind(*values))
         return known
 
     # -- taking apart --------------------------------------------------------------------------------------------
@@ -317,7 +319,8 @@ class FormulaPool:
         self._resolved[formula, type_] = _OPEN
         node = self._formulas[formula]
         if isinstance(node, TypeTest):
-            result = TRUE if node.types & type_ else FALSE
+            # The flag that `&` would make of it costs as much as all the rest.
+            result = TRUE if int.__and__(node.types, type_) else FALSE
         elif isinstance(node, Leaf):
             result = formula if node.type == type_ else TRUE
         elif isinstance(node, Reference):

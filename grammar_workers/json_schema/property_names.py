@@ -71,8 +71,6 @@ class PropertyNameStates:
         guarded = list(tree.numbers)
 
         def guard(numbers: Sequence[int]) -> int:
-            if free == ():
-                return 0
             parts = [free, *(guarded[number][1] for number in numbers)]
             return 0 if () in parts else builder.op(guard=union_guards(parts))
 
@@ -80,7 +78,7 @@ class PropertyNameStates:
             index, window = guarded[number]
             builder.state(op=builder.return_(index + 1, guard=window))
 
-        return literal_tree(builder, entries, finish, row=row, loop=loop, guard=guard, known=tree.branches)
+        return literal_tree(builder, entries, finish, row=row, loop=loop, guard=None if free == () else guard, known=tree.branches)
 
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
         """The declared names as they are written, up to the closing quote, in the order of their bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
@@ -42,8 +43,13 @@ def order_by_nodes(usable: Sequence[bool], last: int, *, has_runs: bool) -> Prop
     ]
     if not has_runs:
         return PropertyOrder(tuple(windows), (NO_MARK,) * many)
-    marks = tuple(Mark(assign=index + 1) for index in range(many))
-    return PropertyOrder(tuple(windows), marks, undeclared_mark=Mark(assign=many))
+    return PropertyOrder(tuple(windows), _position_marks(many), undeclared_mark=Mark(assign=many))
+
+
+@functools.lru_cache(maxsize=64)
+def _position_marks(many: int) -> tuple[Mark, ...]:
+    """The register becomes the position after the name that has been read."""
+    return tuple(Mark(assign=index + 1) for index in range(many))
 
 
 def declared_order(usable: Sequence[bool], required: Collection[int]) -> PropertyOrder:
@@ -60,7 +66,7 @@ def declared_order(usable: Sequence[bool], required: Collection[int]) -> Propert
     complete: Guard = ((first, UNBOUNDED),) if first else ()
     return PropertyOrder(
         tuple(windows),
-        tuple(Mark(assign=index + 1) for index in range(len(usable))),
+        _position_marks(len(usable)),
         complete,
         Mark(complete, assign=len(usable) or None),
         complete,

@@ -50,19 +50,28 @@ _TYPES = {
     "array": JsonType.ARRAY,
     "object": JsonType.OBJECT,
 }
-# Keywords by what they are read by, which is asked only where one of them is there.
-_LISTED = ("const", "enum")
-_ABOUT_STRINGS = ("minLength", "maxLength", "pattern", "format")
-_ABOUT_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_ABOUT_ARRAYS = ("prefixItems", "items", "additionalItems", "minItems", "maxItems", "contains", "uniqueItems")
-_DEPENDENCIES = ("dependentRequired", "dependentSchemas", "dependencies")
-_ABOUT_OBJECTS = (
-    *("properties", "patternProperties", "additionalProperties", "required"),
-    *("propertyNames", "minProperties", "maxProperties", *_DEPENDENCIES),
-)
-_COMBINING = ("allOf", "anyOf", "oneOf", "not", "if")
 _REFERRING = ("$ref", "$dynamicRef", "$recursiveRef")
+_DEPENDENCIES = ("dependentRequired", "dependentSchemas", "dependencies")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+# What the keywords are about: most schemas have a keyword or two, and only what these are about is read.
+_ABOUT = {
+    keyword: about
+    for about, keywords in {
+        "type": ("type",),
+        "values": ("const", "enum"),
+        "strings": ("minLength", "maxLength", "pattern", "format"),
+        "numbers": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        "arrays": ("prefixItems", "items", "additionalItems", "minItems", "maxItems", "contains", "uniqueItems"),
+        "objects": (
+            *("properties", "patternProperties", "additionalProperties", "required"),
+            *("propertyNames", "minProperties", "maxProperties", *_DEPENDENCIES),
+        ),
+        "schemas": ("allOf", "anyOf", "oneOf", "not", "if"),
+        "references": _REFERRING,
+        "the rest": _UNEVALUATED,
+    }.items()
+    for keyword in keywords
+}
 _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
 _STEPS_OF_REFERENCE = 200
@@ -88,6 +97,7 @@ class SchemaReader:
         self._references = References(document, resources)
         self._definitions = Definitions(pool)
         self._evaluation = Unevaluated(pool, self._references, self._definitions)
+        self._types: dict[tuple[int | str, ...], FormulaId] = {}
         self._followed = 0
         self.notes: list[str] = []
 
@@ -118,23 +128,24 @@ class SchemaReader:
         if "$ref" in schema and scope.draft <= 7:
             return self._ref(schema, scope)
         known = {}
+        about = set()
         for keyword, value in schema.items():
             if keyword in scope.dialect.keywords:
                 known[keyword] = value
+                about.add(_ABOUT.get(keyword))
             elif keyword not in ANNOTATIONS:
                 self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}")
-        lacks = known.keys().isdisjoint
         parts = [
-            TRUE if "type" not in known else self._type(known, scope),
-            TRUE if lacks(_LISTED) else self._finite(known, scope),
-            TRUE if lacks(_ABOUT_STRINGS) else self._string(known, scope),
-            TRUE if lacks(_ABOUT_NUMBERS) else self._number(known, scope),
-            TRUE if lacks(_ABOUT_ARRAYS) else self._array(known, scope, depth),
-            TRUE if lacks(_ABOUT_OBJECTS) else self._object(known, scope, depth),
-            TRUE if lacks(_COMBINING) else self._combined(known, scope, depth),
-            TRUE if lacks(_REFERRING) else self._ref(known, scope),
+            self._type(known, scope) if "type" in about else TRUE,
+            self._finite(known, scope) if "values" in about else TRUE,
+            self._string(known, scope) if "strings" in about else TRUE,
+            self._number(known, scope) if "numbers" in about else TRUE,
+            self._array(known, scope, depth) if "arrays" in about else TRUE,
+            self._object(known, scope, depth) if "objects" in about else TRUE,
+            self._combined(known, scope, depth) if "schemas" in about else TRUE,
+            self._ref(known, scope) if "references" in about else TRUE,
             # Last, for the order in which parts of a schema name the properties is that in which they come.
-            TRUE if lacks(_UNEVALUATED) else self._unevaluated(known, scope, depth),
+            self._unevaluated(known, scope, depth) if "the rest" in about else TRUE,
         ]
         formula = self._pool.all_of(parts)
         self._pool.place(formula, scope.pointer)
@@ -203,13 +214,19 @@ class SchemaReader:
             raise InvalidSpecificationError(
                 f"type must be one of {', '.join(_TYPES)}, or an array of them", pointer=scope.below("type").pointer
             )
+        identity = (scope.draft, *names)
+        if identity not in self._types:
+            self._types[identity] = self._one_of_types(names, scope.draft)
+        return self._types[identity]
+
+    def _one_of_types(self, names: list[str], draft: int) -> FormulaId:
         types = JsonType(0)
         for name in names:
             types |= _TYPES[name]
         test = self._pool.types(types)
         if "integer" in names and "number" not in names:
-            with_fraction = self._options.number_spelling == "any" and scope.draft > 4
-            integer = MultipleOf("1") if with_fraction else IsInteger(by_spelling=scope.draft == 4)
+            with_fraction = self._options.number_spelling == "any" and draft > 4
+            integer = MultipleOf("1") if with_fraction else IsInteger(by_spelling=draft == 4)
             return self._pool.all_of([test, self._pool.leaf(JsonType.NUMBER, integer)])
         return test
 

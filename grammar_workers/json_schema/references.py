@@ -35,6 +35,7 @@ _SPECIFICATIONS = {
     2019: referencing.jsonschema.DRAFT201909,
     2020: referencing.jsonschema.DRAFT202012,
 }
+_DECLARING = ("$schema", "$id", "id")
 _ROOT = "urn:turnstile:document"
 _RECURSIVE = "$recursiveAnchor"
 """Stands for the anchor that `$recursiveAnchor` sets at the root of a resource: it has no name."""
@@ -70,11 +71,13 @@ class Scope(NamedTuple):
     def draft(self) -> int:
         return self.dialect.draft
 
-    def below(self, *path: str | int) -> Scope:
-        """The place of a part of this subschema."""
-        pointer = self.pointer
-        for step in path:
-            pointer += f"/{step.replace('~', '~0').replace('/', '~1') if isinstance(step, str) else step}"
+    def below(self, keyword: str, name: str | int | None = None) -> Scope:
+        """The place of what a keyword holds, or of the part of it that has this name or index."""
+        pointer = f"{self.pointer}/{keyword}"
+        if isinstance(name, str):
+            pointer += "/" + name.replace("~", "~0").replace("/", "~1")
+        elif name is not None:
+            pointer += f"/{name}"
         return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
 
     def location(self, contents: Any) -> str:
@@ -133,7 +136,9 @@ class References:
 
     def lacks_dialect(self, schema: Mapping[str, Any]) -> bool:
         """Whether a schema names a meta-schema that is not at hand."""
-        uri = schema.get("$schema")
+        if "$schema" not in schema:
+            return False
+        uri = schema["$schema"]
         return isinstance(uri, str) and dialect_of(uri) is None and self._meta_schema(uri) is None
 
     def _meta_schema(self, uri: str) -> Any:
@@ -141,6 +146,8 @@ class References:
 
     def entered(self, scope: Scope, schema: Mapping[str, Any]) -> Scope:
         """The scope within `schema`, which stands at `scope` and may declare a base URI or a dialect of its own."""
+        if schema.keys().isdisjoint(_DECLARING):
+            return scope
         dialect = self.dialect(schema, scope.dialect, scope.pointer)
         if dialect is not scope.dialect:
             scope = scope._replace(dialect=dialect)

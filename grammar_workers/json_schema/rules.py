@@ -72,6 +72,7 @@ class Rules:
         self._objects: dict[Rule, Objects | None] = {}
         self._arrays: dict[Rule, Arrays | None] = {}
         self._classified: dict[Hashable, Classified] = {}
+        self._writable_names: dict[str, bool] = {}
         self._explored: dict[Container, dict[Node, list[Edge]]] = {}
 
     @property
@@ -321,10 +322,14 @@ class Rules:
         return None if formulas[0] == FALSE or not self._can_spell(_ARRAY_SYMBOLS) else Arrays(self.pool, formulas)
 
     def _can_write(self, name: str) -> bool:
-        permitted = self._scalars.permitted
-        return self._can_spell(encode_string_body(name).decode()) and (
-            permitted is None or bool(permitted.classify(name))
-        )
+        known = self._writable_names.get(name)
+        if known is None:
+            permitted = self._scalars.permitted
+            known = self._can_spell(encode_string_body(name).decode()) and (
+                permitted is None or bool(permitted.classify(name))
+            )
+            self._writable_names[name] = known
+        return known
 
     def _can_spell(self, text: str) -> bool:
         return self.spellable is None or self.spellable.issuperset(text)
