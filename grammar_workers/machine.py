@@ -195,16 +195,18 @@ def union_guards(guards: Sequence[Guard]) -> Guard:
     """The union of guards of one kind, either intervals or `some_clear`; one that is () always passes."""
     if not guards or () in guards:
         return ()
-    bounded = [guard for guard in guards if guard != NEVER]
-    if bounded and bounded[0][0][0] == SOME_CLEAR:
-        low, high = 0, 0
-        for _, mask in bounded:
+    low, high = 0, 0
+    if any(guard[0][0] == SOME_CLEAR for guard in guards):
+        for _, mask in (guard for guard in guards if guard != NEVER):
             low, high = low | mask[0], high | mask[1]
         return ((SOME_CLEAR, 0), (low, high))
     merged: list[Interval] = []
-    for low, high in sorted(itertools.chain.from_iterable(guards)):
-        if merged and low <= merged[-1][1] + 1:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], high))
-        else:
-            merged.append((low, high))
-    return tuple(merged)
+    intervals = sorted(itertools.chain.from_iterable(guards))
+    start, end = intervals[0]
+    for low, high in intervals:
+        if low > end + 1:
+            merged.append((start, end))
+            start, end = low, high
+        elif high > end:
+            end = high
+    return (*merged, (start, end))

@@ -34,8 +34,8 @@ class Arrays(Container):
         bounded = [shape.maximum for shape in shapes if shape.maximum is not None]
         longest = max((len(shape.prefix) for shape in shapes), default=0)
         return PlainArray(
-            tuple(self._every(functools.partial(self._item, position=position)) for position in range(longest)),
-            self._every(functools.partial(self._item, position=longest)),
+            tuple(self._every(self._item, position) for position in range(longest)),
+            self._every(self._item, longest),
             max((shape.minimum for shape in shapes), default=0),
             min(bounded, default=None),
         )

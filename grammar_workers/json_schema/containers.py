@@ -171,10 +171,10 @@ class Container:
         """Whether `literal` holds if the container ends at `node`."""
         raise NotImplementedError
 
-    def _every(self, parts: Callable[[FormulaId], FormulaId]) -> Rule:
-        """What all conjuncts of a plain container together ask of one part."""
+    def _every(self, asked: Callable[[FormulaId, int], FormulaId], part: int) -> Rule:
+        """What all conjuncts of a plain container together ask of one part; `asked` tells what a leaf asks of it."""
         assert self._conjunction is not None
-        return Rule(self.pool.canonical(self.pool.all_of(map(parts, self._conjunction))))
+        return Rule(self.pool.canonical(self.pool.all_of([asked(leaf, part) for leaf in self._conjunction])))
 
     def _move(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Move | None:
         """The move over one part to the place `after`; None when nothing can satisfy it."""

@@ -128,14 +128,14 @@ class Objects(Container):
         required = {index for indices in self._required.values() for index in indices}
         return PlainObject(
             tuple((name, self._plain_property(index)) for index, name in enumerate(self.names)),
-            tuple(self._every(functools.partial(self._asked, part=-1 - c)) for c in range(self.class_count)),
+            tuple(self._every(self._asked, -1 - c) for c in range(self.class_count)),
             tuple(sorted(required)),
         )
 
     def _plain_property(self, index: int) -> Rule:
         if index in self._unspellable:
             return Rule(FALSE)
-        return self._every(functools.partial(self._asked, part=index))
+        return self._every(self._asked, index)
 
     def _find_moves(self, node: Node) -> Iterator[Move]:
         position = node.place.position
@@ -236,8 +236,10 @@ class Objects(Container):
         if isinstance(assertion, PropertyNames):
             return TRUE if self._matches(part, assertion.names) else FALSE
         assert isinstance(assertion, ObjectShape)
-        asked = [formula for source, formula in assertion.patterns if self._matches(part, source)]
         declared = self._properties[leaf].get(self.names[part]) if part >= 0 else None
+        if not assertion.patterns:
+            return assertion.additional if declared is None else declared
+        asked = [formula for source, formula in assertion.patterns if self._matches(part, source)]
         if declared is not None:
             asked.insert(0, declared)
         return self.pool.all_of(asked) if asked else assertion.additional

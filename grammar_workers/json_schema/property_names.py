@@ -78,7 +78,9 @@ class PropertyNameStates:
             index, window = guarded[number]
             builder.state(op=builder.return_(index + 1, guard=window))
 
-        return literal_tree(builder, entries, finish, row=row, loop=loop, guard=None if free == () else guard, known=tree.branches)
+        return literal_tree(
+            builder, entries, finish, row=row, loop=loop, guard=None if free == () else guard, known=tree.branches
+        )
 
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
         """The declared names as they are written, up to the closing quote, in the order of their bytes."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urljoin
@@ -85,6 +86,34 @@ class Scope(NamedTuple):
         return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
 
 
+class _DocumentResolver:
+    """That of the document, made when something is to be resolved: most schemas refer to nothing."""
+
+    def __init__(self, documents: Mapping[str, Any], drafts: Mapping[str, int]) -> None:
+        self._documents = documents
+        self._drafts = drafts
+
+    @functools.cached_property
+    def _resolver(self) -> Any:
+        registry = jsonschema_specifications.REGISTRY
+        for uri, contents in self._documents.items():
+            draft = self._drafts[uri]
+            resource = _SPECIFICATIONS[draft].create_resource(contents)
+            registry = registry.with_resource(uri, resource)
+            # A document that is not known by its own name is crawled through whenever that is looked up.
+            identifier = contents.get(_identifier_of(draft)) if isinstance(contents, Mapping) else None
+            if isinstance(identifier, str):
+                with contextlib.suppress(ValueError):
+                    registry = registry.with_resource(urljoin(uri, identifier), resource)
+        return registry.resolver(_ROOT)
+
+    def lookup(self, reference: str) -> Any:
+        return self._resolver.lookup(reference)
+
+    def in_subresource(self, resource: Any) -> Any:
+        return self._resolver.in_subresource(resource)
+
+
 class References:
     """The documents at hand: the schema itself, `resources` by URI, and the meta-schemas. Nothing is downloaded."""
 
@@ -95,17 +124,9 @@ class References:
         self._roots: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._resolved: dict[tuple[str, str, int, int, Way], tuple[Scope, tuple[Any, Scope]]] = {}
         dialect = self.dialect(document, standard(NEWEST), "")
-        registry = jsonschema_specifications.REGISTRY
-        for uri, contents in {_ROOT: document, **resources}.items():
-            draft = self.dialect(contents, dialect, "").draft
-            resource = _SPECIFICATIONS[draft].create_resource(contents)
-            registry = registry.with_resource(uri, resource)
-            # A document that is not known by its own name is crawled through whenever that is looked up.
-            identifier = contents.get(_identifier_of(draft)) if isinstance(contents, Mapping) else None
-            if isinstance(identifier, str):
-                with contextlib.suppress(ValueError):
-                    registry = registry.with_resource(urljoin(uri, identifier), resource)
-        root = Scope(None, dialect, "", registry.resolver(_ROOT))
+        documents = {_ROOT: document, **resources}
+        drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
+        root = Scope(None, dialect, "", _DocumentResolver(documents, drafts))
         if isinstance(document, Mapping):
             root = self.entered(root, document)
         way = self.passed((), Resource(document, root.resolver))
