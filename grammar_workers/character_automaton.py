@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,19 @@ from grammar_workers import charset
 from grammar_workers.budget import Budget
 from grammar_workers.charset import ALL, Charset
 from grammar_workers.minimization import DEAD, minimal
-from grammar_workers.numbered_rows import numbered_rows
+from grammar_workers.numbered_rows import distinct_rows, numbered_rows
 from grammar_workers.options import Limits
 from grammar_workers.tuple_product import reachable_tuples
 from grammar_workers.utf8_shapes import RowShape, row_shape
+
+
+class Part(NamedTuple):
+    """States that tell the same of some characters apart: `targets[i, number]` is what target `number` of `shape` means
+    in `states[i]`."""
+
+    states: NDArray[np.int64]
+    shape: RowShape
+    targets: NDArray[np.int32]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -94,7 +103,7 @@ class CharacterAutomaton:
         """Per state: the labels of the texts that can still be read from it."""
         # Bit i stands for label i.
         found = [1 << label if label else 0 for label in self.accepting]
-        targets, _ = self._numbered
+        targets = self.successors
         changed = True
         while changed:
             changed = False
@@ -141,50 +150,74 @@ class CharacterAutomaton:
         return tuple(zip(self.starts, [start - 1 for start in (*self.starts[1:], 0x110000)], strict=True))
 
     @functools.cached_property
-    def _numbered(self) -> tuple[list[list[int]], NDArray[np.int32]]:
-        """`numbered_rows` without classes that are like another one."""
-        return numbered_rows(np.ascontiguousarray(self.table[:, sorted(set(self.distinct_classes))]))
+    def successors(self) -> list[set[int]]:
+        """Per state: the states that characters lead to."""
+        return [set(row) - {DEAD} for row in self.table[:, sorted(set(self.distinct_classes))].tolist()]
 
     @functools.cached_property
-    def _shapes(self) -> dict[bytes, RowShape]:
-        """By what `_numbered` says about a state."""
+    def free_states(self) -> list[int]:
+        """The states that every character leads back to."""
+        column = [number for number, (first, last) in enumerate(self._intervals) if first < 0xD800 or last > 0xDFFF]
+        own = np.arange(self.many_states, dtype=np.int32)[:, None]
+        return np.flatnonzero((self.table[:, column] == own).all(axis=1)).tolist()
+
+    @functools.cached_property
+    def ascii(self) -> NDArray[np.int32]:
+        """Per state and character below U+0080 the next state or -1, int32 [states, 128]."""
+        return self.table[:, np.searchsorted(self.starts, np.arange(0x80), "right") - 1]
+
+    def parts(self, characters: Charset) -> list[Part]:
+        """The states by which of these characters they tell apart."""
+        known = self._parts.get(characters)
+        if known is None:
+            known = self._parts[characters] = self._find_parts(characters)
+        return known
+
+    @functools.cached_property
+    def _parts(self) -> dict[Charset, list[Part]]:
         return {}
 
-    def row(self, state: int) -> tuple[list[int], RowShape]:
-        """The distinct states that characters lead to from `state`, and which characters lead to which of them."""
-        targets, numbers = self._numbered
-        kinds = numbers[state].tobytes()
-        shape = self._shapes.get(kinds)
-        if shape is None:
-            shape = self._shapes[kinds] = self._shape(numbers[state].tolist())
-        return targets[state], shape
+    def _find_parts(self, characters: Charset) -> list[Part]:
+        spans = charset.intersect(self._intervals, characters)
+        classes = np.searchsorted(self.starts, [first for first, _ in spans], "right") - 1
+        # Classes that are like another one are one kind.
+        kinds: dict[int, int] = {}
+        kind_of = [kinds.setdefault(self.distinct_classes[number], len(kinds)) for number in classes.tolist()]
+        targets, numbers = numbered_rows(np.ascontiguousarray(self.table[:, list(kinds)]))
+        part_of, firsts = distinct_rows(numbers)
+        states = np.argsort(part_of, kind="stable")
+        borders = np.cumsum(np.bincount(part_of))[:-1]
+        found = []
+        for members, first in zip(np.split(states, borders), firsts.tolist(), strict=True):
+            shape = row_shape(_runs(spans, numbers[first, kind_of].tolist()))
+            found.append(Part(members, shape, targets[members, : shape.many_targets]))
+        return found
 
     @functools.cached_property
-    def _spans(self) -> list[tuple[int, int, int]]:
-        """(kind, first, last) of the scalar values in order; the kind of a class is its place in `_numbered`."""
-        kind_of = {number: kind for kind, number in enumerate(sorted(set(self.distinct_classes)))}
-        return [
-            (kind_of[number], first, last)
-            for interval, number in zip(self._intervals, self.distinct_classes, strict=True)
-            for first, last in charset.intersect((interval,), ALL)
-        ]
-
-    def _shape(self, kinds: Sequence[int]) -> RowShape:
-        runs: list[tuple[int, int, int]] = []
-        for kind, first, last in self._spans:
-            number = kinds[kind]
-            if number == DEAD:
-                continue
-            if runs and runs[-1][2] == number and runs[-1][1] == first - 1:
-                runs[-1] = (runs[-1][0], last, number)
-            else:
-                runs.append((first, last, number))
-        return row_shape(tuple(runs))
+    def _rows(self) -> list[tuple[list[int], RowShape]]:
+        rows: dict[int, tuple[list[int], RowShape]] = {}
+        for part in self.parts(ALL):
+            for state, targets in zip(part.states.tolist(), part.targets.tolist(), strict=True):
+                rows[state] = (targets, part.shape)
+        return [rows[state] for state in range(self.many_states)]
 
     def ranges(self, state: int) -> list[tuple[int, int, int]]:
         """(first, last, target) of the live moves of `state`, without surrogates, equal neighbours merged."""
-        targets, shape = self.row(state)
+        targets, shape = self._rows[state]
         return [(first, last, targets[number]) for first, last, number in shape.ranges]
+
+
+def _runs(spans: Charset, numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    """(first, last, number) of the spans that lead anywhere, neighbours with the same number merged."""
+    runs: list[tuple[int, int, int]] = []
+    for (first, last), number in zip(spans, numbers, strict=True):
+        if number == DEAD:
+            continue
+        if runs and runs[-1][2] == number and runs[-1][1] == first - 1:
+            runs[-1] = (runs[-1][0], last, number)
+        else:
+            runs.append((first, last, number))
+    return tuple(runs)
 
 
 def combine(

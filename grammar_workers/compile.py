@@ -116,6 +116,5 @@ def warm_up_formats(vocabulary: Vocabulary) -> None:
     part. Nothing is missing without it.
     """
     properties = {name: {"type": "string", "format": name} for name in PATTERNS}
-    for _ in range(2):  # What comes up twice is kept.
-        compile_grammar({"type": "json_schema", "schema": {"properties": properties}}, vocabulary)
+    compile_grammar({"type": "json_schema", "schema": {"properties": properties}}, vocabulary)
     skip_what_exists()

@@ -8,10 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers import charset
 from grammar_workers.json_text import SHORT_ESCAPES
 from grammar_workers.utf8_shapes import RowShape, numbered
 
-SPECIAL = (*range(0x20), ord('"'), ord("\\"))
+ESCAPED = charset.union(charset.make([(0, 0x1F)]), charset.of('"\\'))
 """The characters that must be escaped."""
 SHORT = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
 
@@ -36,8 +37,8 @@ class EscapeShape(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def escaped_characters(shape: RowShape) -> tuple[list[int], tuple[tuple[int, int], ...]]:
-    """The characters of a row that must be escaped, each with a number, and which target of it each number means."""
-    return numbered((code, number) for first, last, number in shape.ranges for code in SPECIAL if first <= code <= last)
+    """The characters of a row, all of which must be escaped, each with a number, and which target each number means."""
+    return numbered((code, number) for first, last, number in shape.ranges for code in range(first, last + 1))
 
 
 @functools.lru_cache(maxsize=1024)

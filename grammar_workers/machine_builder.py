@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
@@ -17,6 +17,7 @@ from grammar_workers.kernels import (
     ENTER_AT_ZERO,
     GOTO,
     INCREMENT,
+    INHERIT,
     KEEP,
     OTHERWISE,
     RETURN,
@@ -24,6 +25,7 @@ from grammar_workers.kernels import (
     STAY,
 )
 from grammar_workers.machine import Guard, Interval, Machine
+from grammar_workers.numbered_rows import distinct_rows
 from grammar_workers.options import Limits
 
 _ROW_STEPS = 32
@@ -34,11 +36,11 @@ _ROW_STEPS = 32
 class Piece:
     """What one builder holds, for other builders to take in: columns of states, rows, ops and loops by their numbers.
 
-    States are numbered as in that builder; -2, -3, ... stand for states outside.
+    States are numbered as in that builder.
     """
 
-    literals: list[int]
-    exits: list[int]
+    literals: array[int]
+    exits: array[int]
     row_of: NDArray[np.int64]
     op_of: NDArray[np.int64]
     loop_of: NDArray[np.int64]
@@ -52,16 +54,11 @@ class Piece:
     def nbytes(self) -> int:
         return self.rows.nbytes + 64 * len(self.literals) + 256 * len(self.ops)
 
-    @functools.cached_property
-    def outside(self) -> list[tuple[int, NDArray[np.int64]]]:
-        """The number of each state outside, and where it stands in the flat `rows`."""
-        flat = self.rows.ravel()
-        places = np.flatnonzero(flat < -1)
-        return [(-2 - number, places[flat[places] == number]) for number in np.unique(flat[places]).tolist()]
-
 
 _Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
 """(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
+_OP_FIELDS = 8
+_NONE, _ZERO = array("i", [-1]).tobytes(), array("i", [0]).tobytes()
 _NO_MOVES = np.full(256, -1, np.int32)
 
 
@@ -77,19 +74,19 @@ class MachineBuilder:
         self.limits = limits
         self._most_states = limits.max_states
         self._steps = 0
-        # One Python list per column: appending and extending these is the fast path of compilation.
-        self._lit: list[int] = [-1, -1]
-        self._row: list[int] = [-1, -1]
-        self._exit: list[int] = [-1, -1]
-        self._op: list[int] = [0, 0]
-        self._loop: list[int] = [0, 0]
+        # One array of 32-bit integers per column: appending and extending these is the fast path of compilation.
+        self._lit = array("i", [-1, -1])
+        self._row = array("i", [-1, -1])
+        self._exit = array("i", [-1, -1])
+        self._op = array("i", [0, 0])
+        self._loop = array("i", [0, 0])
         self._rows: list[bytes] = []
         self._row_ids: dict[bytes, int] = {}
-        self._ops: list[tuple[int, ...]] = [(0,) * 8]
+        self._ops = array("i", [0] * _OP_FIELDS)
         self._op_ids: dict[_Op, int] = {}
         self._guards: list[Interval] = []
         self._guard_ids: dict[tuple[Interval, ...], tuple[int, int]] = {(): (0, 0)}
-        self._returns: list[int] = []
+        self._returns = array("i")
         self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
         self._loops: list[tuple[int, int, int]] = [(0, 0, -1)]
@@ -125,13 +122,19 @@ class MachineBuilder:
 
     def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
         """Append so many states without literals and loops at once; returns the first."""
+        first = self.empty_states(len(rows))
+        self._row[first:] = array("i", rows)
+        self._exit[first:] = array("i", exit_labels)
+        self._op[first:] = array("i", ops)
+        return first
+
+    def empty_states(self, many: int) -> int:
+        """Append so many empty states; returns the first."""
         first = len(self._lit)
-        many = len(rows)
-        self._lit.extend([-1] * many)
-        self._row.extend(rows)
-        self._exit.extend(exit_labels)
-        self._op.extend(ops)
-        self._loop.extend([0] * many)
+        for column in (self._lit, self._row, self._exit):
+            column.frombytes(_NONE * many)
+        for column in (self._op, self._loop):
+            column.frombytes(_ZERO * many)
         self._check_states()
         return first
 
@@ -148,11 +151,11 @@ class MachineBuilder:
         first = len(self._lit)
         many = len(data)
         self._lit.extend(data)
-        self._row.extend([row] * many)
-        self._exit.extend([-1] * many)
+        self._row.frombytes(_NONE * many if row == -1 else array("i", [row]).tobytes() * many)
+        self._exit.frombytes(_NONE * many)
         self._op.append(op)
-        self._op.extend([0] * (many - 1))
-        self._loop.extend([loop] * many)
+        self._op.frombytes(_ZERO * (many - 1))
+        self._loop.frombytes(array("i", [loop]).tobytes() * many)
         self._check_states()
         return first
 
@@ -162,6 +165,13 @@ class MachineBuilder:
         self._op[state] = op
         self._exit[state] = exit_label
         self._loop[state] = loop
+
+    def fill_states(self, first: int, *, rows: Sequence[int], ops: Sequence[int], loops: Sequence[int]) -> None:
+        """The same for states that were appended one after the other; they carry no exit label."""
+        end = first + len(rows)
+        self._row[first:end] = array("i", rows)
+        self._op[first:end] = array("i", ops)
+        self._loop[first:end] = array("i", loops)
 
     def set_op(self, state: int, op: int) -> None:
         self._op[state] = op
@@ -239,16 +249,36 @@ class MachineBuilder:
     def _number_of(self, op: _Op) -> int:
         number = self._op_ids.get(op)
         if number is None:
-            number = self._op_ids[op] = len(self._ops)
+            number = self._op_ids[op] = len(self._ops) // _OP_FIELDS
             guard, action, value, move, target, site, enter = op
             base = self._site(site) if move == CALL else 0
-            self._ops.append((*self._guard_span(guard), action, value, move, target, base, enter))
+            self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
         return number
 
     def call(
         self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
     ) -> int:
         return self._number_of((tuple(guard), KEEP, 0, CALL, rule, tuple(site), enter))
+
+    def calls(
+        self, rules: NDArray[np.int64], sites: NDArray[np.int32], guards: Sequence[Guard], guard_of: NDArray[np.int64]
+    ) -> int:
+        """Append states that call `rules[i]` with the register as it is while `guards[guard_of[i]]` holds; returns the
+        first. `sites` int32 [calls, labels]. What exists already is not looked for.
+        """
+        numbers, firsts = distinct_rows(sites)
+        bases = len(self._returns) + sites.shape[1] * numbers
+        self._returns.frombytes(sites[firsts].tobytes())
+        first_op = len(self._ops) // _OP_FIELDS
+        ops = np.zeros((len(rules), _OP_FIELDS), np.int32)
+        ops[:, :2] = np.array([self._guard_span(guard) for guard in guards])[guard_of]
+        ops[:, 2:] = (KEEP, 0, CALL, 0, 0, INHERIT)
+        ops[:, 5] = rules
+        ops[:, 6] = bases
+        self._ops.frombytes(ops.tobytes())
+        first = self.empty_states(len(rules))
+        self._op[first:] = array("i", range(first_op, first_op + len(rules)))
+        return first
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
         self._labels = max(self._labels, label + 1)
@@ -281,7 +311,8 @@ class MachineBuilder:
     # -- pieces --------------------------------------------------------------------------------------------------
 
     def piece(self) -> Piece:
-        """Everything laid out so far but the two states that every machine begins with."""
+        """Everything laid out so far but the two states that every machine begins with; no calls made in bulk."""
+        assert len(self._op_ids) == len(self._ops) // _OP_FIELDS - 1
         return Piece(
             self._lit[2:],
             self._exit[2:],
@@ -295,28 +326,23 @@ class MachineBuilder:
             self._steps - _ROW_STEPS * len(self._rows),
         )
 
-    def insert(self, piece: Piece, outside: Sequence[int] = ()) -> int:
+    def insert(self, piece: Piece) -> int:
         """Append a piece; its states get the numbers that they had plus the one returned. Its loops have no base."""
         offset = len(self._lit) - 2
-        # Negative numbers count from the end.
-        moved = [*range(offset, offset + 2 + len(piece.literals)), *reversed(outside), -1]
-        rows = np.where(piece.rows >= 0, piece.rows + np.int32(offset), piece.rows)
-        for number, places in piece.outside:
-            rows.ravel()[places] = outside[number]
-        row_numbers = self.rows(rows)
+        row_numbers = self.rows(np.where(piece.rows >= 0, piece.rows + np.int32(offset), piece.rows))
         op_numbers = [0]
         for guard, action, value, move, target, site, enter in piece.ops:
             if move in (CALL, GOTO, OTHERWISE):
-                target = moved[target]
-                site = tuple([moved[state] for state in site])
+                target += offset
+                site = tuple([state + offset if state >= 0 else -1 for state in site])
             op_numbers.append(self._number_of((guard, action, value, move, target, site, enter)))
         loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
         self._lit += piece.literals
         self._exit += piece.exits
         # The last entry stands for the row -1.
-        self._row += np.array([*row_numbers, -1])[piece.row_of].tolist()
-        self._op += np.array(op_numbers)[piece.op_of].tolist()
-        self._loop += np.array(loop_numbers)[piece.loop_of].tolist()
+        self._row.frombytes(np.array([*row_numbers, -1], np.int32)[piece.row_of].tobytes())
+        self._op.frombytes(np.array(op_numbers, np.int32)[piece.op_of].tobytes())
+        self._loop.frombytes(np.array(loop_numbers, np.int32)[piece.loop_of].tobytes())
         self._labels = max(self._labels, piece.labels)
         self._check_states()
         self.spend(piece.steps)
@@ -333,13 +359,13 @@ class MachineBuilder:
         self._op[1] = self.goto(entry)
         states = np.empty((len(self._lit), 5), np.int32)
         for column, values in enumerate((self._lit, self._row, self._exit, self._op, self._loop)):
-            states[:, column] = values
+            states[:, column] = np.frombuffer(values, np.int32)
         table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
-        returns = [*self._returns, *[-1] * self._labels]
+        returns = self._returns + array("i", [-1]) * self._labels
         return Machine(
             states=states,
             table=table.copy(),
-            ops=np.array(self._ops, np.int32).reshape(-1, 8),
+            ops=np.array(self._ops, np.int32).reshape(-1, _OP_FIELDS),
             guards=np.array(self._guards, np.int32).reshape(-1, 2),
             returns=np.array(returns, np.int32),
             loops=np.array(self._loops, np.int32).reshape(-1, 3),

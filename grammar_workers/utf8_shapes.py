@@ -14,8 +14,6 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.charset import ALL
-
 _Read = TypeVar("_Read")
 ByteRanges: TypeAlias = tuple[tuple[int, int], ...]
 """Inclusive ranges of the (remaining) bytes of UTF-8 characters."""
@@ -47,15 +45,19 @@ class Bytes:
         return hash(self.sequences)
 
     @functools.cached_property
+    def many_targets(self) -> int:
+        return 1 + max(number for _, number in self.sequences)
+
+    @functools.cached_property
     def branches(self) -> list[Branch]:
         """By what may follow a first byte, in the order of these bytes."""
-        by_byte: dict[int, list[tuple[ByteRanges, int]]] = {}
-        for (bounds, *rest), number in self.sequences:
-            for byte in range(bounds[0], bounds[1] + 1):
-                by_byte.setdefault(byte, []).append((tuple(rest), number))
+        # Where more than one first byte stands in a sequence, all that may follow it do: ranges are equal or disjoint.
+        by_bounds: dict[tuple[int, int], list[tuple[ByteRanges, int]]] = {}
+        for sequence, number in self.sequences:
+            by_bounds.setdefault(sequence[0], []).append((sequence[1:], number))
         groups: dict[tuple[tuple[ByteRanges, int], ...], list[int]] = {}
-        for byte, options in by_byte.items():
-            groups.setdefault(tuple(options), []).append(byte)
+        for (first, last), options in by_bounds.items():
+            groups.setdefault(tuple(options), []).extend(range(first, last + 1))
         found = []
         for rests, first_bytes in groups.items():
             order, shape = numbered(rests)
@@ -118,11 +120,6 @@ class RowShape:
         for index, branch in enumerate(self.leads):
             slots[branch.bytes] = 1 + self.many_targets + index
         return slots
-
-    @functools.cached_property
-    def reads_all(self) -> bool:
-        """Whether every character leads to the same target."""
-        return self.ranges == tuple((first, last, 0) for first, last in ALL)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDAr
     return shared(builder, ("number", automaton), functools.partial(_lay_out, automaton=automaton))
 
 
-def _lay_out(builder: MachineBuilder, _: Sequence[int], automaton: CharacterAutomaton) -> NDArray[np.int32]:
+def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
     # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not: entry
     # 2 * state + 1 and 2 * state. Entry -1 leads nowhere.
     by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])

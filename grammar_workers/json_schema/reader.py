@@ -37,7 +37,7 @@ from grammar_workers.json_schema.listed_values import identity, listed_items
 from grammar_workers.json_schema.references import References, Scope
 from grammar_workers.json_schema.unevaluated import Evaluated, Unevaluated
 from grammar_workers.options import GrammarOptions, Limits
-from grammar_workers.regex import search_automaton
+from grammar_workers.pattern_lengths import pattern_and_lengths
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
@@ -292,7 +292,7 @@ class SchemaReader:
         if not isinstance(pattern, str):
             raise InvalidSpecificationError("a pattern must be a string", pointer=scope.pointer)
         try:
-            search_automaton(pattern, self._limits)
+            pattern_and_lengths(pattern, self._limits)
         except GrammarError as error:
             error.pointer = scope.pointer
             raise

@@ -37,6 +37,7 @@ from grammar_workers.machine import UNBOUNDED, Interval
 from grammar_workers.minimization import DEAD
 from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import Limits
+from grammar_workers.pattern_lengths import pattern_and_lengths
 from grammar_workers.regex import search_automaton
 from grammar_workers.string_machine import ANY_TEXT, has_length
 
@@ -167,7 +168,9 @@ class Scalars:
                 finite.append(assertion)
             else:
                 assert isinstance(assertion, StringPattern)
-                automata.append(search_automaton(assertion.pattern, self._limits))
+                automaton, (least, most) = pattern_and_lengths(assertion.pattern, self._limits)
+                automata.append(automaton)
+                minimum, maximum = max(minimum, least), min(maximum, most)
         if minimum > maximum:
             return EMPTY
         if finite:
@@ -181,6 +184,9 @@ class Scalars:
             }
             return self._spelled(TextLanguage((label,), texts=texts))
         automaton = intersect(automata, self._limits) if automata else ANY_TEXT
+        if maximum == UNBOUNDED and minimum and not has_length(automaton, (0, minimum - 1)):
+            # The patterns say so, too; what is not counted needs no guards.
+            minimum = 0
         return self._spelled(TextLanguage((label,), automaton=automaton, lengths=(minimum, maximum)))
 
     # -- any Boolean combination -----------------------------------------------------------------------------------

@@ -56,8 +56,3 @@ def test_bytes_of_a_character_lead_to_its_target(shape: RowShape, asked: list[in
     for code in [*asked, *(end for first, last, _ in shape.ranges for end in (first, last))]:
         expected = [number for first, last, number in shape.ranges if first <= code <= last]
         assert read(shape, chr(code).encode()) == (expected[0] if expected else -1)
-
-
-def test_what_leads_everywhere_is_recognised() -> None:
-    assert row_shape(tuple((low, high, 0) for low, high in ALL)).reads_all
-    assert not row_shape(((0, 0xD7FF, 0),)).reads_all
