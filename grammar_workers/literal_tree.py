@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import NamedTuple
 
 from grammar_workers.machine_builder import MachineBuilder, no_moves
+
+
+class _Branch(NamedTuple):
+    """A state for `entries[low:high]`, which share `depth` bytes and go on in different ways; its row comes later."""
+
+    low: int
+    high: int
+    depth: int
+    state: int
+    op: int
+    exit_label: int
 
 
 def literal_tree(
@@ -31,7 +40,7 @@ def literal_tree(
     """
     known = {} if known is None else known
     default = builder.row_targets(row) if row >= 0 else no_moves()
-    branches: list[tuple[int, NDArray[np.int32], int, int]] = []
+    branches: list[_Branch] = []
 
     def append(low: int, high: int, depth: int, op: int) -> int:
         """States for entries[low:high], which share their first `depth` bytes; branches are finished later."""
@@ -58,16 +67,13 @@ def literal_tree(
             op = 0
         ended = len(first) == shared
         state = builder.state(op=op)
-        pending.append((low + ended, high, shared, state))
-        branches.append((state, default.copy(), op, exit_label if ended else -1))
+        branches.append(_Branch(low + ended, high, shared, state, op, exit_label if ended else -1))
         return start
 
-    pending: list[tuple[int, int, int, int]] = []
     root = append(0, len(entries), 0, guard([number for _, number in entries]) if guard else 0)
-    position = 0
-    while position < len(pending):
-        low, high, depth, _ = pending[position]
-        dense = branches[position][1]
+    # More are appended while they are finished.
+    for low, high, depth, state, branch_op, label in branches:
+        dense = default.copy()
         while low < high:
             byte = entries[low][0][depth]
             end = low + 1
@@ -76,7 +82,5 @@ def literal_tree(
             op = guard([number for _, number in entries[low:end]]) if guard else 0
             dense[byte] = append(low, end, depth + 1, op)
             low = end
-        position += 1
-    for state, dense, op, label in branches:
-        builder.fill(state, row=builder.row(dense), op=op, exit_label=label, loop=loop)
+        builder.fill(state, row=builder.row(dense), op=branch_op, exit_label=label, loop=loop)
     return root

@@ -245,10 +245,10 @@ class FormulaPool:
         return self._places[node.location] if isinstance(node, Reference) else self._pointers.get(formula)
 
     def all_of(self, parts: Iterable[FormulaId]) -> FormulaId:
-        return self._join(parts, AllOf, neutral=TRUE, absorbing=FALSE)
+        return self._join(parts, AllOf, TRUE, FALSE)
 
     def any_of(self, parts: Iterable[FormulaId]) -> FormulaId:
-        return self._join(parts, AnyOf, neutral=FALSE, absorbing=TRUE)
+        return self._join(parts, AnyOf, FALSE, TRUE)
 
     def not_(self, part: FormulaId) -> FormulaId:
         formula = self._formulas[part]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections.abc import Hashable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -220,10 +222,7 @@ class SchemaReader:
         return self._types[identity]
 
     def _one_of_types(self, names: list[str], draft: int) -> FormulaId:
-        types = JsonType(0)
-        for name in names:
-            types |= _TYPES[name]
-        test = self._pool.types(types)
+        test = self._pool.types(functools.reduce(operator.or_, [_TYPES[name] for name in names]))
         if "integer" in names and "number" not in names:
             with_fraction = self._options.number_spelling == "any" and draft > 4
             integer = MultipleOf("1") if with_fraction else IsInteger(by_spelling=draft == 4)

@@ -323,14 +323,17 @@ class Scalars:
         """`language` less what the vocabulary cannot spell and labels that no text has."""
         if language.texts is not None:
             texts = {t: n for t, n in language.texts.items() if self._can_spell(encode_string_body(t).decode())}
-            return _without_unused_labels(dataclasses.replace(language, texts=texts)) if texts else EMPTY
+            if len(texts) < len(language.texts):
+                language = dataclasses.replace(language, texts=texts)
+            return _without_unused_labels(language) if texts else EMPTY
         automaton = language.automaton
         assert automaton is not None
         if self._spellable is not None:
             automaton = restrict(automaton, self.writable)
+            language = dataclasses.replace(language, automaton=automaton)
         if automaton.is_empty or not has_length(automaton, language.lengths):
             return EMPTY
-        return _without_unused_labels(dataclasses.replace(language, automaton=automaton))
+        return _without_unused_labels(language)
 
     @functools.cached_property
     def writable(self) -> Charset:
