@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Ending, Move, Node, Place, Rule
+from grammar_workers.json_schema.containers import Ending, Move, Node, Rule, Tally
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -43,18 +43,22 @@ class TooManyOrdersError(LimitExceededError):
 
 
 class AnyOrderObjects(Objects):
-    """See the module. A node's `position` is 1 once an undeclared property has been read, where counts depend on it."""
+    """See the module. All nodes stand for position 0 alone."""
 
     def check(self) -> None:
         """Raise TooManyOrdersError for an object that would take too many nodes."""
         if len(self.names) > REGISTER_BITS:
             raise TooManyOrdersError(f"it declares more than {REGISTER_BITS} properties")
-        if len(self._tracked(self.start.formulas)) > _MAX_TRACKED:
+        if len(self._tracked(self.formulas)) > _MAX_TRACKED:
             raise TooManyOrdersError(f"its alternatives depend on more than {_MAX_TRACKED} properties")
 
-    @property
-    def width(self) -> int:
-        return (len(self.names) + self.class_count) * len(self.leaves)
+    def node(self, formulas: tuple[FormulaId, ...], position: int, tally: Tally) -> Node:
+        """It knows only those names that its formulas depend on."""
+        seen = tally.seen & self._tracked(formulas)
+        return super().node(formulas, position, tally if seen == tally.seen else tally._replace(seen=seen))
+
+    def _last(self, formulas: tuple[FormulaId, ...], position: int) -> int:
+        return position
 
     def skip(self, node: Node) -> Node | None:
         """None: any name may come at any time."""
@@ -63,13 +67,14 @@ class AnyOrderObjects(Objects):
     def close(self, node: Node) -> Label | None:
         return self._close(node)
 
-    def _find_moves(self, node: Node) -> Iterator[Move]:
-        for part in (*range(len(self.names)), *(-1 - number for number in range(self.class_count))):
-            if part in self._unspellable or part in node.place.seen:
+    def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
+        for part in range(len(self.names)):
+            if part in node.tally.seen:
                 continue
-            move = self._move(node.formulas, part, self._after_part(node.place, part))
+            move = self._move(node, part, 0, self._counted(node, part))
             if move is not None:
                 yield move
+        yield from self._undeclared_moves(node)
 
     def endings(self, node: Node) -> tuple[Ending, ...]:
         """What is required and untracked must have been read: an alternative per way to satisfy the formula."""
@@ -117,30 +122,18 @@ class AnyOrderObjects(Objects):
 
     def advised(self, node: Node) -> frozenset[int]:
         """The declared names that may have to be read although nothing requires them."""
-        return frozenset(range(len(self.names))) if node.place.certain < self._horizon else self._tracked(node.formulas)
+        return frozenset(range(len(self.names))) if node.tally.certain < self._horizon else self._tracked(node.formulas)
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
-    def _after_part(self, place: Place, part: int) -> Place:
-        certain = place.certain + (part >= 0 or place.position == 0)
-        return Place(
-            1 if part < 0 and self._horizon else place.position,
-            min(certain, self._horizon),
-            min(place.total + 1, self._horizon),
-            place.seen | {part} if part >= 0 else place.seen,
-        )
-
-    def follow(self, move: Move, label: Label) -> Node | None:
-        """The next node, without the names that it no longer depends on."""
-        node = super().follow(move, label)
-        if node is None:
-            return None
-        return self.node(node.formulas, node.place._replace(seen=node.place.seen & self._tracked(node.formulas)))
+    def _counted(self, node: Node, part: int) -> Tally:
+        tally = super()._counted(node, part)
+        return tally._replace(seen=tally.seen | {part}) if part in self._tracked(node.formulas) else tally
 
     def _closes(self, literal: FormulaId, node: Node) -> bool:
         leaf, positive = self.pool.split(literal)
         if isinstance(self.pool.assertion(leaf), ObjectShape):
-            missing = self._tracked(node.formulas).intersection(self._required[leaf]) - node.place.seen
+            missing = self._tracked(node.formulas).intersection(self._required[leaf]) - node.tally.seen
             return bool(missing) != positive
         return super()._closes(literal, node)
 

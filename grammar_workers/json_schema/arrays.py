@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Move, Node, Place, Rule, Step, negated
+from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, Tally, negated
 from grammar_workers.json_schema.formula import FALSE, TRUE, ArrayShape, FormulaId, ItemCount, JsonType
 
 _MAX_UNROLLED = 1000
@@ -40,9 +40,9 @@ class Arrays(Container):
             min(bounded, default=None),
         )
 
-    def _find_moves(self, node: Node) -> Iterator[Move]:
-        position = node.place.position
-        move = self._move(node.formulas, position, Place(min(position + 1, self._horizon)))
+    def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
+        """At most one: no item can be passed over, so a node stands for one position."""
+        move = self._move(node, first, min(first + 1, self._horizon), node.tally)
         if move is not None:
             yield move
 
@@ -68,7 +68,7 @@ class Arrays(Container):
             )
         return max(bounds)
 
-    def _step(self, literal: FormulaId, part: int, after: Place) -> Step:
+    def _step(self, literal: FormulaId, part: int, tally: Tally) -> Step:
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, ItemCount):
@@ -96,4 +96,4 @@ class Arrays(Container):
             return (assertion.minimum == 0) == positive
         assert isinstance(assertion, ArrayShape)
         # Beyond the maximum the literal has already become a constant.
-        return (assertion.minimum <= node.place.position) == positive
+        return (assertion.minimum <= node.last) == positive

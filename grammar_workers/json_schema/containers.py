@@ -1,13 +1,17 @@
 """Objects and arrays as small graphs: which part may come next, what it must satisfy, and what that leads to.
 
 A node is what is still undecided about the container after some of its parts: formulas whose literals change as parts
-are read, and a position. A move reads one more part (a property or an item): it calls a rule, and the label that comes
-back picks the next node. The idea is that of Brzozowski's derivatives, with parts in place of characters.
+are read, and what has been counted. A move reads one more part (a property or an item): it calls a rule, and the label
+that comes back picks the next node. The idea is that of Brzozowski's derivatives, with parts in place of characters.
+
+Names may be passed over, which mostly changes nothing. Therefore a node stands for all positions between which it
+changes nothing, and what may follow depends on the position at which a node is *entered*: the parts from there on.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -28,26 +32,27 @@ class Rule(NamedTuple):
     classifiers: tuple[FormulaId, ...] = ()
 
 
-class Place(NamedTuple):
-    """`position`: the next declared property or item. `certain` and `total` bound how many properties there are.
-
-    Where properties come in any order, `seen` are the declared ones read so far that the formulas depend on.
+class Tally(NamedTuple):
+    """What has been counted: `certain` and `total` bound how many properties there are, `undeclared` tells whether the
+    first undeclared one has been read. Where properties come in any order, `seen` are the declared ones read so far
+    that the formulas depend on.
     """
 
-    position: int = 0
     certain: int = 0
     total: int = 0
+    undeclared: bool = False
     seen: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Node:
-    """What is still to be decided, and where. `Container.node` makes each once, so that nodes are equal by identity:
-    they are looked up far more often than they are made.
+    """What is still to be decided, at positions up to `last`. `Container.node` makes each once, so that nodes are equal
+    by identity: they are looked up far more often than they are made.
     """
 
     formulas: tuple[FormulaId, ...]
-    place: Place
+    last: int
+    tally: Tally
 
 
 class Ending(NamedTuple):
@@ -57,14 +62,6 @@ class Ending(NamedTuple):
 
     parts: tuple[int, ...] = ()
     rules: tuple[Rule, ...] = ()
-
-
-class Edge(NamedTuple):
-    """A move as far as it leads anywhere: reading `part` calls `rule`, whose label picks one of `targets`."""
-
-    part: int
-    rule: Rule
-    targets: dict[Label, Node]
 
 
 class Step(NamedTuple):
@@ -83,17 +80,23 @@ class Transition:
 
     rule: Rule
     formulas: tuple[FormulaId, ...]
-    steps: dict[FormulaId, Step] = dataclasses.field(default_factory=dict)
-    truths: dict[FormulaId, bool] = dataclasses.field(default_factory=dict)
+    steps: dict[FormulaId, Step]
+    truths: dict[FormulaId, bool]
     after: dict[Label, tuple[FormulaId, ...] | None] = dataclasses.field(default_factory=dict)
 
 
 class Move(NamedTuple):
-    """`part` tells which property or item is read, `after` the place then. `Container.follow` maps labels to nodes."""
+    """Reading `part` calls `rule`, whose label picks one of `targets` (None: no way to go on), entered at `entry`.
+
+    `Container.follow` finds the target of a label by `transition` (None: no formula changes) and the `tally` then.
+    """
 
     part: int
-    transition: Transition
-    after: Place
+    rule: Rule
+    entry: int
+    tally: Tally
+    transition: Transition | None
+    targets: dict[Label, Node | None]
 
 
 class Container:
@@ -101,31 +104,35 @@ class Container:
 
     def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
         self.pool = pool
+        self.formulas = formulas
         self.leaves = pool.leaves(*formulas)
-        self._nodes: dict[tuple[tuple[FormulaId, ...], Place], Node] = {}
-        self.start = self.node(formulas, Place())
+        self._nodes: dict[tuple[tuple[FormulaId, ...], int, Tally], Node] = {}
         self._conjunction = pool.conjunction(formulas[0])
         constant = all(formula in (TRUE, FALSE) for formula in formulas[1:])
         self.is_plain = self._conjunction is not None and constant and all(map(self._is_shape, self.leaves))
         """Whether a register can do what nodes would: mere shapes joined by `and`, and one label only."""
-        self._moves: dict[Node, list[Move]] = {}
         self._transitions: dict[tuple[tuple[FormulaId, ...], Hashable, int, int], Transition | None] = {}
 
-    def node(self, formulas: tuple[FormulaId, ...], place: Place) -> Node:
-        """The one node with these formulas at this place."""
-        known = self._nodes.get((formulas, place))
+    @functools.cached_property
+    def start(self) -> Node:
+        """The node before all parts, entered at position 0."""
+        return self.node(self.formulas, 0, Tally())
+
+    def node(self, formulas: tuple[FormulaId, ...], position: int, tally: Tally) -> Node:
+        """The one node with these formulas and counts that stands for `position`."""
+        known = self._nodes.get((formulas, position, tally))
         if known is None:
-            known = self._nodes[formulas, place] = Node(formulas, place)
+            known = self._nodes[formulas, position, tally] = Node(formulas, position, tally)
         return known
 
     @property
     def plain_label(self) -> Label:
         """The only label of a plain container."""
-        return tuple(formula == TRUE for formula in self.start.formulas[1:])
+        return tuple(formula == TRUE for formula in self.formulas[1:])
 
     @property
     def width(self) -> int:
-        """Steps that working out the moves of one node takes, for budgets."""
+        """Steps that working out one move takes, for budgets."""
         return len(self.leaves)
 
     def close(self, node: Node) -> Label | None:
@@ -142,25 +149,21 @@ class Container:
         return (Ending(),)
 
     def skip(self, node: Node) -> Node | None:
-        """The node whose moves are moves of `node`, too, beside those of its own: a part is passed over in silence.
+        """What the part at the last position of `node` may be passed over to, entered at the next position.
 
-        Both end the container alike. Following it from node to node costs as much as there are parts; listing with
-        every node all parts that may come after it would cost the square of that.
+        Both end the container alike. What may follow one may follow the other, beside the moves of `node` itself.
         """
         return None
 
-    def moves(self, node: Node) -> list[Move]:
-        """Every part that may come after `node` and not after `skip(node)`; worked out once."""
-        known = self._moves.get(node)
-        if known is None:
-            known = self._moves[node] = list(self._find_moves(node))
-        return known
+    def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
+        """The moves over parts at the positions of `node` from `first` on, in order.
 
-    def _find_moves(self, node: Node) -> Iterator[Move]:
+        Those from `stop` on (None: none) are left out: they are known from when it was entered there.
+        """
         raise NotImplementedError
 
-    def _step(self, literal: FormulaId, part: int, after: Place) -> Step:
-        """The step of a literal over a part that leads to the place `after`."""
+    def _step(self, literal: FormulaId, part: int, tally: Tally) -> Step:
+        """The step of a literal over a part after which `tally` has been counted."""
         raise NotImplementedError
 
     def _is_shape(self, leaf: FormulaId) -> bool:
@@ -176,23 +179,24 @@ class Container:
         assert self._conjunction is not None
         return Rule(self.pool.canonical(self.pool.all_of([asked(leaf, part) for leaf in self._conjunction])))
 
-    def _move(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Move | None:
-        """The move over one part to the place `after`; None when nothing can satisfy it."""
-        # Nodes at different positions mostly have the same formulas still to be decided.
-        identity = (formulas, self._kind(formulas, part), after.certain, after.total)
+    def _move(self, node: Node, part: int, entry: int, tally: Tally) -> Move | None:
+        """The move over one part that enters the next node at `entry`; None when nothing can satisfy it."""
+        formulas = node.formulas
+        # Nodes mostly have the same formulas still to be decided.
+        identity = (formulas, self._kind(formulas, part), tally.certain, tally.total)
         if identity in self._transitions:
             transition = self._transitions[identity]
         else:
-            transition = self._transitions[identity] = self._transition(formulas, part, after)
-        return None if transition is None else Move(part, transition, after)
+            transition = self._transitions[identity] = self._transition(formulas, part, tally)
+        return None if transition is None else Move(part, transition.rule, entry, tally, transition, {})
 
     def _kind(self, formulas: tuple[FormulaId, ...], part: int) -> Hashable:
         """What `formulas` ask of a part, and what becomes of them: the same for all parts of one kind."""
         return part
 
-    def _transition(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Transition | None:
+    def _transition(self, formulas: tuple[FormulaId, ...], part: int, tally: Tally) -> Transition | None:
         pool = self.pool
-        steps = {literal: self._step(literal, part, after) for literal in self._literals(formulas)}
+        steps = {literal: self._step(literal, part, tally) for literal in self._literals(formulas)}
         needed = {literal: _needed(pool, step) for literal, step in steps.items()}
         wanted = pool.rewrite(formulas[0], needed)
         if wanted == FALSE:
@@ -218,23 +222,23 @@ class Container:
                 truths.setdefault(step.asked, True)
         return Transition(Rule(pool.canonical(wanted), tuple(classifiers)), formulas, steps, truths)
 
-    def follow(self, move: Move, label: Label) -> Node | None:
-        """The node after a part whose rule has returned with `label`; None where there is no way to go on."""
-        known = move.transition.after
-        if label not in known:
-            known[label] = self._after(move.transition, label)
-        formulas = known[label]
+    def follow(self, node: Node, move: Move, label: Label) -> Node | None:
+        """What a move of `node` leads to with the label of its rule; None where there is no way to go on."""
+        formulas = node.formulas if move.transition is None else self._after(move.transition, label)
         if formulas is None:
             return None
-        return self.node(formulas, move.after)
+        if formulas == node.formulas and move.tally == node.tally and move.entry <= node.last:
+            return node
+        return self.node(formulas, move.entry, move.tally)
 
     def _after(self, transition: Transition, label: Label) -> tuple[FormulaId, ...] | None:
-        if not transition.steps:
-            return transition.formulas
-        truths = transition.truths | dict(zip(transition.rule.classifiers, label, strict=True))
-        changes = _outcomes(transition.steps, truths)
-        formulas = tuple([self.pool.rewrite(formula, changes) for formula in transition.formulas])
-        return None if formulas[0] == FALSE else formulas
+        known = transition.after
+        if label not in known:
+            truths = transition.truths | dict(zip(transition.rule.classifiers, label, strict=True))
+            changes = _outcomes(transition.steps, truths)
+            formulas = tuple([self.pool.rewrite(formula, changes) for formula in transition.formulas])
+            known[label] = None if formulas[0] == FALSE else formulas
+        return known[label]
 
     def _literals(self, formulas: tuple[FormulaId, ...]) -> list[FormulaId]:
         """The distinct literals of all of them, in order."""

@@ -243,7 +243,7 @@ class Emitter:
         landing = {node: self._separators.gap(state) for node, state in after.items()}
 
         def call(node: Node, end: int | None) -> int:
-            ((_, child, targets),) = edges[node]
+            ((_, child, _, targets),) = edges[node]
             usable = tuple(sorted(targets))
             site = [landing[targets[label]] for label in usable]
             if end is None:
@@ -330,12 +330,12 @@ class Emitter:
         runs, first_of = runs_of(graph)
         after = {node: builder.state() for node in runs}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
-        has_runs = any(run.last > node.place.position for node, run in runs.items())
+        has_runs = any(run.last > run.first for run in runs.values())
         for node, run in runs.items():
             calls = {}
-            for part, child, targets in run.edges:
+            for part, child, entry, targets in run.edges:
                 usable = tuple(sorted(targets))
-                site = [landing[first_of[targets[label]]] for label in usable]
+                site = [landing[first_of[targets[label], entry]] for label in usable]
                 calls[part] = self._call(rule, child, site, usable)
             label, endings = graph.closings.get(node, (-1, ()))
             exists = [part in calls for part in range(len(container.names))]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterator
@@ -12,7 +13,7 @@ from typing import TypeAlias
 
 from grammar_workers.character_automaton import CharacterAutomaton, combine, literal_set
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.containers import Container, Move, Node, Place, Rule, Step, Transition, negated
+from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, Tally, negated
 from grammar_workers.json_schema.formula import (
     FALSE,
     TRUE,
@@ -84,15 +85,14 @@ class Objects(Container):
         self._unspellable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
         self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
         self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
-        self._ever_required = frozenset(index for indices in self._required.values() for index in indices)
         self._open_leaves = frozenset(leaf for leaf in self.leaves if self._is_shape(leaf))
         self._known_asked: dict[tuple[FormulaId, int], FormulaId] = {}
         self._asking: dict[tuple[FormulaId, ...], list[FormulaId]] = {}
-        self._indifferent: dict[int, frozenset[FormulaId]] = {}
-        self._read: dict[tuple[FormulaId, ...], tuple[tuple[FormulaId, ...], frozenset[FormulaId]]] = {}
+        self._known_concerned: dict[FormulaId, frozenset[int]] = {}
+        self._known_read: dict[tuple[FormulaId, ...], tuple[tuple[FormulaId, ...], frozenset[int]]] = {}
+        self._ends: dict[tuple[FormulaId, ...], list[int]] = {}
         self._mere_rules: dict[tuple[tuple[FormulaId, ...], int], Rule] = {}
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
-        self._skipped: dict[Node, Node | None] = {}
         self._closed: dict[Node, Label | None] = {}
         self._steps: dict[tuple[FormulaId, int], Step] = {}
         patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
@@ -137,32 +137,40 @@ class Objects(Container):
             return Rule(FALSE)
         return self._every(self._asked, index)
 
-    def _find_moves(self, node: Node) -> Iterator[Move]:
-        position = node.place.position
-        declared = position < len(self.names)
-        for part in [position] if declared else [-1 - number for number in range(self.class_count)]:
-            if part in self._unspellable:
-                continue
-            move = self._move(node.formulas, part, self._after_part(node.place, part))
+    def node(self, formulas: tuple[FormulaId, ...], position: int, tally: Tally) -> Node:
+        """It stands for the positions up to the first name that cannot be passed over without changing a formula."""
+        return super().node(formulas, self._last(formulas, position), tally)
+
+    def _last(self, formulas: tuple[FormulaId, ...], position: int) -> int:
+        ends = self._ends.get(formulas)
+        if ends is None:
+            leaves = {self.pool.split(literal)[0] for literal in self._literals(formulas)}
+            required = {index for leaf in leaves for index in self._required.get(leaf, ())}
+            ends = self._ends[formulas] = [*sorted(required), len(self.names)]
+        return ends[bisect.bisect_left(ends, position)]
+
+    def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
+        many = len(self.names)
+        for part in range(first, min(many, node.last + 1) if stop is None else stop):
+            move = self._move(node, part, part + 1, self._counted(node, part))
+            if move is not None:
+                yield move
+        if stop is None and node.last == many:
+            yield from self._undeclared_moves(node)
+
+    def _undeclared_moves(self, node: Node) -> Iterator[Move]:
+        for part in range(-1, -1 - self.class_count, -1):
+            move = self._move(node, part, node.last, self._counted(node, part))
             if move is not None:
                 yield move
 
     def skip(self, node: Node) -> Node | None:
-        """The node after the declared name at its position has been passed over."""
-        if node not in self._skipped:
-            self._skipped[node] = self._skip(node)
-        return self._skipped[node]
-
-    def _skip(self, node: Node) -> Node | None:
-        position, certain, total, seen = node.place
-        if position >= len(self.names):
+        """What is left once the declared name at its last position has been passed over."""
+        position = node.last
+        if position == len(self.names):
             return None
-        formulas = node.formulas
-        if position in self._ever_required:
-            formulas = tuple([self._without(formula, position) for formula in formulas])
-            if formulas[0] == FALSE:
-                return None
-        return self.node(formulas, Place(position + 1, certain, total, seen))
+        formulas = tuple([self._without(formula, position) for formula in node.formulas])
+        return None if formulas[0] == FALSE else self.node(formulas, position + 1, node.tally)
 
     def close(self, node: Node) -> Label | None:
         """As where all later names have been passed over, which is what closing does with them."""
@@ -172,7 +180,7 @@ class Objects(Container):
             if skipped is None:
                 last = passed[-1]
                 # Where a name cannot be passed over, the container cannot end either.
-                self._closed[last] = None if last.place.position < len(self.names) else self._close(last)
+                self._closed[last] = None if last.last < len(self.names) else self._close(last)
             else:
                 passed.append(skipped)
         label = self._closed[passed[-1]]
@@ -252,46 +260,50 @@ class Objects(Container):
             leaves = self._asking[formulas] = [leaf for leaf in (*named, *broken) if leaf in self._open_leaves]
         return (part < 0, *[self._asked(leaf, part) for leaf in leaves])
 
-    def _move(self, formulas: tuple[FormulaId, ...], part: int, after: Place) -> Move | None:
+    def _move(self, node: Node, part: int, entry: int, tally: Tally) -> Move | None:
         """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
-        mere, others = self._literals_of(formulas)
-        if not others <= self._indifferent_leaves(part):
-            return super()._move(formulas, part, after)
+        if part in self._unspellable:
+            return None
+        mere, concerned = self._read(node.formulas)
+        if part in concerned:
+            return super()._move(node, part, entry, tally)
         rule = self._mere_rules.get((mere, part))
         if rule is None:
             wanted = self.pool.all_of(self._asked(leaf, part) for leaf in mere)
             rule = self._mere_rules[mere, part] = Rule(self.pool.canonical(wanted))
-        return None if rule.formula == FALSE else Move(part, Transition(rule, formulas), after)
+        return None if rule.formula == FALSE else Move(part, rule, entry, tally, None, {})
 
-    def _literals_of(self, formulas: tuple[FormulaId, ...]) -> tuple[tuple[FormulaId, ...], frozenset[FormulaId]]:
-        """The open leaves that are mere conjuncts of the demanded formula, and the leaves of all other literals."""
-        known = self._read.get(formulas)
+    def _read(self, formulas: tuple[FormulaId, ...]) -> tuple[tuple[FormulaId, ...], frozenset[int]]:
+        """The open leaves that are mere conjuncts of the demanded formula, and the parts that concern other leaves."""
+        known = self._known_read.get(formulas)
         if known is None:
             conjuncts = self._open_leaves.intersection(self.pool.conjuncts(formulas[0]))
             literals = self._literals(formulas)
-            others = frozenset(self.pool.split(literal)[0] for literal in literals if literal not in conjuncts)
+            others = {self.pool.split(literal)[0] for literal in literals if literal not in conjuncts}
+            concerned = frozenset().union(*map(self._concerned, others))
             mere = tuple([literal for literal in literals if literal in conjuncts])
-            known = self._read[formulas] = mere, others
+            known = self._known_read[formulas] = mere, concerned
         return known
 
-    def _indifferent_leaves(self, part: int) -> frozenset[FormulaId]:
-        """The leaves that ask nothing of a property and stay as they are once it is read."""
-        known = self._indifferent.get(part)
+    def _concerned(self, leaf: FormulaId) -> frozenset[int]:
+        """The parts of which a leaf asks something, or all if reading any of them may change it."""
+        known = self._known_concerned.get(leaf)
         if known is None:
-            known = self._indifferent[part] = frozenset(
-                leaf for leaf in self._open_leaves if self._asked(leaf, part) == TRUE
-            )
+            parts = range(-self.class_count, len(self.names))
+            is_open = leaf in self._open_leaves
+            known = frozenset(part for part in parts if not is_open or self._asked(leaf, part) != TRUE)
+            self._known_concerned[leaf] = known
         return known
 
-    def _step(self, literal: FormulaId, part: int, after: Place) -> Step:
+    def _step(self, literal: FormulaId, part: int, tally: Tally) -> Step:
         known = self._steps.get((literal, part))
         if known is not None:
             return known
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, PropertyCount):
-            exceeded = assertion.maximum is not None and after.certain > assertion.maximum
-            too_many = assertion.maximum is not None and after.total > assertion.maximum
+            exceeded = assertion.maximum is not None and tally.certain > assertion.maximum
+            too_many = assertion.maximum is not None and tally.total > assertion.maximum
             if positive:
                 return Step(TRUE, FALSE, FALSE) if too_many else Step(TRUE, leaf, leaf)
             return Step(TRUE, TRUE, TRUE) if exceeded else Step(TRUE, literal, literal)
@@ -315,8 +327,6 @@ class Objects(Container):
 
     def _without(self, formula: FormulaId, index: int) -> FormulaId:
         """What is left of a formula when a declared name is passed over: whatever requires it can no longer hold."""
-        if index not in self._ever_required:
-            return formula
         known = self._passed.get((formula, index))
         if known is None:
             changes = {}
@@ -341,22 +351,21 @@ class Objects(Container):
             raise LimitExceededError(f"counts of up to {max(bounds)} properties (at most {_MAX_UNROLLED})")
         return max(bounds)
 
-    def _after_part(self, place: Place, part: int) -> Place:
-        """`place` after one more property. Undeclared names may repeat, so only the first of them surely counts."""
-        first_free = place.position <= len(self.names)
-        certain = place.certain + (part >= 0 or first_free)
-        return Place(
-            part + 1 if part >= 0 else len(self.names) + (1 if self._horizon else 0),
-            min(certain, self._horizon),
-            min(place.total + 1, self._horizon),
-        )
+    def _counted(self, node: Node, part: int) -> Tally:
+        """The tally after one more property. Undeclared names may repeat, so only the first of them surely counts."""
+        tally, horizon = node.tally, self._horizon
+        if not horizon:
+            return tally
+        certain = tally.certain + (part >= 0 or not tally.undeclared)
+        undeclared = tally.undeclared or part < 0
+        return Tally(min(certain, horizon), min(tally.total + 1, horizon), undeclared, tally.seen)
 
     def _closes(self, literal: FormulaId, node: Node) -> bool:
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, PropertyCount):
             # A maximum that is exceeded has already become a constant, one that perhaps is has not.
-            certain, total = node.place.certain, node.place.total
+            certain, total = node.tally.certain, node.tally.total
             holds = assertion.minimum <= certain if positive else total < assertion.minimum
             too_few = certain < assertion.minimum <= total
             self.has_doubts |= too_few or (not positive and not holds and total > certain)

@@ -33,7 +33,7 @@ class PropertyOrder:
 
 
 def order_by_nodes(usable: Sequence[bool], last: int, *, has_runs: bool) -> PropertyOrder:
-    """The states of the machine keep the order, up to the names that only some nodes of a run may be followed by.
+    """The states of the machine keep the order, up to the names that may follow only some positions of a run.
 
     With `has_runs`, the register is the position among the declared names, in this state `last` at most.
     """

@@ -7,15 +7,17 @@ is exactly what can be generated, which is why the machine has no dead ends.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Set
 
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.any_order import MAX_NODES, AnyOrderObjects, TooManyOrdersError
+from grammar_workers.json_schema.any_order import AnyOrderObjects, TooManyOrdersError
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
-from grammar_workers.json_schema.containers import Container, Edge, Ending, Node, Rule
+from grammar_workers.json_schema.containers import Container, Ending, Move, Node, Rule
 from grammar_workers.json_schema.disjoint import Disjointness
+from grammar_workers.json_schema.exploration import Exploration
 from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
 from grammar_workers.json_schema.objects import Classified, Objects
 from grammar_workers.json_schema.scalars import Scalars, TextLanguage
@@ -73,7 +75,7 @@ class Rules:
         self._arrays: dict[Rule, Arrays | None] = {}
         self._classified: dict[Hashable, Classified] = {}
         self._writable_names: dict[str, bool] = {}
-        self._explored: dict[Container, dict[Node, list[Edge]]] = {}
+        self._explored: dict[Container, Exploration] = {}
 
     @property
     def writable(self) -> Charset:
@@ -146,8 +148,11 @@ class Rules:
             else:
                 exists = self._array_exists(rule, container)
             return {container.plain_label} if exists else set()
-        nodes = self._explored[container] = self._explore(rule, container)
-        return {label for node in nodes if (label := self.close(rule, container, node)[0]) is not None}
+        if container not in self._explored:
+            self._explored[container] = Exploration(container)
+        explored = self._explored[container]
+        explored.go_on(functools.partial(self._ask, rule), self._spend)
+        return {label for node in explored.moves if (label := self.close(rule, container, node)[0]) is not None}
 
     def close(self, rule: Rule, container: Container, node: Node) -> tuple[Label | None, tuple[Ending, ...]]:
         """The label with which the container may end at `node`, and on which conditions, of which one must hold."""
@@ -181,41 +186,9 @@ class Rules:
                 return position if limit is None else min(limit, position)
         return limit
 
-    def explored(self, container: Container) -> dict[Node, list[Edge]]:
-        """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them.
-
-        Of the last time that the rule was evaluated, which was after its parts had gained their last label.
-        """
-        return self._explored[container]
-
-    def _explore(self, rule: Rule, container: Container) -> dict[Node, list[Edge]]:
-        found: dict[Node, list[Edge]] = {container.start: []}
-        pending = [container.start]
-        cost = 4 * container.width
-        while pending:
-            node = pending.pop()
-            self._spend(cost)
-            skipped = container.skip(node)
-            if skipped is not None and skipped not in found:
-                found[skipped] = []
-                pending.append(skipped)
-            for move in container.moves(node):
-                child = move.transition.rule
-                labels = self._ask(rule, child)
-                targets: dict[Label, Node] = {}
-                found[node].append(Edge(move.part, child, targets))
-                for label in labels:
-                    following = container.follow(move, label)
-                    if following is None:
-                        continue
-                    targets[label] = following
-                    if following not in found:
-                        found[following] = []
-                        pending.append(following)
-                        if len(found) > MAX_NODES and isinstance(container, AnyOrderObjects):
-                            raise TooManyOrdersError(f"its alternatives take more than {MAX_NODES} nodes")
-                self._spend(4 * len(labels))
-        return found
+    def explored(self, container: Container) -> dict[Node, list[Move]]:
+        """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them."""
+        return self._explored[container].moves
 
     def _ask(self, user: Rule, rule: Rule) -> set[Label]:
         self._spend(1)
