@@ -20,14 +20,21 @@ class ClusterServer(Server):
         super().__init__(arguments, deadline_s=START_DEADLINE_S)
         self._module = "tests.chaos.nodes"
         self.metrics_ports = [self.metrics_ports[0] + number for number in range(len(NODES))]
+        config = self._read_config()
+        # HAProxy asks routers at the address of their node; if they listen elsewhere, Serve's own proxy does its work.
+        config["http_options"]["host"] = "0.0.0.0"
+        self._config.write_text(yaml.safe_dump(config))
 
     def redeploy(self, changes: dict[str, dict[str, Any]]) -> None:
         """Change fields of the config's sections, so that Serve brings up other replicas; returns at once."""
-        config = yaml.safe_load(self._config.read_text())
+        config = self._read_config()
         for section, fields in changes.items():
             config["applications"][0]["args"][section] |= fields
         self._config.write_text(yaml.safe_dump(config))
         self.reconcile()
+
+    def _read_config(self) -> Any:
+        return yaml.safe_load(self._config.read_text())
 
     def reconcile(self) -> None:
         """Make the program start lost nodes again, and deploy; returns at once."""
