@@ -27,8 +27,10 @@ def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[CharacterAutomato
         place = max(range(len(body)), key=lambda index: _count(body[index]))
         repeat = body[place]
         others = [_length(part) for index, part in enumerate(body) if index != place]
-        if isinstance(repeat, Repeat) and _LONG <= _count(repeat) <= limits.max_regex_states and None not in others:
-            fixed = sum(length for length in others if length is not None)
+        fixed = sum(length for length in others if length is not None)
+        # What would be too long when written out may be needed so: below `not`, for one.
+        fits = fixed + _count(repeat) < limits.max_regex_states
+        if isinstance(repeat, Repeat) and _count(repeat) >= _LONG and fits and None not in others:
             body[place] = Repeat(repeat.body, 0, None)
             automaton = compile_tree(Sequence((parts[0], *body, parts[-1])), search=True, limits=limits)
             most = UNBOUNDED if repeat.high is None else fixed + repeat.high

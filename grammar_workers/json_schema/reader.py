@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from decimal import Decimal
 from typing import Any, TypeAlias
 
@@ -40,6 +40,7 @@ from grammar_workers.json_schema.references import References, Scope
 from grammar_workers.json_schema.unevaluated import Evaluated, Unevaluated
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.pattern_lengths import pattern_and_lengths
+from grammar_workers.regex import search_automaton
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
@@ -284,14 +285,15 @@ class SchemaReader:
         return self._pool.all_of(parts)
 
     def _pattern(self, pattern: Any, scope: Scope) -> FormulaId:
-        self._check_pattern(pattern, scope)
+        self._check_pattern(pattern, scope, pattern_and_lengths)
         return self._pool.leaf(JsonType.STRING, StringPattern(pattern))
 
-    def _check_pattern(self, pattern: Any, scope: Scope) -> None:
+    def _check_pattern(self, pattern: Any, scope: Scope, read: Callable[[str, Limits], object]) -> None:
+        """Raise what `read` raises, by which it is read later, with the pointer to it."""
         if not isinstance(pattern, str):
             raise InvalidSpecificationError("a pattern must be a string", pointer=scope.pointer)
         try:
-            pattern_and_lengths(pattern, self._limits)
+            read(pattern, self._limits)
         except GrammarError as error:
             error.pointer = scope.pointer
             raise
@@ -380,7 +382,7 @@ class SchemaReader:
         properties = self._map(schema, "properties", scope, depth)
         patterns = self._map(schema, "patternProperties", scope, depth)
         for pattern, _ in patterns:
-            self._check_pattern(pattern, scope.below("patternProperties", pattern))
+            self._check_pattern(pattern, scope.below("patternProperties", pattern), search_automaton)
         additional = FALSE if "properties" in schema and not self._options.additional_properties else TRUE
         if "additionalProperties" in schema:
             additional = self._sub(schema, "additionalProperties", scope, depth)

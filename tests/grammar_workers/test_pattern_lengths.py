@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from grammar_workers import Limits, compile_grammar, pattern_lengths
 from grammar_workers.character_automaton import intersect
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.scalars import length_automaton
 from grammar_workers.machine import UNBOUNDED
 from grammar_workers.pattern_lengths import pattern_and_lengths
@@ -71,3 +73,17 @@ def test_property_names_and_alternatives_keep_their_counts() -> None:
         name = "x" + many * "a"
         assert accepts(fsm, f'{{"names": {{"{name}": 1}}}}'.encode()) == (16 <= many <= 20)
         assert accepts(fsm, f'{{"names": {{}}, "not": "{name}"}}'.encode()) == (not 16 <= many <= 20)
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"pattern": "^[ab]{0,20000}$"}, "/pattern"),
+        ({"not": {"pattern": "^[ab]{0,20000}$"}}, "/not/pattern"),
+        ({"patternProperties": {"^[ab]{0,20000}$": {}}}, "/patternProperties/^[ab]{0,20000}$"),
+    ],
+)
+def test_what_is_too_long_written_out_is_refused_where_it_stands(schema: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(LimitExceededError) as caught:
+        compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    assert caught.value.pointer == pointer
