@@ -33,6 +33,18 @@ ACTIVE_S = 5.0
 """So long after its last request has been answered to its end a tenant counts as active."""
 
 
+@contextlib.contextmanager
+def _one_more(counts: Counter[str], tenant: str) -> Iterator[None]:
+    """Counts a tenant in while the block lasts; who is not counted is not in `counts`."""
+    counts[tenant] += 1
+    try:
+        yield
+    finally:
+        counts[tenant] -= 1
+        if not counts[tenant]:
+            del counts[tenant]
+
+
 class _Line:
     """One tenant's: `users` have a turn or wait for one, first come, first served."""
 
@@ -78,14 +90,11 @@ class NewGrammars:
     @contextlib.contextmanager
     def served(self, tenant: str) -> Iterator[None]:
         """The tenant is active while something is generated for it, however long ago it asked."""
-        self._served[tenant] += 1
-        try:
-            yield
-        finally:
-            self._active.put(tenant, True)
-            self._served[tenant] -= 1
-            if not self._served[tenant]:
-                del self._served[tenant]
+        with _one_more(self._served, tenant):
+            try:
+                yield
+            finally:
+                self._active.put(tenant, True)
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str, key: str | None, timeout_s: float | None) -> AsyncIterator[None]:
@@ -145,13 +154,11 @@ class NewGrammars:
 
     @contextlib.contextmanager
     def _awaiting_token(self, tenant: str) -> Iterator[None]:
-        self._awaiting[tenant] += 1
         try:
-            yield
+            with _one_more(self._awaiting, tenant):
+                yield
         finally:
-            self._awaiting[tenant] -= 1
-            if not self._awaiting[tenant]:
-                del self._awaiting[tenant]
+            if tenant not in self._awaiting:
                 self._arrived.set()
                 self._arrived = asyncio.Event()
 

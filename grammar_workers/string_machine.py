@@ -15,6 +15,7 @@ from grammar_workers import charset
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import ALL
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.escape_shapes import ESCAPED
 from grammar_workers.kernels import TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.machine import NEVER, UNBOUNDED, Guard, Interval
 from grammar_workers.machine_builder import MachineBuilder
@@ -143,7 +144,7 @@ class StringMachine:
 
 
 _COMMON = charset.subtract(ALL, charset.of(RARE))
-UNESCAPED = charset.subtract(_COMMON, charset.union(charset.make([(0, 0x1F)]), charset.of('"\\\u2028\u2029')))
+UNESCAPED = charset.subtract(_COMMON, charset.union(ESCAPED, charset.of("\u2028\u2029")))
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 
 

@@ -27,6 +27,12 @@ def request() -> dict[str, Any]:
     return {"request_id": "r", "prompt": "x", "emitted_token_ids": [], "grammar": None}
 
 
+def unseen(tiers: Tiers, many: int) -> list[asyncio.Task[Generation]]:
+    """So many generations of one tenant, each under a grammar of its own."""
+    grammars = [dataclasses.replace(GRAMMAR, key=f"{number:064}") for number in range(many)]
+    return [asyncio.create_task(tiers.start_generation(request(), grammar, TENANT)) for grammar in grammars]
+
+
 async def text(generation: Generation) -> str:
     return "".join([event["text"] async for event in generation])
 
@@ -66,12 +72,7 @@ async def test_one_tenants_new_grammars_take_turns_and_others_do_not_wait(
     tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
 ) -> None:
     compiler.release.clear()
-    flood = [
-        asyncio.create_task(
-            tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}"), TENANT)
-        )
-        for number in range(10)
-    ]
+    flood = unseen(tiers, 10)
     await settled()
     assert len(compiler.calls) == len(replica.requests) == NEW_GRAMMARS
     other = asyncio.create_task(tiers.start_generation(request(), GRAMMAR, "other"))
@@ -90,12 +91,7 @@ async def test_what_is_generated_for_others_halves_the_turns(
 ) -> None:
     stream = await tiers.start_generation(request(), None, "other")
     compiler.release.clear()
-    flood = [
-        asyncio.create_task(
-            tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}"), TENANT)
-        )
-        for number in range(10)
-    ]
+    flood = unseen(tiers, 10)
     await settled()
     assert len(compiler.calls) == NEW_GRAMMARS // 2
     compiler.release.set()
@@ -105,12 +101,7 @@ async def test_what_is_generated_for_others_halves_the_turns(
 
 async def test_time_spent_waiting_for_a_turn_counts(tiers: Tiers, compiler: FakeCompiler) -> None:
     compiler.release.clear()
-    ahead = [
-        asyncio.create_task(
-            tiers.start_generation(request(), dataclasses.replace(GRAMMAR, key=f"{number:064}"), TENANT)
-        )
-        for number in range(NEW_GRAMMARS)
-    ]
+    ahead = unseen(tiers, NEW_GRAMMARS)
     await settled()
     with pytest.raises(ApiError) as caught:
         await tiers.start_generation({**request(), "timeout_s": 0.01}, GRAMMAR, TENANT)
