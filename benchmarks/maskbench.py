@@ -8,8 +8,9 @@ engine runs in a process of its own, one schema after the other on one thread. A
 whether the text may stop. A schema passes when every verdict is right.
 
 Cold: from the schema to the first mask, and every step with whatever an engine does on first visits. Warm (Turnstile
-only): the automaton is loaded from its stored form, its rows are made ahead (`TokenFSM.fill_rows`), and it is followed
-once more; steps to places that nobody has been to are among these.
+only, in another process, so that all engines do the same work between two schemas of the cold run): the schema is
+compiled, the automaton is loaded from its stored form, its rows are made ahead (`TokenFSM.fill_rows`), and it is
+followed once; steps to places that nobody has been to are among these.
 
 Times are CPU times of the whole process (`time.process_time_ns`, less what reading that clock costs), so that neither
 other programs on the machine nor helper threads of an engine distort them.
@@ -55,12 +56,11 @@ class Outcome:
     compile: int = 0
     first_mask: int = 0
     steps: list[int] = dataclasses.field(default_factory=list)
+    peak_mib: float = 0.0
+    # Only where the automaton was loaded and its rows made ahead:
     load: int = 0
     fill: int = 0
     rows: int = 0
-    warm_first_mask: int = 0
-    warm_steps: list[int] = dataclasses.field(default_factory=list)
-    peak_mib: float = 0.0
 
     @property
     def passes(self) -> bool:
@@ -84,7 +84,7 @@ def follow(session: Session, tokens: list[int], overhead: int, steps: list[int])
     return session.may_stop()
 
 
-def measure(engine: Any, case: dict[str, Any], outcome: Outcome, overhead: int) -> None:
+def measure(engine: Any, case: dict[str, Any], outcome: Outcome, overhead: int, warm: bool) -> None:
     begin = clock()
     try:
         session = engine.compile(case["schema"])
@@ -92,11 +92,14 @@ def measure(engine: Any, case: dict[str, Any], outcome: Outcome, overhead: int) 
         outcome.refusal = str(error)[:200]
         return
     outcome.compile = clock() - begin
+    if warm:
+        session = load_and_fill(session, case["schema"], outcome)
+        begin = clock()
     session.mask()
     outcome.first_mask = clock() - begin
     texts = [json.dumps(test["data"], ensure_ascii=False) for test in case["tests"]]
-    instances = [tekken_encoding().encode(text, disallowed_special=()) for text in texts]
-    for number, (test, tokens) in enumerate(zip(case["tests"], instances, strict=True)):
+    for number, (test, text) in enumerate(zip(case["tests"], texts, strict=True)):
+        tokens = tekken_encoding().encode(text, disallowed_special=())
         accepted = follow(session, tokens, overhead, outcome.steps)
         if test["valid"]:
             outcome.valid += 1
@@ -106,27 +109,19 @@ def measure(engine: Any, case: dict[str, Any], outcome: Outcome, overhead: int) 
             outcome.invalid += 1
             if accepted:
                 outcome.accepted.append(number)
-    if isinstance(session, TurnstileSession):
-        measure_warm(session, case["schema"], instances, outcome, overhead)
 
 
-def measure_warm(
-    session: TurnstileSession, schema: Any, instances: list[list[int]], outcome: Outcome, overhead: int
-) -> None:
+def load_and_fill(session: TurnstileSession, schema: Any, outcome: Outcome) -> TurnstileSession:
     stored = session.fsm.to_bytes()
     begin = clock()
-    warm = TurnstileSession(TokenFSM.from_bytes(stored, session.fsm.vocabulary), schema)
+    loaded = TurnstileSession(TokenFSM.from_bytes(stored, session.fsm.vocabulary), schema)
     outcome.load = clock() - begin
-    outcome.rows = warm.fsm.fill_rows()
+    outcome.rows = loaded.fsm.fill_rows()
     outcome.fill = clock() - begin - outcome.load
-    begin = clock()
-    warm.mask()
-    outcome.warm_first_mask = max(clock() - begin - overhead, 0)
-    for tokens in instances:
-        follow(warm, tokens, overhead, outcome.warm_steps)
+    return loaded
 
 
-def serve(name: str, options: dict[str, Any], connection: Connection) -> None:
+def serve(name: str, options: dict[str, Any], warm: bool, connection: Connection) -> None:
     """Answer paths with outcomes, until None."""
     engine = ENGINES[name](options)
     samples = []
@@ -138,7 +133,7 @@ def serve(name: str, options: dict[str, Any], connection: Connection) -> None:
     while (path := connection.recv()) is not None:
         outcome = Outcome(path.name)
         try:
-            measure(engine, json.loads(path.read_bytes()), outcome, overhead)
+            measure(engine, json.loads(path.read_bytes()), outcome, overhead, warm)
         except Exception as error:
             outcome.crash = repr(error)[:200]
         outcome.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -151,15 +146,14 @@ def serve(name: str, options: dict[str, Any], connection: Connection) -> None:
 class Worker:
     """An engine in a process of its own, started anew after a timeout or a crash."""
 
-    def __init__(self, name: str, options: dict[str, Any]) -> None:
-        self._name = name
-        self._options = options
+    def __init__(self, name: str, options: dict[str, Any], *, warm: bool = False) -> None:
+        self._arguments = (name, options, warm)
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(self._name, self._options, theirs), daemon=True)
+        self._process = context.Process(target=serve, args=(*self._arguments, theirs), daemon=True)
         self._process.start()
         theirs.close()
         self._connection.recv()
@@ -182,6 +176,15 @@ class Worker:
         self._process.join()
 
 
+def run(name: str, options: dict[str, Any], paths: list[Path], *, warm: bool = False) -> list[Outcome]:
+    """What an engine makes of all files."""
+    worker = Worker(name, options, warm=warm)
+    description = f"{name}, warm" if warm else name
+    outcomes = [worker.ask(path) for path in tqdm(paths, desc=description, unit="schema", smoothing=0.05)]
+    worker.close()
+    return outcomes
+
+
 def percentiles(values: list[int], *, unit: float = 1e3) -> list[str]:
     """p50, p90, p99, max and mean of nanoseconds, in microseconds (or another unit)."""
     if not values:
@@ -191,8 +194,8 @@ def percentiles(values: list[int], *, unit: float = 1e3) -> list[str]:
     return [f"{figure:,.1f}" if figure < 100 else f"{figure:,.0f}" for figure in figures]
 
 
-def show(results: dict[str, list[Outcome]]) -> None:
-    """The tables: verdicts by engine, then times by engine."""
+def show(results: dict[str, list[Outcome]], warm: list[Outcome]) -> None:
+    """The tables: verdicts by engine, then times by engine, and those of the warm run."""
     rows = {
         "schemas": lambda outcomes: len(outcomes),
         "refused": lambda outcomes: sum(bool(outcome.refusal) for outcome in outcomes),
@@ -212,28 +215,38 @@ def show(results: dict[str, list[Outcome]]) -> None:
     print(f"\n{'microseconds':<46}{'p50':>10}{'p90':>10}{'p99':>10}{'max':>12}{'mean':>10}")
     for name, outcomes in results.items():
         compiled = [outcome for outcome in outcomes if outcome.first_mask]
-        times = {
-            "first mask from the schema, cold": [outcome.first_mask for outcome in compiled],
-            "  of which compilation": [outcome.compile for outcome in compiled],
-            "mask + check + advance, cold": [step for outcome in compiled for step in outcome.steps],
-        }
-        if any(outcome.load for outcome in compiled):
-            times |= {
-                "load from the stored form": [outcome.load for outcome in compiled],
-                "compile, and make all rows ahead": [outcome.compile + outcome.fill for outcome in compiled],
-                "first mask, warm": [outcome.warm_first_mask for outcome in compiled],
-                "mask + check + advance, warm": [step for outcome in compiled for step in outcome.warm_steps],
-            }
-        for label, values in times.items():
-            p50, p90, p99, most, mean = percentiles(values)
-            print(f"{name + ': ' + label:<46}{p50:>10}{p90:>10}{p99:>10}{most:>12}{mean:>10}")
+        show_times(
+            f"{name}: ",
+            {
+                "first mask from the schema, cold": [outcome.first_mask for outcome in compiled],
+                "  of which compilation": [outcome.compile for outcome in compiled],
+                "mask + check + advance, cold": [step for outcome in compiled for step in outcome.steps],
+            },
+        )
+    loaded = [outcome for outcome in warm if outcome.load]
+    if loaded:
+        show_times(
+            "turnstile: ",
+            {
+                "load from the stored form": [outcome.load for outcome in loaded],
+                "compile, and make all rows ahead": [outcome.compile + outcome.fill for outcome in loaded],
+                "first mask, warm": [outcome.first_mask for outcome in loaded],
+                "mask + check + advance, warm": [step for outcome in loaded for step in outcome.steps],
+            },
+        )
 
 
-def show_lists(name: str, outcomes: list[Outcome], many: int) -> None:
+def show_times(prefix: str, times: dict[str, list[int]]) -> None:
+    for label, values in times.items():
+        p50, p90, p99, most, mean = percentiles(values)
+        print(f"{prefix + label:<46}{p50:>10}{p90:>10}{p99:>10}{most:>12}{mean:>10}")
+
+
+def show_lists(name: str, outcomes: list[Outcome], warm: list[Outcome], many: int) -> None:
     """Everything that is not as it should be, and what took longest."""
     slow = sorted(outcomes, key=lambda outcome: -outcome.first_mask)[:many]
     slow_steps = sorted(outcomes, key=lambda outcome: -max(outcome.steps, default=0))[:many]
-    slow_rows = sorted(outcomes, key=lambda outcome: -outcome.fill)[:many]
+    slow_rows = sorted(warm, key=lambda outcome: -outcome.fill)[:many]
     sections = {
         "valid, but rejected": [f"{o.name} #{number}: {why}" for o in outcomes for number, why in o.rejected],
         "invalid, but ACCEPTED": [f"{o.name} #{number}" for o in outcomes for number in o.accepted],
@@ -260,16 +273,13 @@ def main() -> int:
     paths = sorted(arguments.data.glob("*.json"))[: arguments.limit]
     if arguments.sample is not None:
         paths = sorted(random.Random(0).sample(paths, min(arguments.sample, len(paths))))
-    results: dict[str, list[Outcome]] = {}
-    for name in installed(arguments.engines):
-        worker = Worker(name, arguments.options)
-        results[name] = [worker.ask(path) for path in tqdm(paths, desc=name, unit="schema", smoothing=0.05)]
-        worker.close()
-    show(results)
-    if "turnstile" not in results:
+    results = {name: run(name, arguments.options, paths) for name in installed(arguments.engines)}
+    warm = run("turnstile", arguments.options, paths, warm=True) if "turnstile" in results else []
+    show(results, warm)
+    if not warm:
         return 0
-    show_lists("turnstile", results["turnstile"], arguments.slowest)
-    return int(any(outcome.accepted or outcome.crash for outcome in results["turnstile"]))
+    show_lists("turnstile", results["turnstile"], warm, arguments.slowest)
+    return int(any(outcome.accepted or outcome.crash for outcome in [*results["turnstile"], *warm]))
 
 
 if __name__ == "__main__":
