@@ -98,8 +98,8 @@ def measure(engine: Any, case: dict[str, Any], outcome: Outcome, overhead: int, 
     session.mask()
     outcome.first_mask = clock() - begin
     texts = [json.dumps(test["data"], ensure_ascii=False) for test in case["tests"]]
-    for number, (test, text) in enumerate(zip(case["tests"], texts, strict=True)):
-        tokens = tekken_encoding().encode(text, disallowed_special=())
+    instances = [tekken_encoding().encode(text, disallowed_special=()) for text in texts]
+    for number, (test, tokens) in enumerate(zip(case["tests"], instances, strict=True)):
         accepted = follow(session, tokens, overhead, outcome.steps)
         if test["valid"]:
             outcome.valid += 1

@@ -124,6 +124,11 @@ def after_ascii(entries, state, register, frame, found):  # type: ignore[no-unty
 
 
 @njit(**OPTIONS)
+def beside(entries, assigned, state, register, row_class):  # type: ignore[no-untyped-def]
+    return target_kernels.beside(tables_of(entries), classes_of(entries), assigned, state, register, row_class)
+
+
+@njit(**OPTIONS)
 def after_return(entries, frame, end, found):  # type: ignore[no-untyped-def]
     return target_kernels.after_return(tables_of(entries), stack_of(entries), classes_of(entries), frame, end, found)
 

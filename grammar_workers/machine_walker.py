@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -186,6 +187,21 @@ class MachineWalker:
                     places += self._after_return(frame)
                     frame = int(self._stack[0][frame, kernels.PARENT])
         return places
+
+    def beside(self, configuration: Configuration, row_class: int) -> list[Reached]:
+        # Only a property name assigns the register: its position among the names.
+        state, register, frame = configuration
+        following = int(entry_kernels.beside(self._entries, self._assigned, state, register, row_class))
+        if following < 0:
+            return []
+        beside = state, following, frame
+        return [(beside, self.may_end(beside), self.find_class(beside))]
+
+    @functools.cached_property
+    def _assigned(self) -> NDArray[np.int32]:
+        """The values that ops assign to a register, ascending, int32."""
+        ops = self._machine.ops
+        return np.unique(ops[ops[:, kernels.ACTION] == kernels.ASSIGN, kernels.VALUE])
 
     def _after_return(self, frame: int) -> list[Reached]:
         """Where the caller may go on that waits in `frame`."""

@@ -61,7 +61,7 @@ class MaskRows:
         stored = self._pool.get(digest)
         if stored is None or not _equal(stored, row):
             stored = row.copy()
-            stored.flags.writeable = False
+            stored.setflags(write=False)
             self._pool[digest] = stored
         self.counts.append(count)
         self.lowest.append(lowest)

@@ -28,8 +28,8 @@ from grammar_workers.kernels import (
 
 # Columns of a class. FRAMES: how many are looked into, from TOP down; NEXT chains a hash bucket; from BOUNDS on the
 # lowest and the highest register of each level.
-_STATE, _FRAMES, _TOP, _NEXT, _BOUNDS = range(5)
-CLASS_COLUMNS = _BOUNDS + 2 * LEVELS
+_STATE, _FRAMES, _TOP, _NEXT, BOUNDS = range(5)
+CLASS_COLUMNS = BOUNDS + 2 * LEVELS
 
 
 class RowClasses:
@@ -80,7 +80,7 @@ def find_class(known, stack, state, register, frame):  # type: ignore[no-untyped
 @njit(inline="always", **OPTIONS)
 def _belongs(classes, place, frames, register, frame):  # type: ignore[no-untyped-def]
     """Whether the register is within the bounds of the class, and its topmost frames are like those of the class."""
-    if not classes[place, _BOUNDS] <= register <= classes[place, _BOUNDS + 1]:
+    if not classes[place, BOUNDS] <= register <= classes[place, BOUNDS + 1]:
         return False
     other = classes[place, _TOP]
     for level in range(1, classes[place, _FRAMES] + 1):
@@ -88,7 +88,7 @@ def _belongs(classes, place, frames, register, frame):  # type: ignore[no-untype
             return True
         if frame == 0 or other == 0 or frames[frame, SITE] != frames[other, SITE]:
             return False
-        bounds = _BOUNDS + 2 * level
+        bounds = BOUNDS + 2 * level
         if not classes[place, bounds] <= frames[frame, SAVED] <= classes[place, bounds + 1]:
             return False
         frame = frames[frame, PARENT]
@@ -125,8 +125,8 @@ def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
     classes[many, _FRAMES] = trace[LOOKED_INTO]
     classes[many, _TOP] = frame
     for level in range(trace[LOOKED_INTO] + 1):
-        classes[many, _BOUNDS + 2 * level] = trace[FIRST_LEVEL + 3 * level + LOW]
-        classes[many, _BOUNDS + 2 * level + 1] = trace[FIRST_LEVEL + 3 * level + HIGH]
+        classes[many, BOUNDS + 2 * level] = trace[FIRST_LEVEL + 3 * level + LOW]
+        classes[many, BOUNDS + 2 * level + 1] = trace[FIRST_LEVEL + 3 * level + HIGH]
     _lay_chain(classes, buckets, many, frames)
     counter[0] = many + 1
     return many

@@ -9,11 +9,14 @@ import numpy as np
 from numba import njit
 
 from grammar_workers.kernels import (
+    ACTION,
     DEAD,
     FRAMES_FULL,
+    INCREMENT,
     LIT,
     LOOP,
     LOOP_BASE,
+    OP,
     OPTIONS,
     PARENT,
     ROW,
@@ -28,7 +31,7 @@ from grammar_workers.kernels import (
     step,
 )
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
-from grammar_workers.row_classes import find_class
+from grammar_workers.row_classes import BOUNDS, find_class
 
 FOUND_FULL = -3
 
@@ -177,6 +180,29 @@ def after_ascii(tables, stack, known, state, register, frame, found):  # type: i
                 return state
             break
     return _tell_apart(tables, stack, known, found, many)
+
+
+@njit(**OPTIONS)
+def beside(tables, known, assigned, state, register, row_class):  # type: ignore[no-untyped-def]
+    """The least register of `assigned` (sorted) above the bounds of the class that (state, register) belongs to, or -1.
+
+    -1 also for a state that counts what it reads: its register gets to other values than assigned ones.
+    """
+    states, table, ops = tables[0], tables[1], tables[2]
+    high = max(known[0][row_class, BOUNDS + 1], register)
+    first = np.int64(0)
+    while first < assigned.shape[0] and assigned[first] <= high:
+        first += 1
+    if first == assigned.shape[0]:
+        return np.int64(-1)
+    row = states[state, ROW]
+    for byte in range(256):
+        target = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
+        if states[state, LIT] == byte:
+            target = np.int64(state + 1)
+        if target >= 0 and ops[states[target, OP], ACTION] == INCREMENT:
+            return np.int64(-1)
+    return np.int64(assigned[first])
 
 
 @njit(**OPTIONS)

@@ -31,6 +31,8 @@ from grammar_workers.walker import Configuration, Walker
 _END: StateId = 0
 _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
+_EMPTY_ROW = 0
+_UNKNOWN_STATE = -1
 _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
 _STATES_PER_CHECK = 64
@@ -203,7 +205,7 @@ class TokenFSM:
 
         Looks at `max_places` at most. Places that must have the same row are looked at once, so that this mostly ends
         for recursive specifications, too, and only the first of them is visited; a step to another finds its row. What
-        follows them may differ: it is looked at where callers go on.
+        follows them may differ: it is looked at where callers go on, and behind each name of an object.
         """
         initial = self._configurations[_INITIAL]
         queue = [(initial, self._terminal[_INITIAL], -1)]
@@ -221,14 +223,19 @@ class TokenFSM:
                 if max_places == 0:
                     break
                 max_places -= 1
-                state = self._visit(configuration, terminal, row_class)
-                if self._row_of[state] == _UNKNOWN_ROW:
-                    self._row_of[state], row_class = self._make_row(configuration, terminal)
+                state = self._ids.get(configuration, _UNKNOWN_STATE)
+                if state == _UNKNOWN_STATE or self._row_of[state] == _UNKNOWN_ROW:
+                    row, row_class = self._make_row(configuration, terminal)
+                    if row == _EMPTY_ROW:
+                        continue
+                    self._row_of[self._visit(configuration, terminal, row_class)] = row
+                following = self._walker.after_ascii(configuration, callers)
                 if row_class >= 0:
                     classes.add(row_class)
+                    following += self._walker.beside(configuration, row_class)
                 following = [
                     reached
-                    for reached in self._walker.after_ascii(configuration, callers)
+                    for reached in following
                     if reached[0] not in met and reached[2] not in classes
                 ]
             met.update(reached[0] for reached in following)

@@ -66,6 +66,13 @@ class Walker(Protocol):
         see what follows it. `callers` holds those that have been looked at and grows.
         """
 
+    def beside(self, configuration: Configuration, row_class: int) -> Configuration | None:
+        """The same place after another choice than the one that led to `configuration`, which is of `row_class` >= 0.
+
+        Such as behind another property of the same object; a guess, its row may be empty. Goes on from what it returns
+        and ends with None.
+        """
+
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop."""
 

@@ -162,6 +162,9 @@ class ConfigurationWalker:
             if number >= 0 and not self._closed[number]
         ]
 
+    def beside(self, configuration: Configuration, row_class: int) -> list[Reached]:
+        return []
+
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]
         length = self._cost(stacks)
