@@ -212,10 +212,7 @@ class Combination:
                 else "the vocabulary can spell none of the choices"
             )
 
-        def finish(_: int) -> None:
-            self._builder.state(exit_label=0)
-
-        return literal_tree(self._builder, sorted(entries), finish, exit_label=0)
+        return literal_tree(self._builder, sorted(entries), lambda _: 0, exit_label=0)
 
     def _token_positions(self, parts: _Parts) -> Machine:
         pointer, part = parts.tokens[0]

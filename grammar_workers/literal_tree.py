@@ -22,7 +22,7 @@ class _Branch(NamedTuple):
 def literal_tree(
     builder: MachineBuilder,
     entries: Sequence[tuple[bytes, int]],
-    finish: Callable[[int], None],
+    end_op: Callable[[int], int],
     *,
     row: int = -1,
     loop: int = 0,
@@ -32,11 +32,11 @@ def literal_tree(
 ) -> int:
     """Append states that read exactly one of `entries`: sorted, distinct (bytes, number) pairs. Returns the first.
 
-    `finish(number)` appends what follows an entry; it is called where the entry's last byte leads, and must append a
-    state. Bytes that no entry continues with go where dense row `row` says, and states resemble `loop` (see
-    `MachineBuilder.literal`). `guard(numbers)` is the op on entering a branch that holds these entries. With
-    `exit_label`, an entry may be a prefix of another: the text may then end at a branch, with this label. Trees that
-    differ in their entries alone may share `known`: branches of the same entries are then appended once.
+    `end_op(number)` is the op of the state that an entry's last byte leads to. Bytes that no entry continues with go
+    where dense row `row` says, and states resemble `loop` (see `MachineBuilder.literal`). `guard(numbers)` is the op on
+    entering a branch that holds these entries. With `exit_label`, the text may end behind an entry, with this label,
+    and an entry may be a prefix of another. Trees that differ in their entries alone may share `known`: branches of the
+    same entries are then appended once.
     """
     known = {} if known is None else known
     default = builder.row_targets(row) if row >= 0 else no_moves()
@@ -52,22 +52,21 @@ def literal_tree(
         first, number = entries[low]
         if high - low == 1:
             builder.spend(len(first) - depth + 1)
-            if len(first) > depth:
-                builder.literal(first[depth:], row=row, op=op, loop=loop)
-            finish(number)
-            return start
+            return builder.literal(
+                first[depth:], row=row, op=op, loop=loop, end_op=end_op(number), end_label=exit_label
+            )
         last, _ = entries[high - 1]
         shared = depth
         limit = min(len(first), len(last))
         while shared < limit and first[shared] == last[shared]:
             shared += 1
         builder.spend(shared - depth + 1)
-        if shared > depth:
-            builder.literal(first[depth:shared], row=row, op=op, loop=loop)
-            op = 0
+        builder.literal(first[depth:shared], row=row, op=op, loop=loop)
         ended = len(first) == shared
-        state = builder.state(op=op)
-        branches.append(_Branch(low + ended, high, shared, state, op, exit_label if ended else -1))
+        branch_op = 0 if shared > depth else op
+        branches.append(
+            _Branch(low + ended, high, shared, builder.next_state - 1, branch_op, exit_label if ended else -1)
+        )
         return start
 
     root = append(0, len(entries), 0, guard([number for _, number in entries]) if guard else 0)

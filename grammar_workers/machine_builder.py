@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from array import array
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -15,12 +16,16 @@ from grammar_workers.kernels import (
     ASSIGN,
     CALL,
     ENTER_AT_ZERO,
+    EXIT,
     GOTO,
     INCREMENT,
     INHERIT,
     KEEP,
+    LOOP,
+    OP,
     OTHERWISE,
     RETURN,
+    ROW,
     SET_BIT,
     STAY,
 )
@@ -34,16 +39,12 @@ _ROW_STEPS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """What one builder holds, for other builders to take in: columns of states, rows, ops and loops by their numbers.
+    """What one builder holds, for other builders to take in: states (int32 [n, 5], see `Machine`), rows and ops.
 
     States are numbered as in that builder.
     """
 
-    literals: array[int]
-    exits: array[int]
-    row_of: NDArray[np.int64]
-    op_of: NDArray[np.int64]
-    loop_of: NDArray[np.int64]
+    states: NDArray[np.int32]
     rows: NDArray[np.int32]
     ops: list[_Op]
     loops: list[tuple[int, int, int]]
@@ -52,19 +53,36 @@ class Piece:
 
     @property
     def nbytes(self) -> int:
-        return self.rows.nbytes + 64 * len(self.literals) + 256 * len(self.ops)
+        return self.rows.nbytes + self.states.nbytes + 256 * len(self.ops)
 
 
 _Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
 """(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
 _OP_FIELDS = 8
-_NONE, _ZERO = array("i", [-1]).tobytes(), array("i", [0]).tobytes()
+_STATE = struct.Struct("5i")
+_STATE_FIELDS = 5
+_EMPTY_STATE = (-1, -1, -1, 0, 0)
 _NO_MOVES = np.full(256, -1, np.int32)
 
 
 def no_moves() -> NDArray[np.int32]:
     """A dense row in which no byte leads anywhere, int32 [256]."""
     return _NO_MOVES.copy()
+
+
+class _Letters(dict[int, bytes]):
+    """Byte -> the state that reads it within a literal, all of whose states have one row and one loop."""
+
+    def __init__(self, row: int, loop: int) -> None:
+        self._row = row
+        self._loop = loop
+
+    def __missing__(self, byte: int) -> bytes:
+        letter = self[byte] = _STATE.pack(byte, self._row, -1, 0, self._loop)
+        return letter
+
+
+_PLAIN_LETTERS = _Letters(-1, 0)
 
 
 class MachineBuilder:
@@ -74,12 +92,9 @@ class MachineBuilder:
         self.limits = limits
         self._most_states = limits.max_states
         self._steps = 0
-        # One array of 32-bit integers per column: appending and extending these is the fast path of compilation.
-        self._lit = array("i", [-1, -1])
-        self._row = array("i", [-1, -1])
-        self._exit = array("i", [-1, -1])
-        self._op = array("i", [0, 0])
-        self._loop = array("i", [0, 0])
+        # 32-bit integers, state after state: appending to these is the fast path of compilation.
+        self._states = array("i", _EMPTY_STATE * 2)
+        self._letters = {(-1, 0): _PLAIN_LETTERS}
         self._rows: list[bytes] = []
         self._row_ids: dict[bytes, int] = {}
         self._ops = array("i", [0] * _OP_FIELDS)
@@ -106,81 +121,80 @@ class MachineBuilder:
     @property
     def next_state(self) -> int:
         """The number that the next new state gets (what a literal state leads to)."""
-        return len(self._lit)
+        return len(self._states) // _STATE_FIELDS
 
     def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
         """Append one state and return its number. `lit` leads to the state appended right after it."""
-        number = len(self._lit)
-        self._lit.append(lit)
-        self._row.append(row)
-        self._exit.append(exit_label)
-        self._op.append(op)
-        self._loop.append(loop)
+        number = len(self._states) // _STATE_FIELDS
+        self._states.extend((lit, row, exit_label, op, loop))
         if number >= self._most_states:
             self._check_states()
         return number
 
+    def literal(
+        self, data: bytes, *, row: int = -1, op: int = 0, loop: int = 0, end_op: int = 0, end_label: int = -1
+    ) -> int:
+        """Append a chain that reads `data` (may be empty) and the state after it; returns the first.
+
+        `op` runs on entering a chain, `end_op` behind it, where a text may end with `end_label`. `row` is where every
+        byte of the chain goes that is not the literal one, `loop` what each of its states resembles.
+        """
+        states = self._states
+        first = len(states)
+        letters = self._letters.get((row, loop))
+        if letters is None:
+            letters = self._letters[row, loop] = _Letters(row, loop)
+        states.frombytes(b"".join(map(letters.__getitem__, data)))
+        states.extend((-1, -1, end_label, end_op, 0))
+        if op and data:
+            states[first + OP] = op
+        if len(states) > self._most_states * _STATE_FIELDS:
+            self._check_states()
+        return first // _STATE_FIELDS
+
     def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
         """Append so many states without literals and loops at once; returns the first."""
         first = self.empty_states(len(rows))
-        self._row[first:] = array("i", rows)
-        self._exit[first:] = array("i", exit_labels)
-        self._op[first:] = array("i", ops)
+        self._fill_columns(first, {ROW: rows, EXIT: exit_labels, OP: ops})
         return first
 
     def empty_states(self, many: int) -> int:
         """Append so many empty states; returns the first."""
-        first = len(self._lit)
-        for column in (self._lit, self._row, self._exit):
-            column.frombytes(_NONE * many)
-        for column in (self._op, self._loop):
-            column.frombytes(_ZERO * many)
+        first = self.next_state
+        self._states.frombytes(_STATE.pack(*_EMPTY_STATE) * many)
         self._check_states()
         return first
 
     def _check_states(self) -> None:
-        if len(self._lit) > self._most_states:
+        if self.next_state > self._most_states:
             raise LimitExceededError(f"the automaton has more than {self._most_states} states (limit max_states)")
-
-    def literal(self, data: bytes, row: int = -1, op: int = 0, loop: int = 0) -> int:
-        """Append a chain that reads `data` and ends at the next state appended; returns its first state.
-
-        `op` runs on entering the chain; `row` is where every byte of the chain goes that is not the literal one, `loop`
-        what each of its states resembles.
-        """
-        first = len(self._lit)
-        many = len(data)
-        self._lit.extend(data)
-        self._row.frombytes(_NONE * many if row == -1 else array("i", [row]).tobytes() * many)
-        self._exit.frombytes(_NONE * many)
-        self._op.append(op)
-        self._op.frombytes(_ZERO * (many - 1))
-        self._loop.frombytes(array("i", [loop]).tobytes() * many)
-        self._check_states()
-        return first
 
     def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
         """Give a state that was appended empty its row, op, exit label and loop."""
-        self._row[state] = row
-        self._op[state] = op
-        self._exit[state] = exit_label
-        self._loop[state] = loop
+        states, first = self._states, state * _STATE_FIELDS
+        states[first + ROW] = row
+        states[first + EXIT] = exit_label
+        states[first + OP] = op
+        states[first + LOOP] = loop
 
     def fill_states(self, first: int, *, rows: Sequence[int], ops: Sequence[int], loops: Sequence[int]) -> None:
         """The same for states that were appended one after the other; they carry no exit label."""
-        end = first + len(rows)
-        self._row[first:end] = array("i", rows)
-        self._op[first:end] = array("i", ops)
-        self._loop[first:end] = array("i", loops)
+        self._fill_columns(first, {ROW: rows, OP: ops, LOOP: loops})
+
+    def _fill_columns(self, first: int, columns: dict[int, Sequence[int]]) -> None:
+        # The view must be gone before the array can grow again.
+        view = np.frombuffer(self._states, np.int32).reshape(-1, _STATE_FIELDS)
+        for column, values in columns.items():
+            view[first : first + len(values), column] = values
 
     def set_op(self, state: int, op: int) -> None:
-        self._op[state] = op
+        self._states[state * _STATE_FIELDS + OP] = op
 
     def op_of(self, state: int) -> int:
-        return self._op[state]
+        return self._states[state * _STATE_FIELDS + OP]
 
     def row_of(self, state: int) -> int:
-        return self._row[state]
+        return self._states[state * _STATE_FIELDS + ROW]
 
     def token_edge(self, state: int, token: int, target: int) -> None:
         """Let a token, whatever its bytes, lead from `state` to `target`, wherever a token may begin in `state`."""
@@ -277,7 +291,7 @@ class MachineBuilder:
         ops[:, 6] = bases
         self._ops.frombytes(ops.tobytes())
         first = self.empty_states(len(rules))
-        self._op[first:] = array("i", range(first_op, first_op + len(rules)))
+        self._fill_columns(first, {OP: range(first_op, first_op + len(rules))})
         return first
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
@@ -314,11 +328,7 @@ class MachineBuilder:
         """Everything laid out so far but the two states that every machine begins with; no calls made in bulk."""
         assert len(self._op_ids) == len(self._ops) // _OP_FIELDS - 1
         return Piece(
-            self._lit[2:],
-            self._exit[2:],
-            np.array(self._row[2:], np.int64),
-            np.array(self._op[2:], np.int64),
-            np.array(self._loop[2:], np.int64),
+            np.array(self._states, np.int32).reshape(-1, _STATE_FIELDS)[2:],
             np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256),
             list(self._op_ids),
             self._loops[1:],
@@ -328,7 +338,7 @@ class MachineBuilder:
 
     def insert(self, piece: Piece) -> int:
         """Append a piece; its states get the numbers that they had plus the one returned. Its loops have no base."""
-        offset = len(self._lit) - 2
+        offset = self.next_state - 2
         row_numbers = self.rows(np.where(piece.rows >= 0, piece.rows + np.int32(offset), piece.rows))
         op_numbers = [0]
         for guard, action, value, move, target, site, enter in piece.ops:
@@ -337,12 +347,12 @@ class MachineBuilder:
                 site = tuple([state + offset if state >= 0 else -1 for state in site])
             op_numbers.append(self._number_of((guard, action, value, move, target, site, enter)))
         loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
-        self._lit += piece.literals
-        self._exit += piece.exits
+        states = piece.states.copy()
         # The last entry stands for the row -1.
-        self._row.frombytes(np.array([*row_numbers, -1], np.int32)[piece.row_of].tobytes())
-        self._op.frombytes(np.array(op_numbers, np.int32)[piece.op_of].tobytes())
-        self._loop.frombytes(np.array(loop_numbers, np.int32)[piece.loop_of].tobytes())
+        states[:, ROW] = np.array([*row_numbers, -1], np.int32)[states[:, ROW]]
+        states[:, OP] = np.array(op_numbers, np.int32)[states[:, OP]]
+        states[:, LOOP] = np.array(loop_numbers, np.int32)[states[:, LOOP]]
+        self._states.frombytes(states.tobytes())
         self._labels = max(self._labels, piece.labels)
         self._check_states()
         self.spend(piece.steps)
@@ -356,15 +366,12 @@ class MachineBuilder:
 
     def build(self, entry: int) -> Machine:
         """The finished machine, beginning at `entry`."""
-        self._op[1] = self.goto(entry)
-        states = np.empty((len(self._lit), 5), np.int32)
-        for column, values in enumerate((self._lit, self._row, self._exit, self._op, self._loop)):
-            states[:, column] = np.frombuffer(values, np.int32)
+        self.set_op(1, self.goto(entry))
         table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
         returns = self._returns + array("i", [-1]) * self._labels
         return Machine(
-            states=states,
-            table=table.copy(),
+            states=np.array(self._states, np.int32).reshape(-1, _STATE_FIELDS),
+            table=table,
             ops=np.array(self._ops, np.int32).reshape(-1, _OP_FIELDS),
             guards=np.array(self._guards, np.int32).reshape(-1, 2),
             returns=np.array(returns, np.int32),

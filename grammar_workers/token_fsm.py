@@ -233,11 +233,7 @@ class TokenFSM:
                 if row_class >= 0:
                     classes.add(row_class)
                     following += self._walker.beside(configuration, row_class)
-                following = [
-                    reached
-                    for reached in following
-                    if reached[0] not in met and reached[2] not in classes
-                ]
+                following = [reached for reached in following if reached[0] not in met and reached[2] not in classes]
             met.update(reached[0] for reached in following)
             queue.extend(following)
         return len(self._rows)

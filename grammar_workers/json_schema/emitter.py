@@ -94,8 +94,8 @@ class Emitter:
         for type_, label in rules.constants(rule).items():
             if label in labels:
                 text = CONSTANTS[type_]
-                row[text[0]] = self._builder.literal(text[1:])
-                self._builder.state(op=self._builder.return_(labels.index(label)))
+                end = self._builder.return_(labels.index(label))
+                row[text[0]] = self._builder.literal(text[1:], end_op=end)
         row_of_strings = self._string(rules.strings(rule), labels)
         if row_of_strings is not None:
             row[ord('"')] = row_of_strings
@@ -133,8 +133,7 @@ class Emitter:
             ]
             if not entries:
                 return None
-            finish = self._builder.return_
-            return literal_tree(self._builder, sorted(entries), lambda label: self._discard(self._state(finish(label))))
+            return literal_tree(self._builder, sorted(entries), self._builder.return_)
         automaton = self._usable(language, labels)
         if automaton is None:
             return None
@@ -169,10 +168,6 @@ class Emitter:
             return language.automaton
         automaton = relabel(language.automaton, [0, *numbers])
         return None if automaton.is_empty else automaton
-
-    @staticmethod
-    def _discard(_: int) -> None:
-        return None
 
     # -- arrays ----------------------------------------------------------------------------------------------------
 

@@ -74,12 +74,12 @@ class PropertyNameStates:
             parts = [free, *(guarded[number][1] for number in numbers)]
             return 0 if () in parts else builder.op(guard=union_guards(parts))
 
-        def finish(number: int) -> None:
+        def end_op(number: int) -> int:
             index, window = guarded[number]
-            builder.state(op=builder.return_(index + 1, guard=window))
+            return builder.return_(index + 1, guard=window)
 
         return literal_tree(
-            builder, entries, finish, row=row, loop=loop, guard=None if free == () else guard, known=tree.branches
+            builder, entries, end_op, row=row, loop=loop, guard=None if free == () else guard, known=tree.branches
         )
 
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:

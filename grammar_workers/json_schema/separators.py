@@ -27,12 +27,9 @@ class Separators:
         """The state after a comma: the separator, `literal`, then a state with `following_op`."""
         builder = self._builder
         if self._compact:
-            start = builder.literal(b" " + literal, op=builder.op(guard=guard) if guard else 0)
-            builder.state(op=following_op)
-            return start
+            return builder.literal(b" " + literal, op=builder.op(guard=guard) if guard else 0, end_op=following_op)
         start = builder.state()
-        after = builder.literal(literal) if literal else builder.next_state
-        builder.state(op=following_op)
+        after = builder.literal(literal, end_op=following_op)
         builder.set_op(start, self._gap_call(after, Mark(guard)))
         return start
 
@@ -49,12 +46,9 @@ class Separators:
             op = 0
             if mark != NO_MARK:
                 op = builder.op(guard=mark.guard, assign=mark.assign, set_bit=mark.set_bit)
-            start = builder.literal(b": ", op=op)
-            builder.state(op=call)
-            return start
+            return builder.literal(b": ", op=op, end_op=call)
         value = self.gap(builder.state(op=call))
-        colon = builder.literal(b":")
-        builder.state(op=builder.goto(value))
+        colon = builder.literal(b":", end_op=builder.goto(value))
         return builder.state(op=self._gap_call(colon, mark))
 
     def _gap_call(self, following: int, mark: Mark = NO_MARK) -> int:
