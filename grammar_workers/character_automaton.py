@@ -251,13 +251,13 @@ def combine(
     assert product is not None
     tuples, moves = product
     budget.spend(len(tuples) * (1 + (len(letters) * len(automata) >> 2)))
-    # The label at index -1 is that of the dead state.
-    labels = np.array(
-        [np.array([*automaton.accepting, 0])[tuples[:, i]] for i, automaton in enumerate(automata)], np.int64
-    )
-    found = list(zip(*labels.tolist(), strict=True))
-    verdicts = {each: int(verdict(each)) for each in dict.fromkeys(found)}
-    table, accepted = minimal(moves, np.array([verdicts[each] for each in found], np.int32))
+    labels = np.empty_like(tuples)
+    for i, automaton in enumerate(automata):
+        # The label at index -1 is that of the dead state.
+        labels[:, i] = np.array([*automaton.accepting, 0], np.int32)[tuples[:, i]]
+    numbers, firsts = distinct_rows(labels)
+    verdicts = np.array([int(verdict(tuple(found))) for found in labels[firsts].tolist()], np.int32)
+    table, accepted = minimal(moves, verdicts[numbers])
     return from_table(starts, letter_at, table, accepted)
 
 
