@@ -78,6 +78,18 @@ class CharacterAutomaton:
         return len(self.accepting)
 
     @property
+    def is_universal(self) -> bool:
+        """Whether every text is accepted; surrogates are in none."""
+        return (
+            self.many_states == 1
+            and self.accepting[0] != 0
+            and all(
+                target != DEAD or 0xD800 <= start < 0xE000
+                for start, target in zip(self.starts, self.table[0].tolist(), strict=True)
+            )
+        )
+
+    @property
     def is_empty(self) -> bool:
         """Whether nothing is accepted."""
         return not any(self.accepting)
@@ -218,6 +230,9 @@ def _runs(spans: Charset, numbers: Sequence[int]) -> tuple[tuple[int, int, int],
         else:
             runs.append((first, last, number))
     return tuple(runs)
+
+
+ANY_TEXT = CharacterAutomaton.of((0,), ((0,),), (1,))
 
 
 def combine(

@@ -16,7 +16,7 @@ from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import SPECIFICATION, GrammarSpecification, JsonSchemaSpecification
 from grammar_workers.types import GrammarKey
 
-COMPILER_VERSION = 8
+COMPILER_VERSION = 9
 """Part of every key: raise it whenever the same specification compiles to another language or table layout."""
 
 
@@ -111,7 +111,7 @@ def _normalize_schemas(data: dict[str, Any]) -> None:
 
 def _normalized(schema: Any) -> Any:
     """A schema without annotations and with its keywords sorted; what is not a schema stays as it is."""
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         return schema
     result = {}
     for keyword in sorted(schema):
@@ -124,7 +124,7 @@ def _normalized(schema: Any) -> Any:
             value = _normalized(value)
         elif keyword in SCHEMA_LISTS and isinstance(value, list):
             value = [_normalized(part) for part in value]
-        elif keyword in SCHEMA_MAPS and isinstance(value, Mapping):
+        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
             # A list here is that of `dependencies`: names, not schemas.
             value = {name: _normalized(part) for name, part in value.items()}
         result[keyword] = value

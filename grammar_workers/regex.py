@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from grammar_workers import charset
-from grammar_workers.character_automaton import CharacterAutomaton, from_table
+from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton, from_table
 from grammar_workers.character_class import named
 from grammar_workers.charset import Charset
 from grammar_workers.errors import UnsupportedFeatureError
@@ -126,8 +126,9 @@ def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
 
 @functools.lru_cache(maxsize=4096)
 def search_automaton(pattern: str, limits: Limits, either: bool = False) -> CharacterAutomaton:
-    """`compile_regex` with `search`, shared between schemas."""
-    return compile_regex(pattern, search=True, limits=limits, either=either)
+    """`compile_regex` with `search`, shared between schemas; ANY_TEXT where every text matches."""
+    found = compile_regex(pattern, search=True, limits=limits, either=either)
+    return ANY_TEXT if found.is_universal else found
 
 
 class Positions:

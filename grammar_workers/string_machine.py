@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers import charset
-from grammar_workers.character_automaton import CharacterAutomaton
+from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton
 from grammar_workers.charset import ALL
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.escape_shapes import ESCAPED
@@ -22,7 +22,6 @@ from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.string_rows import StringRows
 from grammar_workers.string_slice import LONGEST_RUN, RARE
 
-ANY_TEXT = CharacterAutomaton.of((0,), ((0,),), (1,))
 """Every text."""
 
 _MAX_LENGTH_TABLE = 50_000_000

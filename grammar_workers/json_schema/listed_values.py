@@ -40,7 +40,7 @@ def _union(schemas: list[Any], scope: Scope, references: References, known: _Kno
 def _listed(schema: Any, scope: Scope, references: References, known: _Known) -> list[Any] | None:
     if schema is False:
         return []
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, dict):
         return None
     if id(schema) not in known:
         known[id(schema)] = None
@@ -76,7 +76,7 @@ def identity(value: Any) -> Hashable:
         return value, "constant"
     if isinstance(value, int | float | Decimal):
         return Decimal(str(value)), "number"
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return frozenset((name, identity(part)) for name, part in value.items())
     if isinstance(value, list):
         return tuple(map(identity, value))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeAlias
 
-from grammar_workers.character_automaton import CharacterAutomaton, combine, literal_set
+from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton, combine, literal_set
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.containers import Container, Move, Node, Rule, Step, Tally, negated
 from grammar_workers.json_schema.formula import (
@@ -101,13 +101,17 @@ class Objects(Container):
         self._tests: dict[str | FormulaId, CharacterAutomaton] = {source: pattern(source) for source in patterns}
         self._tests |= {formula: texts(formula) for formula in tests}
         self._doubtful = [(source, found) for source in patterns if (found := doubtful(source)) is not None]
-        self._classes: list[frozenset[str | FormulaId]] = [frozenset()]
+        # A test that every name passes tells no names apart.
+        passed = frozenset(test for test, found in self._tests.items() if found == ANY_TEXT)
+        deciding = [test for test in self._tests if test not in passed]
+        self._classes: list[frozenset[str | FormulaId]] = [passed]
         self.names_automaton: CharacterAutomaton | None = None
-        if self._tests or self._permitted:
-            identity = (self.names, *self._tests)
+        if deciding or self._permitted:
+            identity = (self.names, *deciding)
             if identity not in classified:
-                classified[identity] = self._classify(limits)
-            self.names_automaton, self._classes = classified[identity]
+                classified[identity] = self._classify(deciding, limits)
+            self.names_automaton, classes = classified[identity]
+            self._classes = [passed | matched for matched in classes] if passed else classes
 
     @staticmethod
     def declared_names(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[str, ...]:
@@ -199,9 +203,8 @@ class Objects(Container):
 
     # -- names -----------------------------------------------------------------------------------------------------
 
-    def _classify(self, limits: Limits) -> Classified:
+    def _classify(self, tests: Sequence[str | FormulaId], limits: Limits) -> Classified:
         classes: dict[frozenset[str | FormulaId], int] = {}
-        tests = list(self._tests)
         declared = literal_set({name: index + 1 for index, name in enumerate(self.names)})
 
         def label(found: tuple[int, ...]) -> int:
@@ -217,7 +220,8 @@ class Objects(Container):
             return 1 + classes.setdefault(matched, len(classes))
 
         doubts = [found for _, found in self._doubtful]
-        automaton = combine([declared, *self._tests.values(), *doubts, *self._permitted], label, limits)
+        tested = [self._tests[test] for test in tests]
+        automaton = combine([declared, *tested, *doubts, *self._permitted], label, limits)
         many = len(classes)
         labels = tuple(many - label if label < 0 else label for label in automaton.accepting)
         return dataclasses.replace(automaton, accepting=labels), list(classes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Hashable, Sequence
 
-from grammar_workers.character_automaton import CharacterAutomaton, relabel, restrict
+from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton, relabel, restrict
 from grammar_workers.json_schema.containers import Rule
 from grammar_workers.json_schema.formula import TRUE
 from grammar_workers.json_schema.objects import Objects
@@ -14,7 +14,7 @@ from grammar_workers.json_text import encode_string_body
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import NEVER, Guard, union_guards
 from grammar_workers.machine_builder import MachineBuilder
-from grammar_workers.string_machine import ANY_TEXT, StringMachine
+from grammar_workers.string_machine import StringMachine
 
 
 @dataclasses.dataclass(frozen=True)

@@ -119,7 +119,7 @@ class SchemaReader:
     def _schema(self, schema: Any, scope: Scope, depth: int) -> FormulaId:
         if isinstance(schema, bool):
             return TRUE if schema else FALSE
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, dict):
             raise InvalidSpecificationError("a schema must be an object or a boolean", pointer=scope.pointer)
         if depth > self._limits.max_nesting:
             raise LimitExceededError(
@@ -204,7 +204,7 @@ class SchemaReader:
         if keyword not in schema:
             return []
         schemas = schema[keyword]
-        if not isinstance(schemas, Mapping):
+        if not isinstance(schemas, dict):
             raise InvalidSpecificationError(f"{keyword} must be an object", pointer=scope.below(keyword).pointer)
         return [(name, self._schema(part, scope.below(keyword, name), depth + 1)) for name, part in schemas.items()]
 
@@ -412,7 +412,7 @@ class SchemaReader:
         pool = self._pool
         for keyword in _DEPENDENCIES:
             dependencies = schema.get(keyword, {})
-            if not isinstance(dependencies, Mapping):
+            if not isinstance(dependencies, dict):
                 raise InvalidSpecificationError(f"{keyword} must be an object", pointer=scope.below(keyword).pointer)
             for name, implied in dependencies.items():
                 place = scope.below(keyword, name)

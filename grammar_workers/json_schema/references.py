@@ -101,7 +101,7 @@ class _DocumentResolver:
             resource = _SPECIFICATIONS[draft].create_resource(contents)
             registry = registry.with_resource(uri, resource)
             # A document that is not known by its own name is crawled through whenever that is looked up.
-            identifier = contents.get(_identifier_of(draft)) if isinstance(contents, Mapping) else None
+            identifier = contents.get(_identifier_of(draft)) if isinstance(contents, dict) else None
             if isinstance(identifier, str):
                 with contextlib.suppress(ValueError):
                     registry = registry.with_resource(urljoin(uri, identifier), resource)
@@ -127,7 +127,7 @@ class References:
         documents = {_ROOT: document, **resources}
         drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
         root = Scope(None, dialect, "", _DocumentResolver(documents, drafts))
-        if isinstance(document, Mapping):
+        if isinstance(document, dict):
             root = self.entered(root, document)
         way = self.passed((), Resource(document, root.resolver))
         self.root = root._replace(resource=document, way=way)
@@ -137,7 +137,7 @@ class References:
 
         Raises UnsupportedFeatureError for draft 3 and for vocabularies that must be understood and are not.
         """
-        uri = schema.get("$schema") if isinstance(schema, Mapping) else None
+        uri = schema.get("$schema") if isinstance(schema, dict) else None
         if not isinstance(uri, str):
             return inherited
         known = dialect_of(uri)
@@ -145,7 +145,7 @@ class References:
             return known
         place = f"{pointer}/$schema"
         meta_schema = self._meta_schema(uri)
-        if not isinstance(meta_schema, Mapping):
+        if not isinstance(meta_schema, dict):
             if "draft-03" in uri:
                 raise UnsupportedFeatureError("draft 3 is not supported (drafts 4 to 2020-12 are)", pointer=place)
             return inherited
@@ -153,7 +153,7 @@ class References:
             return inherited
         base = self.dialect(meta_schema, inherited, pointer)
         vocabularies = meta_schema.get("$vocabulary")
-        return base.limited(vocabularies, place) if isinstance(vocabularies, Mapping) else base
+        return base.limited(vocabularies, place) if isinstance(vocabularies, dict) else base
 
     def lacks_dialect(self, schema: Mapping[str, Any]) -> bool:
         """Whether a schema names a meta-schema that is not at hand."""
@@ -254,9 +254,9 @@ class References:
         if found is None:
             found = self._anchors[id(resource)] = {}
             for schema in subschemas(resource, within_resource=True):
-                if isinstance(schema.get("$dynamicAnchor"), str):
+                if "$dynamicAnchor" in schema and isinstance(schema["$dynamicAnchor"], str):
                     found[schema["$dynamicAnchor"]] = schema
-            if isinstance(resource, Mapping) and resource.get("$recursiveAnchor") is True:
+            if isinstance(resource, dict) and resource.get("$recursiveAnchor") is True:
                 found[_RECURSIVE] = resource
         return found
 
@@ -279,13 +279,13 @@ def subschemas(schema: Any, *, within_resource: bool = False) -> Iterator[Mappin
     pending = [schema]
     while pending:
         current = pending.pop()
-        if not isinstance(current, Mapping):
+        if not isinstance(current, dict):
             continue
-        if within_resource and current is not schema and isinstance(current.get("$id"), str):
+        if within_resource and "$id" in current and current is not schema and isinstance(current["$id"], str):
             continue
         yield current
         for keyword, value in current.items():
             if keyword in SUBSCHEMAS or keyword in SCHEMA_LISTS:
                 pending.extend(value if isinstance(value, list) else [value])
-            elif keyword in SCHEMA_MAPS and isinstance(value, Mapping):
+            elif keyword in SCHEMA_MAPS and isinstance(value, dict):
                 pending.extend(value.values())

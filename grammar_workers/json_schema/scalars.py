@@ -10,6 +10,7 @@ from decimal import Decimal
 from grammar_workers import number_automaton
 from grammar_workers.budget import Budget
 from grammar_workers.character_automaton import (
+    ANY_TEXT,
     CharacterAutomaton,
     combine,
     intersect,
@@ -39,7 +40,7 @@ from grammar_workers.number_automaton import MAX_DIGITS
 from grammar_workers.options import Limits
 from grammar_workers.pattern_lengths import pattern_and_lengths
 from grammar_workers.regex import search_automaton
-from grammar_workers.string_machine import ANY_TEXT, has_length
+from grammar_workers.string_machine import has_length
 
 
 @dataclasses.dataclass(frozen=True)

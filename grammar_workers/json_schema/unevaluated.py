@@ -66,7 +66,7 @@ class Unevaluated:
 
     def _of(self, schema: Any, keyword: str, scope: Scope) -> Evaluations:
         """The evaluations of a schema given that it holds."""
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, dict):
             return {_NOTHING: TRUE}
         place = (scope.location(schema), keyword)
         if place not in self._known:
@@ -164,7 +164,7 @@ class Unevaluated:
     def _map(schema: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
         # What is malformed is reported where the keyword itself is read.
         value = schema.get(keyword, {})
-        return value if isinstance(value, Mapping) else {}
+        return value if isinstance(value, dict) else {}
 
     @staticmethod
     def _parts(schema: Mapping[str, Any], keyword: str, scope: Scope) -> list[tuple[Any, Scope]]:

@@ -271,3 +271,34 @@ def test_an_assertion_is_enforced_or_refused(keyword: str, schema: dict[str, Any
         closing = "}" if prefix else ""
         assert accepts(fsm, prefix + valid + closing)
         assert not accepts(fsm, prefix + invalid + closing)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "patternProperties": {".*": {"type": ["integer", "null"]}},
+            "properties": {"a": {"type": ["integer", "string"]}},
+        },
+        {"patternProperties": {"^x*": {"type": "integer"}, "b$": {"minimum": 2}}, "properties": {"a": {}}},
+        {"patternProperties": {"": False}, "properties": {"a": True}},
+        {"patternProperties": {"y*": {"minimum": 2}}, "additionalProperties": {"type": "null"}},
+        {"not": {"patternProperties": {".*": {"type": "integer"}}}, "properties": {"a": {"enum": [1, "s"]}}},
+        {"propertyNames": {"pattern": "b*"}, "patternProperties": {"x?": {"type": "integer"}, "^[ab]": {"minimum": 2}}},
+    ],
+)
+def test_patterns_that_every_name_matches(schema: dict[str, Any]) -> None:
+    """What is accepted is valid, and what is valid is accepted where no undeclared name may repeat for it."""
+    schema = {"type": "object", **schema}
+    fsm = compiled(schema)
+    values = ["1", "3", "null", '"s"']
+    objects = ["{}", *(f'{{"{name}": {value}}}' for name in ("a", "b", "ab") for value in values)]
+    objects += [f'{{"a": {one}, "b": {other}}}' for one in values for other in values]
+    for text in objects:
+        assert accepts(fsm, text) == is_valid(schema, text), text
+
+
+def test_a_pattern_that_every_text_matches_leaves_lengths_as_they_are() -> None:
+    free = compiled({"type": "string", "maxLength": 500_000})
+    for pattern in (".*", "", r"^[\s\S]*$"):
+        assert compiled({"type": "string", "maxLength": 500_000, "pattern": pattern}).nbytes == free.nbytes
