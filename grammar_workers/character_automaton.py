@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import charset
 from grammar_workers.budget import Budget
-from grammar_workers.charset import ALL, Charset
+from grammar_workers.charset import ALL, Charset, contains
 from grammar_workers.minimization import DEAD, minimal
-from grammar_workers.numbered_rows import distinct_rows, numbered_rows
+from grammar_workers.numbered_rows import distinct_rows, numbered_rows, tolerant_rows
 from grammar_workers.options import Limits
 from grammar_workers.tuple_product import reachable_tuples
 from grammar_workers.utf8_shapes import RowShape, row_shape
@@ -141,20 +140,24 @@ class CharacterAutomaton:
         return {}
 
     def _tolerant_states(self, characters: Charset, run: int) -> list[int]:
-        classes = {
-            bisect.bisect_right(self.starts, low) - 1 for low, _ in charset.intersect(self._intervals, characters)
-        }
+        _, classes = self._spans(characters)
         inside = sorted({self.distinct_classes[number] for number in classes})
-        # The last row stands for the dead state, which index -1 finds.
-        moves = np.append(self.table[:, inside], np.full((1, len(inside)), DEAD, np.int32), axis=0)
-        tolerant: NDArray[np.bool_] = np.ones(len(moves), bool)
-        tolerant[DEAD] = False
-        for _ in range(run):
-            following: NDArray[np.bool_] = np.all(tolerant[moves], axis=1)
-            if np.array_equal(following, tolerant):
-                break
-            tolerant = following
-        return np.flatnonzero(tolerant[:-1]).tolist()
+        found: NDArray[np.int64] = tolerant_rows(np.ascontiguousarray(self.table[:, inside]), run)
+        return found.tolist()
+
+    def _spans(self, characters: Charset) -> tuple[list[tuple[int, int]], list[int]]:
+        """`characters` cut where classes begin, and the class of each piece."""
+        starts = self.starts
+        spans, classes = [], []
+        for low, high in characters:
+            number = bisect.bisect_right(starts, low)
+            while low <= high:
+                end = starts[number] if number < len(starts) else high + 1
+                spans.append((low, min(end - 1, high)))
+                classes.append(number - 1)
+                low = end
+                number += 1
+        return spans, classes
 
     @functools.cached_property
     def _intervals(self) -> Charset:
@@ -190,17 +193,18 @@ class CharacterAutomaton:
         return {}
 
     def _find_parts(self, characters: Charset) -> list[Part]:
-        spans = charset.intersect(self._intervals, characters)
-        classes = np.searchsorted(self.starts, [first for first, _ in spans], "right") - 1
+        spans, classes = self._spans(characters)
         # Classes that are like another one are one kind.
         kinds: dict[int, int] = {}
-        kind_of = [kinds.setdefault(self.distinct_classes[number], len(kinds)) for number in classes.tolist()]
+        kind_of = [kinds.setdefault(self.distinct_classes[number], len(kinds)) for number in classes]
         targets, numbers = numbered_rows(np.ascontiguousarray(self.table[:, list(kinds)]))
         part_of, firsts = distinct_rows(numbers)
-        states = np.argsort(part_of, kind="stable")
-        borders = np.cumsum(np.bincount(part_of))[:-1]
+        if len(firsts) == 1:
+            members_of = [np.arange(len(part_of))]
+        else:
+            members_of = np.split(np.argsort(part_of, kind="stable"), np.cumsum(np.bincount(part_of))[:-1])
         found = []
-        for members, first in zip(np.split(states, borders), firsts.tolist(), strict=True):
+        for members, first in zip(members_of, firsts.tolist(), strict=True):
             shape = row_shape(_runs(spans, numbers[first, kind_of].tolist()))
             found.append(Part(members, shape, targets[members, : shape.many_targets]))
         return found
@@ -219,7 +223,7 @@ class CharacterAutomaton:
         return [(first, last, targets[number]) for first, last, number in shape.ranges]
 
 
-def _runs(spans: Charset, numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+def _runs(spans: Sequence[tuple[int, int]], numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
     """(first, last, number) of the spans that lead anywhere, neighbours with the same number merged."""
     runs: list[tuple[int, int, int]] = []
     for (first, last), number in zip(spans, numbers, strict=True):
@@ -285,8 +289,7 @@ def restrict(automaton: CharacterAutomaton, allowed: Charset) -> CharacterAutoma
     borders = {start for low, high in allowed for start in (low, high + 1)}
     starts = tuple(sorted({0, *automaton.starts, *(border for border in borders if border <= 0x10FFFF)}))
     column = [
-        bisect.bisect_right(automaton.starts, start) - 1 if charset.contains(allowed, start) else DEAD
-        for start in starts
+        bisect.bisect_right(automaton.starts, start) - 1 if contains(allowed, start) else DEAD for start in starts
     ]
     moves = np.append(automaton.table, np.full((automaton.many_states, 1), DEAD, np.int32), axis=1)[:, column]
     return minimize(CharacterAutomaton(starts, moves, automaton.accepting))

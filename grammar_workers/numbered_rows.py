@@ -1,4 +1,4 @@
-"""Rows of an automaton apart from where they lead to: what most states have in common."""
+"""Compiled loops over the rows of an automaton: what they have in common, and which lead to no dead end."""
 
 from __future__ import annotations
 
@@ -73,3 +73,27 @@ def distinct_rows(rows):  # type: ignore[no-untyped-def]
             many += 1
         numbers[row] = found
     return numbers, firsts[:many]
+
+
+@njit(**OPTIONS)
+def tolerant_rows(moves, run):  # type: ignore[no-untyped-def]
+    """The states from which no sequence of at most `run` letters leads to a dead end, ascending; int64 [states].
+
+    `moves` int32 [states, letters] of the next state or -1.
+    """
+    states, letters = moves.shape
+    tolerant = np.ones(states, np.bool_)
+    following = np.empty(states, np.bool_)
+    for _ in range(run):
+        changed = False
+        for state in range(states):
+            lives = tolerant[state]
+            for letter in range(letters):
+                target = moves[state, letter]
+                lives = lives and target >= 0 and tolerant[target]
+            following[state] = lives
+            changed = changed or lives != tolerant[state]
+        if not changed:
+            break
+        tolerant, following = following, tolerant
+    return np.flatnonzero(tolerant)
