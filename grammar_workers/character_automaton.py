@@ -297,7 +297,10 @@ def restrict(automaton: CharacterAutomaton, allowed: Charset) -> CharacterAutoma
 
 def relabel(automaton: CharacterAutomaton, labels: Sequence[int]) -> CharacterAutomaton:
     """The automaton with label i replaced by `labels[i]` (0: not accepted any more)."""
-    return minimize(dataclasses.replace(automaton, accepting=tuple(labels[label] for label in automaton.accepting)))
+    relabelled = dataclasses.replace(automaton, accepting=tuple([labels[label] for label in automaton.accepting]))
+    after = [labels[label] for label in {*automaton.accepting} - {0}]
+    # What still tells the same states apart is as minimal as before.
+    return relabelled if all(after) and len({*after}) == len(after) else minimize(relabelled)
 
 
 def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingProxyType({})) -> CharacterAutomaton:

@@ -166,6 +166,8 @@ class Emitter:
         numbers = [labels.index(label) + 1 if label in labels else 0 for label in language.labels]
         if numbers == list(range(1, len(numbers) + 1)):
             return language.automaton
+        if not any(numbers):
+            return None
         automaton = relabel(language.automaton, [0, *numbers])
         return None if automaton.is_empty else automaton
 
