@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from grammar_workers import TokenFSM, compile_grammar
+from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
 from tests.grammar_workers.schemas import Schema, is_valid
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
@@ -14,8 +14,9 @@ from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 DRAFT_4, DRAFT_7 = "http://json-schema.org/draft-04/schema#", "http://json-schema.org/draft-07/schema#"
 
 
-def compiled(schema: Schema) -> TokenFSM:
-    return compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+def compiled(schema: Schema, **options: Any) -> TokenFSM:
+    specification = {"type": "json_schema", "schema": schema}
+    return compile_grammar(specification, bytes_vocabulary(), options=GrammarOptions(**options))
 
 
 TREE = {
@@ -287,10 +288,10 @@ def test_an_assertion_is_enforced_or_refused(keyword: str, schema: dict[str, Any
         {"propertyNames": {"pattern": "b*"}, "patternProperties": {"x?": {"type": "integer"}, "^[ab]": {"minimum": 2}}},
     ],
 )
-def test_patterns_that_every_name_matches(schema: dict[str, Any]) -> None:
-    """What is accepted is valid, and what is valid is accepted where no undeclared name may repeat for it."""
+@pytest.mark.parametrize("order", ["declared", "any"])
+def test_patterns_that_every_name_matches(schema: dict[str, Any], order: str) -> None:
     schema = {"type": "object", **schema}
-    fsm = compiled(schema)
+    fsm = compiled(schema, property_order=order)
     values = ["1", "3", "null", '"s"']
     objects = ["{}", *(f'{{"{name}": {value}}}' for name in ("a", "b", "ab") for value in values)]
     objects += [f'{{"a": {one}, "b": {other}}}' for one in values for other in values]
