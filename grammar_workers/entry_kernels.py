@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from grammar_workers import kernels, row_classes, row_kernels, target_kernels
+from grammar_workers import ahead_kernels, kernels, row_classes, row_kernels, target_kernels
 from grammar_workers.kernel_arrays import classes_of, path_of, slices_of, stack_of, tables_of, text_of, trees_of
 from grammar_workers.kernels import OPTIONS
 
@@ -117,20 +117,19 @@ def successors(entries, state, register, frame, found, seen):  # type: ignore[no
 
 
 @njit(**OPTIONS)
-def after_ascii(entries, state, register, frame, found):  # type: ignore[no-untyped-def]
-    return target_kernels.after_ascii(
-        tables_of(entries), stack_of(entries), classes_of(entries), state, register, frame, found
+def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
+    return ahead_kernels.look_ahead(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        slices_of(entries),
+        path_of(entries),
+        classes_of(entries),
+        walk,
+        batch,
+        constants,
+        by_hand,
     )
-
-
-@njit(**OPTIONS)
-def beside(entries, assigned, state, register, row_class):  # type: ignore[no-untyped-def]
-    return target_kernels.beside(tables_of(entries), classes_of(entries), assigned, state, register, row_class)
-
-
-@njit(**OPTIONS)
-def after_return(entries, frame, end, found):  # type: ignore[no-untyped-def]
-    return target_kernels.after_return(tables_of(entries), stack_of(entries), classes_of(entries), frame, end, found)
 
 
 @njit(**OPTIONS)

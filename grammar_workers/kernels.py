@@ -64,9 +64,12 @@ FAR = 1 << 40
 """Further than any register gets."""
 
 OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": False, "error_model": "numpy"}
+BORROWS: dict[str, Any] = {**OPTIONS, "_nrt": False}
+"""For kernels that neither make nor return arrays: they count no references to those they are passed, which was two
+fifths of their time (docs/decisions/0029)."""
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def bucket_of(buckets, first, second, third):  # type: ignore[no-untyped-def]
     """The hash bucket of three integers (multiplicative hashing; the number of buckets is a power of two)."""
     mixed = np.uint64(first) * np.uint64(0x9E3779B97F4A7C15)
@@ -76,7 +79,7 @@ def bucket_of(buckets, first, second, third):  # type: ignore[no-untyped-def]
     return np.int64(mixed & np.uint64(buckets.shape[0] - 1))
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
     """The frame (parent, site, saved), made when new; FRAMES_FULL when the table must grow first."""
     frames, buckets, counters, _ = stack
@@ -99,7 +102,7 @@ def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
     return frame
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
     """Lay the hash chains of frames [1, many) into fresh `buckets` (int64 [power of two], filled with -1)."""
     for frame in range(1, many):
@@ -108,7 +111,7 @@ def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
         buckets[bucket] = frame
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def passes(guards, start, end, register):  # type: ignore[no-untyped-def]
     """Whether the register passes the guard of rows [start, end), at least one.
 
@@ -128,7 +131,7 @@ def passes(guards, start, end, register):  # type: ignore[no-untyped-def]
     return begun > start and register <= guards[begun - 1, 1]
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _intervals_begun(guards, start, end, register):  # type: ignore[no-untyped-def]
     """The place after the last of the sorted intervals that begins at or before the register (binary search)."""
     while start < end:
@@ -140,7 +143,7 @@ def _intervals_begun(guards, start, end, register):  # type: ignore[no-untyped-d
     return start
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _begin_level(trace, level, register):  # type: ignore[no-untyped-def]
     place = FIRST_LEVEL + 3 * level
     trace[place + ORIGIN] = register
@@ -148,7 +151,7 @@ def _begin_level(trace, level, register):  # type: ignore[no-untyped-def]
     trace[place + HIGH] = FAR
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def begin_trace(stack, register, frame):  # type: ignore[no-untyped-def]
     """Start noting what a walk from here depends on."""
     trace = stack[3]
@@ -157,7 +160,7 @@ def begin_trace(stack, register, frame):  # type: ignore[no-untyped-def]
     _begin_level(trace, 0, register)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def depend(stack, register, frame, low, high):  # type: ignore[no-untyped-def]
     """Note that the walk goes on like this for values of `register` from `low` to `high` only.
 
@@ -174,7 +177,7 @@ def depend(stack, register, frame, low, high):  # type: ignore[no-untyped-def]
         trace[place + HIGH] = min(trace[place + HIGH], high + shift)
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def look_into(stack, frame):  # type: ignore[no-untyped-def]
     """Note that the walk looks into `frame` (0: sees that nothing lies below)."""
     frames, trace = stack[0], stack[3]
@@ -185,7 +188,7 @@ def look_into(stack, frame):  # type: ignore[no-untyped-def]
             _begin_level(trace, level, frames[frame, SAVED])
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _passes_here(stack, guards, start, end, register, frame):  # type: ignore[no-untyped-def]
     """`passes`, noting on what the answer depends."""
     kind = guards[start, 0]
@@ -204,7 +207,7 @@ def _passes_here(stack, guards, start, end, register, frame):  # type: ignore[no
     return passes(guards, start, end, register)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
     """Follow everything that happens on entering `state` without consuming a byte: guards, counting, calls, returns.
 
@@ -264,7 +267,7 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
     return np.int64(DEAD), register, frame
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def step(tables, stack, state, register, frame, byte):  # type: ignore[no-untyped-def]
     """The configuration after `byte`; its state is DEAD when it is forbidden, FRAMES_FULL when it must be redone.
 
@@ -284,7 +287,7 @@ def step(tables, stack, state, register, frame, byte):  # type: ignore[no-untype
     return target, register, frame
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def leave(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
     """Where the caller goes on when `state`, which is not self-delimiting (a number, white space), ends here.
 
@@ -305,7 +308,7 @@ def leave(tables, stack, state, register, frame):  # type: ignore[no-untyped-def
     return arrive(tables, stack, state, register, frame)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _leave_and_read(tables, stack, state, register, frame, byte):  # type: ignore[no-untyped-def]
     """What `step` does where `state` cannot read `byte` itself: its callers may."""
     states, table = tables[0], tables[1]
@@ -321,7 +324,7 @@ def _leave_and_read(tables, stack, state, register, frame, byte):  # type: ignor
     return np.int64(DEAD), register, frame
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def may_end(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
     """1 when the text may stop here, 0 when it may not, FRAMES_FULL when it must be asked again."""
     states = tables[0]

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import entry_kernels, kernel_arrays, kernels, row_kernels
+from grammar_workers import ahead_kernels, entry_kernels, kernel_arrays, kernels, row_kernels, target_kernels
 from grammar_workers.byte_classes import FoldedTree, classes_of
 from grammar_workers.completion import shortest_bytes, split_tokens
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.machine import Machine
+from grammar_workers.mask_rows import weights_of
 from grammar_workers.options import Limits
+from grammar_workers.places_ahead import PlacesAhead
 from grammar_workers.row_classes import RowClasses
 from grammar_workers.string_slice import Runs
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary import Vocabulary
-from grammar_workers.walker import Configuration, Reached
+from grammar_workers.walker import Configuration, Reached, RowsAhead
 
 
 class MachineWalker:
@@ -39,8 +40,9 @@ class MachineWalker:
             np.zeros(kernels.FIRST_LEVEL + 3 * kernels.LEVELS, np.int64),
         )
         self._row_classes = RowClasses()
-        self._path = np.zeros((vocabulary.longest_token + 2, 6), np.int64)
-        self._reached = np.zeros((128, 5), np.int64)
+        # How many places ahead have been looked at. Classes overlap: another time, others would stand for the rest.
+        self._ahead = 0
+        self._path = np.zeros((vocabulary.longest_token + 3, 6), np.int64)
         self._entries = self._note_arrays()
         # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
         self._byte_classes: dict[int, bytes | None] = {}
@@ -172,45 +174,42 @@ class MachineWalker:
             configurations.append(reached)
         return configurations, places
 
-    def after_ascii(self, configuration: Configuration, callers: set[int]) -> Iterable[Reached]:
-        found = self._reached
-        while (many := entry_kernels.after_ascii(self._entries, *configuration, found)) < 0:
-            self._grow_frames()
-        places: list[Reached] = _as_reached(found[:many])
-        if self._token_edges:
-            for named in self._token_targets(configuration).values():
-                places.append((named, self.may_end(named), self.find_class(named)))
-        for (_, _, frame), _, _ in places:
-            while frame not in callers:
-                callers.add(frame)
-                if frame:
-                    places += self._after_return(frame)
-                    frame = int(self._stack[0][frame, kernels.PARENT])
-        return places
-
-    def beside(self, configuration: Configuration, row_class: int) -> list[Reached]:
-        # Only a property name assigns the register: its position among the names.
-        state, register, frame = configuration
-        following = int(entry_kernels.beside(self._entries, self._assigned, state, register, row_class))
-        if following < 0:
-            return []
-        beside = state, following, frame
-        return [(beside, self.may_end(beside), self.find_class(beside))]
-
-    @functools.cached_property
-    def _assigned(self) -> NDArray[np.int32]:
-        """The values that ops assign to a register, ascending, int32."""
-        ops = self._machine.ops
-        return np.unique(ops[ops[:, kernels.ACTION] == kernels.ASSIGN, kernels.VALUE])
-
-    def _after_return(self, frame: int) -> list[Reached]:
-        """Where the caller may go on that waits in `frame`."""
-        site = int(self._stack[0][frame, kernels.SITE])
-        end = self._machine.site_ends[site]
-        found = np.empty((end - site, 5), np.int64)
-        while (many := entry_kernels.after_return(self._entries, frame, end, found)) < 0:
-            self._grow_frames()
-        return _as_reached(found[:many])
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+        if max_places <= self._ahead:
+            return
+        ahead = PlacesAhead(self.start(), max_places, self._vocabulary.mask_words)
+        constants = (
+            self._vocabulary.eos_mask,
+            weights_of(self._vocabulary.mask_words),
+            np.unique(self._machine.ops[self._machine.ops[:, kernels.MOVE] == kernels.CALL, kernels.SITE_BASE]),
+            # Only a property name assigns the register: its position among the names.
+            np.unique(self._machine.ops[self._machine.ops[:, kernels.ACTION] == kernels.ASSIGN, kernels.VALUE]),
+        )
+        by_hand = bool(self._token_edges)
+        status = ahead_kernels.MORE
+        while status != ahead_kernels.OVER:
+            ahead.fit(len(self._row_classes.tables[0]), len(self._stack[0]))
+            status = entry_kernels.look_ahead(self._entries, ahead.tables, ahead.batch, constants, by_hand)
+            # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
+            made, others = ahead.take()
+            yield made
+            for here in others:
+                make_row(here)
+                for named in self._token_targets(here).values():
+                    ahead.add(named)
+                ahead.add_again(here)
+                yield RowsAhead.none()
+            if status == kernels.FRAMES_FULL:
+                self._grow_frames()
+            elif status == row_kernels.CLASSES_FULL:
+                self._grow_classes()
+            elif status == target_kernels.FOUND_FULL:
+                if ahead.nbytes > self._limits.max_fsm_bytes:
+                    raise LimitExceededError(
+                        f"the places ahead take more than {self._limits.max_fsm_bytes} bytes (limit max_fsm_bytes)"
+                    )
+                ahead.grow()
+        self._ahead = max_places if ahead.budget == 0 else kernels.FAR
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         state, register, frame = configuration
@@ -296,13 +295,6 @@ class MachineWalker:
         ):
             kernel_arrays.note_arrays(entries, place, arrays)
         return entries
-
-
-def _as_reached(found: NDArray[np.int64]) -> list[Reached]:
-    """What `entry_kernels.after_ascii` has found, int64 [n, 5]."""
-    return [
-        ((state, register, frame), ends == 1, row_class) for state, register, frame, ends, row_class in found.tolist()
-    ]
 
 
 def _edges_by_state(machine: Machine, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:

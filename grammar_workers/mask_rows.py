@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.kernels import OPTIONS
+from grammar_workers.kernels import BORROWS
 from grammar_workers.types import MaskRow, TokenId
 
 RowPool = weakref.WeakValueDictionary[int, MaskRow]
@@ -31,7 +31,7 @@ class MaskRows:
         self._words = words
         self._pool = pool
         self._rows: list[MaskRow] = []
-        self._weights = _weights(words)
+        self._weights = weights_of(words)
         self._by_digest: dict[int, list[int]] = {}
         self.counts: list[int] = []
         """Allowed tokens of each row."""
@@ -52,17 +52,20 @@ class MaskRows:
 
     def add(self, row: MaskRow) -> int:
         """The number of the row with this content, copied when it is new."""
-        count, lowest, digest = _summarize(row, self._weights)
-        digest = int(digest)
+        return self.put(row, int(digest_of(row, self._weights)))
+
+    def put(self, row: MaskRow, digest: int) -> int:
+        """The same for a row whose `digest_of` is known."""
         same_digest = self._by_digest.setdefault(digest, [])
         for number in same_digest:
-            if _equal(self._rows[number], row):
+            if equal(self._rows[number], row):
                 return number
         stored = self._pool.get(digest)
-        if stored is None or not _equal(stored, row):
+        if stored is None or not equal(stored, row):
             stored = row.copy()
             stored.setflags(write=False)
             self._pool[digest] = stored
+        count, lowest = _count(stored)
         self.counts.append(count)
         self.lowest.append(lowest)
         self._rows.append(stored)
@@ -71,19 +74,26 @@ class MaskRows:
 
 
 @functools.lru_cache(maxsize=16)
-def _weights(words: int) -> NDArray[np.uint32]:
+def weights_of(words: int) -> NDArray[np.uint32]:
     """One odd number for each word of a row, uint32 [words]."""
     return np.random.default_rng(0).integers(0, 1 << 31, words, np.uint32) * np.uint32(2) + np.uint32(1)
 
 
-@njit(**OPTIONS)
-def _summarize(row, weights):  # type: ignore[no-untyped-def]
-    """(number of set bits, the lowest set bit or -1, a multilinear hash) of a mask row, in one pass."""
-    count = np.int64(0)
+@njit(**BORROWS)
+def digest_of(row, weights):  # type: ignore[no-untyped-def]
+    """A multilinear hash (uint64) of a mask row; `weights` are those of `weights_of`."""
     digest = np.uint64(0)
     for word in range(row.shape[0]):
+        digest += np.uint64(row[word]) * np.uint64(weights[word])
+    return digest
+
+
+@njit(**BORROWS)
+def _count(row):  # type: ignore[no-untyped-def]
+    """The number of set bits of a mask row, and the lowest set bit or -1."""
+    count = np.int64(0)
+    for word in range(row.shape[0]):
         bits = row[word]
-        digest += np.uint64(bits) * np.uint64(weights[word])
         # The number of set bits, summed up in ever wider fields (Hacker's Delight, 5-1).
         bits -= (bits >> np.uint32(1)) & np.uint32(0x55555555)
         bits = (bits & np.uint32(0x33333333)) + ((bits >> np.uint32(2)) & np.uint32(0x33333333))
@@ -96,11 +106,11 @@ def _summarize(row, weights):  # type: ignore[no-untyped-def]
             while (row[word] >> np.uint32(lowest & 31)) & np.uint32(1) == 0:
                 lowest += 1
             break
-    return count, lowest, digest
+    return count, lowest
 
 
-@njit(**OPTIONS)
-def _equal(row, other):  # type: ignore[no-untyped-def]
+@njit(**BORROWS)
+def equal(row, other):  # type: ignore[no-untyped-def]
     """Without a way out of the loop, it compares many words at once."""
     different = np.uint32(0)
     for word in range(row.shape[0]):

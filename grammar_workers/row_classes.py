@@ -11,13 +11,13 @@ import numpy as np
 from numba import njit
 
 from grammar_workers.kernels import (
+    BORROWS,
     DEAD,
     FIRST_LEVEL,
     HIGH,
     LEVELS,
     LOOKED_INTO,
     LOW,
-    OPTIONS,
     PARENT,
     SAVED,
     SITE,
@@ -54,7 +54,7 @@ class RowClasses:
         _lay_chains(self.tables, stack)
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _bucket(buckets, frames, state, looked_into, frame):  # type: ignore[no-untyped-def]
     """By state and the topmost site: -1 where there is none, -2 where it does not matter."""
     site = np.int64(-2)
@@ -63,7 +63,7 @@ def _bucket(buckets, frames, state, looked_into, frame):  # type: ignore[no-unty
     return bucket_of(buckets, state, site, np.int64(0))
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def find_class(known, stack, state, register, frame):  # type: ignore[no-untyped-def]
     """The class of this configuration, or -1; `known` is `RowClasses.tables`."""
     classes, buckets, _ = known
@@ -77,7 +77,7 @@ def find_class(known, stack, state, register, frame):  # type: ignore[no-untyped
     return np.int64(-1)
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _belongs(classes, place, frames, register, frame):  # type: ignore[no-untyped-def]
     """Whether the register is within the bounds of the class, and its topmost frames are like those of the class."""
     if not classes[place, BOUNDS] <= register <= classes[place, BOUNDS + 1]:
@@ -96,21 +96,21 @@ def _belongs(classes, place, frames, register, frame):  # type: ignore[no-untype
     return True
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _lay_chain(classes, buckets, place, frames):  # type: ignore[no-untyped-def]
     bucket = _bucket(buckets, frames, classes[place, _STATE], classes[place, _FRAMES], classes[place, _TOP])
     classes[place, _NEXT] = buckets[bucket]
     buckets[bucket] = place
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _lay_chains(known, stack):  # type: ignore[no-untyped-def]
     classes, buckets, many = known
     for place in range(many[0]):
         _lay_chain(classes, buckets, place, stack[0])
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
     """The new class of all configurations that the walk just traced in `stack` would have gone the same way for.
 
@@ -132,7 +132,7 @@ def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
     return many
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def advance(tables, stack, known, text, offsets, token, state, register, frame):  # type: ignore[no-untyped-def]
     """The configuration after the bytes text[offsets[token] : offsets[token + 1]], at least one.
 

@@ -10,6 +10,7 @@ from numba import njit
 
 from grammar_workers.byte_classes import QUOTE
 from grammar_workers.kernels import (
+    BORROWS,
     DEAD,
     EXIT,
     FAR,
@@ -19,7 +20,6 @@ from grammar_workers.kernels import (
     LOOP_BASE,
     LOOP_MAXIMUM,
     LOOP_MINIMUM,
-    OPTIONS,
     ROW,
     TOLERATES_ANY,
     arrive,
@@ -40,7 +40,7 @@ CLASSES_FULL = -6
 _MANY_BYTES = 32
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _fill_loop(tables, stack, runs, path, minimum, maximum, mask):  # type: ignore[no-untyped-def]
     """Add the tokens of `runs` (`string_slice.Runs`) that may follow path[0], a state of a free string or like one.
 
@@ -66,7 +66,7 @@ def _fill_loop(tables, stack, runs, path, minimum, maximum, mask):  # type: igno
     return walk_tails(tables, stack, runs, path, minimum - register, room if maximum >= 0 else np.int64(1 << 30), mask)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def common_target(tables, state):  # type: ignore[no-untyped-def]
     """Where several bytes lead from `state`, and one of these bytes; (-1, -1) when every byte goes its own way."""
     states, table = tables[0], tables[1]
@@ -82,7 +82,7 @@ def common_target(tables, state):  # type: ignore[no-untyped-def]
     return np.int64(DEAD), np.int64(-1)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _enters_string(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
     """1 when several bytes lead from here into a free string (as within an escape sequence), 0, or FRAMES_FULL."""
     states, loops = tables[0], tables[5]
@@ -95,7 +95,7 @@ def _enters_string(tables, stack, state, register, frame):  # type: ignore[no-un
     return np.int64(states[inside, LOOP] > 0 and loops[states[inside, LOOP], LOOP_BASE] == DEAD)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def fill_entering_row(  # type: ignore[no-untyped-def]
     tables, stack, trees, runs, entering, path, state, register, frame, mask
 ):
@@ -129,7 +129,7 @@ def fill_entering_row(  # type: ignore[no-untyped-def]
     return _fill_loop(tables, stack, runs, path, minimum, maximum, mask)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, whole):  # type: ignore[no-untyped-def]
     """Fill `mask` (uint32 [words], zeroed here) with the tokens that `configuration` allows, end tokens excluded.
 
@@ -169,7 +169,8 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
         if minimum <= register <= last:
             depend(stack, register, frame, minimum, last)
             rest = any_rest if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_rest
-            mask[:] = any_mask if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_mask
+            mask[:] = 0
+            mask |= any_mask if loops[loop, LOOP_BASE] == TOLERATES_ANY else unescaped_mask
             return walk_tree(tables, stack, rest, trees[1], 0, rest.shape[0], path, mask)
         depend(stack, register, frame, last + 1 if register > last else -FAR, FAR if register > last else minimum - 1)
         loop = 0
@@ -198,7 +199,7 @@ def fill_row(tables, stack, trees, slices, path, state, register, frame, mask, w
     return correct_row(tables, stack, trees, path, mask)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def make_row(  # type: ignore[no-untyped-def]
     tables, stack, trees, slices, path, known, noting, state, register, frame, mask, whole
 ):
@@ -217,7 +218,7 @@ def make_row(  # type: ignore[no-untyped-def]
     return note_class(known, stack, state, frame) if noting else np.int64(-1)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _reads_many(tables, state):  # type: ignore[no-untyped-def]
     row = tables[0][state, ROW]
     many = 0
@@ -227,7 +228,7 @@ def _reads_many(tables, state):  # type: ignore[no-untyped-def]
     return many >= _MANY_BYTES
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def fill_folded_row(  # type: ignore[no-untyped-def]
     tables, stack, trees, folded, quoted, path, state, register, frame, mask
 ):

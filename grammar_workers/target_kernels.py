@@ -9,34 +9,23 @@ import numpy as np
 from numba import njit
 
 from grammar_workers.kernels import (
-    ACTION,
+    BORROWS,
     DEAD,
     FRAMES_FULL,
-    INCREMENT,
-    LIT,
     LOOP,
     LOOP_BASE,
-    OP,
     OPTIONS,
-    PARENT,
-    ROW,
-    SAVED,
-    SILENT_MOVES,
-    SITE,
     TOLERATES_ANY,
     arrive,
     bucket_of,
-    leave,
-    may_end,
     step,
 )
 from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
-from grammar_workers.row_classes import BOUNDS, find_class
 
 FOUND_FULL = -3
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def place_of(found, seen, many, first, second, third):  # type: ignore[no-untyped-def]
     """The place of three integers among the `many` rows of `found`; `many` when they are new and were put there.
 
@@ -57,7 +46,7 @@ def place_of(found, seen, many, first, second, third):  # type: ignore[no-untype
     return np.int64(many)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def find_targets(tables, stack, tree, path, base, found, seen, many):  # type: ignore[no-untyped-def]
     """Find where the tokens of a prefix tree lead from path[0]; `found`, `seen` and the result are as in `successors`.
 
@@ -104,7 +93,7 @@ def find_targets(tables, stack, tree, path, base, found, seen, many):  # type: i
     return many
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def successors(tables, stack, trees, slices, path, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
     """Find the distinct configurations that any token leads to from (state, register, frame).
 
@@ -140,109 +129,7 @@ def successors(tables, stack, trees, slices, path, state, register, frame, found
     return find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, many)
 
 
-@njit(**OPTIONS)
-def after_ascii(tables, stack, known, state, register, frame, found):  # type: ignore[no-untyped-def]
-    """Find the distinct configurations that bytes below 128 lead to from (state, register, frame).
-
-    They go into `found` (int64 [128, 5]), with whether the text may stop there and their class in `known`
-    (`RowClasses.tables`), or -1. Returns how many there are, or FRAMES_FULL.
-    """
-    states, table = tables[0], tables[1]
-    many = np.int64(0)
-    taken = np.zeros(128, np.bool_)
-    for _ in range(SILENT_MOVES):
-        row = states[state, ROW]
-        before = np.int64(DEAD)
-        for byte in range(128):
-            direct = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
-            literal = states[state, LIT] == byte
-            if taken[byte] or (direct < 0 and not literal):
-                continue
-            taken[byte] = True
-            if direct == before and not literal:
-                continue
-            before = direct
-            reached, register_there, frame_there = step(tables, stack, state, register, frame, byte)
-            if reached == FRAMES_FULL:
-                return reached
-            repeated = reached < 0
-            for i in range(many):
-                repeated |= found[i, 0] == reached and found[i, 1] == register_there and found[i, 2] == frame_there
-            if not repeated:
-                found[many, 0] = reached
-                found[many, 1] = register_there
-                found[many, 2] = frame_there
-                many += 1
-        # What is left is read by the caller.
-        state, register, frame = leave(tables, stack, state, register, frame)
-        if state < 0:
-            if state == FRAMES_FULL:
-                return state
-            break
-    return _tell_apart(tables, stack, known, found, many)
-
-
-@njit(**OPTIONS)
-def beside(tables, known, assigned, state, register, row_class):  # type: ignore[no-untyped-def]
-    """The least register of `assigned` (sorted) above the bounds of the class that (state, register) belongs to, or -1.
-
-    -1 also for a state that counts what it reads: its register gets to other values than assigned ones.
-    """
-    states, table, ops = tables[0], tables[1], tables[2]
-    high = max(known[0][row_class, BOUNDS + 1], register)
-    first = np.int64(0)
-    while first < assigned.shape[0] and assigned[first] <= high:
-        first += 1
-    if first == assigned.shape[0]:
-        return np.int64(-1)
-    row = states[state, ROW]
-    for byte in range(256):
-        target = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
-        if states[state, LIT] == byte:
-            target = np.int64(state + 1)
-        if target >= 0 and ops[states[target, OP], ACTION] == INCREMENT:
-            return np.int64(-1)
-    return np.int64(assigned[first])
-
-
-@njit(**OPTIONS)
-def after_return(tables, stack, known, frame, end, found):  # type: ignore[no-untyped-def]
-    """Find where callers go on when the rule that was called with `frame` returns: one configuration for each label.
-
-    `end` is where the labels of the frame's site end in the table of returns. `found` and the result are as in
-    `after_ascii`, `found` with room for all labels.
-    """
-    frames, returns = stack[0], tables[4]
-    many = np.int64(0)
-    for place in range(frames[frame, SITE], end):
-        if returns[place] < 0:
-            continue
-        state, register, below = arrive(
-            tables, stack, np.int64(returns[place]), frames[frame, SAVED], frames[frame, PARENT]
-        )
-        if state < 0:
-            if state == FRAMES_FULL:
-                return state
-            continue
-        found[many, 0] = state
-        found[many, 1] = register
-        found[many, 2] = below
-        many += 1
-    return _tell_apart(tables, stack, known, found, many)
-
-
-@njit(**OPTIONS)
-def _tell_apart(tables, stack, known, found, many):  # type: ignore[no-untyped-def]
-    """Fill the last two columns of `found`, see `after_ascii`."""
-    for i in range(many):
-        found[i, 3] = may_end(tables, stack, found[i, 0], found[i, 1], found[i, 2])
-        if found[i, 3] == FRAMES_FULL:
-            return np.int64(FRAMES_FULL)
-        found[i, 4] = find_class(known, stack, found[i, 0], found[i, 1], found[i, 2])
-    return many
-
-
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def machine_targets(tables, stack, trees, path, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
     """Walk the whole prefix tree from (state, register, frame).
 

@@ -31,8 +31,6 @@ from grammar_workers.walker import Configuration, Walker
 _END: StateId = 0
 _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
-_EMPTY_ROW = 0
-_UNKNOWN_STATE = -1
 _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
 _STATES_PER_CHECK = 64
@@ -201,42 +199,22 @@ class TokenFSM:
         return builder.finish(numbers, [self._rows[number] for number in range(max(numbers) + 1)])
 
     def fill_rows(self, max_places: int = 4000) -> int:
-        """Make the mask rows of all places between ASCII characters ahead, breadth first; how many rows exist now.
+        """Make the mask rows of all places between ASCII characters ahead; how many rows exist now.
 
-        Looks at `max_places` at most. Places that must have the same row are looked at once, so that this mostly ends
-        for recursive specifications, too, and only the first of them is visited; a step to another finds its row. What
-        follows them may differ: it is looked at where callers go on, and behind each name of an object.
+        Looks at `max_places` at most, see `Walker.look_ahead`.
         """
-        initial = self._configurations[_INITIAL]
-        queue = [(initial, self._terminal[_INITIAL], -1)]
-        met = {initial}
-        classes: set[int] = set()
-        callers: set[int] = set()
-        for configuration, terminal, row_class in queue:
-            if row_class in classes:
-                continue
+        if max_places > 0:
+            self._row_number(_INITIAL)
+        ahead = self._walker.look_ahead(max_places, self._keep_row)
+        while True:
+            # Others may walk in between.
             with self._lock:
-                if row_class < 0:
-                    row_class = self._walker.find_class(configuration)
-                if row_class in classes:
-                    continue
-                if max_places == 0:
-                    break
-                max_places -= 1
-                state = self._ids.get(configuration, _UNKNOWN_STATE)
-                if state == _UNKNOWN_STATE or self._row_of[state] == _UNKNOWN_ROW:
-                    row, row_class = self._make_row(configuration, terminal)
-                    if row == _EMPTY_ROW:
-                        continue
-                    self._row_of[self._visit(configuration, terminal, row_class)] = row
-                following = self._walker.after_ascii(configuration, callers)
-                if row_class >= 0:
-                    classes.add(row_class)
-                    following += self._walker.beside(configuration, row_class)
-                following = [reached for reached in following if reached[0] not in met and reached[2] not in classes]
-            met.update(reached[0] for reached in following)
-            queue.extend(following)
-        return len(self._rows)
+                found = next(ahead, None)
+                if found is None:
+                    return len(self._rows)
+                numbers = [self._rows.put(row, digest) for row, digest in zip(found.rows, found.digests, strict=True)]
+                self._row_of_class.update((row_class, numbers[place]) for row_class, place in found.classes)
+                self._check_memory()
 
     @property
     def state_count(self) -> int:
@@ -298,25 +276,28 @@ class TokenFSM:
         with self._lock:
             if self._row_of[state] != _UNKNOWN_ROW:
                 return self._row_of[state]
-            number, _ = self._make_row(self._configurations[state], self._terminal[state])
+            number = self._make_row(self._configurations[state], self._terminal[state])
             self._row_of[state] = number
             return number
 
-    def _make_row(self, configuration: Configuration, terminal: bool) -> tuple[int, int]:
-        """The number of the row of a configuration, and the class it belongs to or -1."""
+    def _keep_row(self, configuration: Configuration) -> None:
+        self._row_number(self._look_up(configuration))
+
+    def _make_row(self, configuration: Configuration, terminal: bool) -> int:
+        """The number of the row of a configuration."""
         if len(self._rows) % _ROWS_PER_CHECK == 0:
             self._check_memory()
         row = self._scratch_row
         row_class = self._walker.fill_row(configuration, row)
         known = self._row_of_class.get(row_class)
         if known is not None:
-            return known, row_class
+            return known
         if terminal:
             row |= self.vocabulary.eos_mask
         number = self._rows.add(row)
         if row_class >= 0:
             self._row_of_class[row_class] = number
-        return number, row_class
+        return number
 
     def _advance(self, state: StateId, token_id: TokenId) -> StateId:
         if not 0 <= token_id < self.vocabulary.size:

@@ -1,8 +1,8 @@
 """Compiled walks over prefix trees that set the bits of the tokens which can be read.
 
 `tables` and `stack` are as in `kernels`, `trees` is `Vocabulary.trees` (the tree of all tokens, the chain of tokens
-with equal bytes, the fans of the tree). `path` (int64 [depth + 2, 6]) is scratch space for the configuration at each
-depth of a tree; path[0] is where a walk starts.
+with equal bytes, the fans of the tree). `path` (int64 [depth + 3, 6]) is scratch space for the configuration at each
+depth of a tree; path[0] is where a walk starts, and the last row is room for a set of bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from grammar_workers.kernels import (
+    BORROWS,
     DEAD,
     EXIT,
     FAR,
@@ -20,7 +21,6 @@ from grammar_workers.kernels import (
     LOOP_BASE,
     LOOP_MAXIMUM,
     LOOP_MINIMUM,
-    OPTIONS,
     ROW,
     SILENT_MOVES,
     TOLERATES_UNESCAPED,
@@ -32,7 +32,7 @@ from grammar_workers.prefix_tree import BYTE, DEPTH, END, TOKEN
 from grammar_workers.string_slice import UNESCAPED
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _allow(mask, same, token):  # type: ignore[no-untyped-def]
     """Set the bits of `token` (may be -1) and of all tokens with the same bytes."""
     while token >= 0:
@@ -40,7 +40,7 @@ def _allow(mask, same, token):  # type: ignore[no-untyped-def]
         token = same[token]
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: ignore[no-untyped-def]
     """Set the bits of the tokens in nodes [first, last) that can be read from path[0]. Returns 0 or FRAMES_FULL."""
     i = np.int64(first)
@@ -60,7 +60,7 @@ def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: igno
     return np.int64(0)
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _next_child(tables, fans, fan, state, byte, dead):  # type: ignore[no-untyped-def]
     """The first child in a fan, from `byte` on, for a byte that `state` reads itself; -1 when there is none.
 
@@ -80,7 +80,15 @@ def _next_child(tables, fans, fan, state, byte, dead):  # type: ignore[no-untype
     return np.int64(-1)
 
 
-@njit(**OPTIONS)
+@njit(inline="always", **BORROWS)
+def take(taken, byte):  # type: ignore[no-untyped-def]
+    """Put a byte into a set, the last row of `path`; whether it was not there yet."""
+    before = taken[byte >> 6]
+    taken[byte >> 6] = before | np.int64(1) << np.int64(byte & 63)
+    return taken[byte >> 6] != before
+
+
+@njit(**BORROWS)
 def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-untyped-def]
     """The same over the tree of all tokens.
 
@@ -90,14 +98,14 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
     Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
     """
     tree, fans = trees[0], trees[3]
-    taken = np.zeros(256, np.bool_)
+    taken = path[path.shape[0] - 1]
+    taken[:] = 0
     for _ in range(SILENT_MOVES):
         state = path[0, 0]
         node = _next_child(tables, fans, 0, state, np.int64(0), dead)
         while node >= 0:
             byte = np.int64(tree[node, BYTE])
-            if not taken[byte]:
-                taken[byte] = True
+            if take(taken, byte):
                 status = walk_branch(tables, stack, trees, path, dead, node, mask)
                 if status < 0:
                     return status
@@ -112,7 +120,7 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
     return np.int64(0)
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _tolerates(stack, loops, loop, staying, register, frame):  # type: ignore[no-untyped-def]
     """Whether all tokens that stay within a string (see `string_slice.mark_staying`) go on from a state with `loop`."""
     base, minimum, maximum = loops[loop, LOOP_BASE], np.int64(loops[loop, LOOP_MINIMUM]), loops[loop, LOOP_MAXIMUM]
@@ -128,7 +136,7 @@ def _tolerates(stack, loops, loop, staying, register, frame):  # type: ignore[no
     return True
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-untyped-def]
     """`walk_tree` over node `i` of the tree of all tokens and what is below it.
 
@@ -173,7 +181,7 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
     return np.int64(0)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def walk_tails(tables, stack, slices, path, shortest, longest, mask):  # type: ignore[no-untyped-def]
     """The same over the tails that follow a closing quote: node i stands for tokens[spans[i] : spans[i + 1]].
 
@@ -211,7 +219,7 @@ def walk_tails(tables, stack, slices, path, shortest, longest, mask):  # type: i
     return np.int64(0)
 
 
-@njit(inline="always", **OPTIONS)
+@njit(inline="always", **BORROWS)
 def _alike(tables, path, depth, byte):  # type: ignore[no-untyped-def]
     """Whether both configurations at `depth` (see `correct_row`) surely go the same way on `byte`."""
     states, table = tables[0], tables[1]
@@ -229,7 +237,7 @@ def _alike(tables, path, depth, byte):  # type: ignore[no-untyped-def]
     return target >= 0 or states[one, EXIT] == states[other, EXIT]
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-def]
     """Turn the row of a base state (path[0, 3:]) into that of path[0, :3]: walk only as long as they might differ.
 
@@ -246,7 +254,7 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
     return np.int64(0)
 
 
-@njit(**OPTIONS)
+@njit(**BORROWS)
 def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore[no-untyped-def]
     states, loops = tables[0], tables[5]
     tree, same = trees[0], trees[1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,21 @@ Configuration = tuple[int, ...]
 
 Reached = tuple[Configuration, bool, int]
 """A configuration, whether the text may stop there, and its class (see `Walker.find_class`)."""
+
+
+class RowsAhead(NamedTuple):
+    """Mask rows (uint32 [n, words], writable, end tokens included) and the classes that have them.
+
+    `digests` are those of the rows (`mask_rows.digest_of`), `classes` pairs of a class and the place of its row.
+    """
+
+    rows: NDArray[np.uint32]
+    digests: list[int]
+    classes: list[tuple[int, int]]
+
+    @classmethod
+    def none(cls) -> RowsAhead:
+        return cls(np.empty((0, 0), np.uint32), [], [])
 
 
 class Walker(Protocol):
@@ -59,18 +74,13 @@ class Walker(Protocol):
         And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
         """
 
-    def after_ascii(self, configuration: Configuration, callers: set[int]) -> Iterable[Reached]:
-        """The distinct configurations that an ASCII character, or a token without bytes, leads to.
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+        """Make the rows of all places between ASCII characters, breadth first, a few with each step of the iterator.
 
-        And where the callers of the rules that these are in go on, so that nobody has to walk through a rule again to
-        see what follows it. `callers` holds those that have been looked at and grows.
-        """
-
-    def beside(self, configuration: Configuration, row_class: int) -> Configuration | None:
-        """The same place after another choice than the one that led to `configuration`, which is of `row_class` >= 0.
-
-        Such as behind another property of the same object; a guess, its row may be empty. Goes on from what it returns
-        and ends with None.
+        Looks at `max_places` at most, and each step is a call under the lock. Places that must have the same row are
+        looked at once, so that this mostly ends where there is no end of places, too. What follows them may differ: it
+        is looked at where the callers of rules go on, and behind each name of an object. `make_row` is called for
+        places whose row the TokenFSM has to keep by itself, because it has no class or is long in the making.
         """
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:

@@ -6,7 +6,8 @@ row: a compiled walk of the prefix tree over the table; the steps it misses are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from grammar_workers.options import Limits
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.utf8_shapes import utf8_sequences
 from grammar_workers.vocabulary import Vocabulary
-from grammar_workers.walker import Configuration, Reached
+from grammar_workers.walker import Configuration, Reached, RowsAhead
 
 _WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
 """The characters from U+0080 on, as sequences of inclusive byte ranges."""
@@ -153,17 +154,18 @@ class ConfigurationWalker:
         kernels.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
         return reached
 
-    def after_ascii(self, configuration: Configuration, callers: set[int]) -> Iterable[Reached]:
-        work = self._work()
-        reached = {self._step(configuration[0], column, work) for column in set(self._columns[:128])}
-        return [
-            ((number,), self.may_end((number,)), self.find_class((number,)))
-            for number in reached
-            if number >= 0 and not self._closed[number]
-        ]
-
-    def beside(self, configuration: Configuration, row_class: int) -> list[Reached]:
-        return []
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+        start = self.start()
+        places = [start]
+        met = {start}
+        for configuration in itertools.islice(places, max_places):
+            make_row(configuration)
+            work = self._work()
+            for number in {self._step(configuration[0], column, work) for column in set(self._columns[:128])}:
+                if number >= 0 and not self._closed[number] and (number,) not in met:
+                    met.add((number,))
+                    places.append((number,))
+            yield RowsAhead.none()
 
     def shortest(self, configuration: Configuration) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]

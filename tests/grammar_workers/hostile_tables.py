@@ -81,6 +81,7 @@ def use(fsm: TokenFSM, rng: random.Random) -> None:
             state = target
         fsm.forced_tokens(state)
         fsm.is_terminal(state)
+    fsm.fill_rows(100)
     fsm.materialize(max_states=20)
 
 
