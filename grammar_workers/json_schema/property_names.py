@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Hashable, Sequence
 
 from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton, relabel, restrict
@@ -62,7 +63,9 @@ class PropertyNameStates:
             body = self._free_key(free)
             if not names:
                 return body
-            row, loop = builder.row_of(body), builder.loop(base=body)
+            row = builder.row_of(body)
+            # Where the vocabulary cannot spell every character, a free name is no free string.
+            loop = builder.loop(base=body) if self._any_name == ANY_TEXT else 0
         entries = []
         tree = self._trees.setdefault((names, free), _Tree())
         for data, index in self._encoded_names(names):
@@ -110,10 +113,11 @@ class PropertyNameStates:
     def _free_key(self, guard: Guard) -> int:
         known = self._free_keys.get(guard)
         if known is None:
-            known = self._strings.json_string(self._any_name(), [self._return(0, ())], guards=[guard])
+            known = self._strings.json_string(self._any_name, [self._return(0, ())], guards=[guard])
             self._free_keys[guard] = known
         return known
 
+    @functools.cached_property
     def _any_name(self) -> CharacterAutomaton:
         language = self._rules.strings(Rule(TRUE))
         return ANY_TEXT if language.automaton is None else language.automaton

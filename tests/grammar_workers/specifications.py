@@ -44,6 +44,14 @@ CORNER_CASES: dict[str, dict[str, Any]] = {
         "type": "json_schema",
         "schema": {"type": "object", "properties": {"ab": {"type": "integer"}, "abc": True}, "required": ["abc"]},
     },
+    "free names between declared ones": {
+        "type": "json_schema",
+        "schema": {
+            "type": "object",
+            "properties": {"ab": {"type": "integer"}, "q": {"const": "\t"}},
+            "required": ["ab"],
+        },
+    },
     "union of objects": {
         "type": "json_schema",
         "schema": {

@@ -61,6 +61,15 @@ def test_bit_is_set_exactly_when_a_step_exists(
         check_state(fsm, state, range(len(fsm.vocabulary)))
 
 
+@pytest.mark.parametrize("make", SMALL)
+@pytest.mark.parametrize("name", CORNER_CASES)
+def test_bit_is_set_exactly_when_a_step_exists_in_all_of_the_first_states(name: str, make: MakeVocabulary) -> None:
+    fsm = compile_grammar(CORNER_CASES[name], make())
+    fsm.materialize(max_states=200)
+    for state in range(fsm.initial_state, min(fsm.state_count, 200)):
+        check_state(fsm, state, range(len(fsm.vocabulary)))
+
+
 @pytest.mark.parametrize("make", LARGE)
 @pytest.mark.parametrize("name", CORNER_CASES)
 def test_bit_is_set_exactly_when_a_step_exists_in_large_vocabularies(name: str, make: MakeVocabulary) -> None:
