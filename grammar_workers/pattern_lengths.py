@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 
-from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton
+from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.machine import UNBOUNDED, Interval
 from grammar_workers.options import Limits
 from grammar_workers.regex import compile_tree, search_automaton
@@ -34,7 +34,7 @@ def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[CharacterAutomato
             body[place] = Repeat(repeat.body, 0, None)
             automaton = compile_tree(Sequence((parts[0], *body, parts[-1])), search=True, limits=limits)
             most = UNBOUNDED if repeat.high is None else fixed + repeat.high
-            return ANY_TEXT if automaton.is_universal else automaton, (fixed + repeat.low, most)
+            return automaton, (fixed + repeat.low, most)
     return search_automaton(pattern, limits), (0, UNBOUNDED)
 
 

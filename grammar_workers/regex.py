@@ -39,6 +39,7 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
     """The automaton of the texts that `pattern` matches: somewhere inside when `search`, else as a whole.
 
     Both dialects agree that these texts match; with `either`, at least one says so (what a negation must avoid).
+    ANY_TEXT where every text matches.
 
     Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
     """
@@ -71,7 +72,8 @@ def compile_tree(tree: Node, *, search: bool, limits: Limits) -> CharacterAutoma
 def _construct(tree: Node, positions: Positions, *, search: bool, either: bool, limits: Limits) -> CharacterAutomaton:
     whole = positions.automaton(tree, either, anywhere=search)
     construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
-    return construction.automaton(whole)
+    found = construction.automaton(whole)
+    return ANY_TEXT if found.is_universal else found
 
 
 def _without_end(tree: Node) -> Node | None:
@@ -126,9 +128,8 @@ def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
 
 @functools.lru_cache(maxsize=4096)
 def search_automaton(pattern: str, limits: Limits, either: bool = False) -> CharacterAutomaton:
-    """`compile_regex` with `search`, shared between schemas; ANY_TEXT where every text matches."""
-    found = compile_regex(pattern, search=True, limits=limits, either=either)
-    return ANY_TEXT if found.is_universal else found
+    """`compile_regex` with `search`, shared between schemas."""
+    return compile_regex(pattern, search=True, limits=limits, either=either)
 
 
 class Positions:
