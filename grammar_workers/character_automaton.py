@@ -77,18 +77,6 @@ class CharacterAutomaton:
         return len(self.accepting)
 
     @property
-    def is_universal(self) -> bool:
-        """Whether every text is accepted; surrogates are in none."""
-        return (
-            self.many_states == 1
-            and self.accepting[0] != 0
-            and all(
-                target != DEAD or 0xD800 <= start < 0xE000
-                for start, target in zip(self.starts, self.table[0].tolist(), strict=True)
-            )
-        )
-
-    @property
     def is_empty(self) -> bool:
         """Whether nothing is accepted."""
         return not any(self.accepting)
@@ -236,7 +224,8 @@ def _runs(spans: Sequence[tuple[int, int]], numbers: Sequence[int]) -> tuple[tup
     return tuple(runs)
 
 
-ANY_TEXT = CharacterAutomaton.of((0,), ((0,),), (1,))
+ANY_TEXT = CharacterAutomaton.of((0, 0xD800, 0xE000), ((0, DEAD, 0),), (1,))
+"""Every text, as whatever constructs automata finds it; surrogates are in none."""
 
 
 def combine(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from grammar_workers import charset
-from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton, from_table
+from grammar_workers.character_automaton import CharacterAutomaton, from_table
 from grammar_workers.character_class import named
 from grammar_workers.charset import Charset
 from grammar_workers.errors import UnsupportedFeatureError
@@ -39,7 +39,6 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
     """The automaton of the texts that `pattern` matches: somewhere inside when `search`, else as a whole.
 
     Both dialects agree that these texts match; with `either`, at least one says so (what a negation must avoid).
-    ANY_TEXT where every text matches.
 
     Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
     """
@@ -72,8 +71,7 @@ def compile_tree(tree: Node, *, search: bool, limits: Limits) -> CharacterAutoma
 def _construct(tree: Node, positions: Positions, *, search: bool, either: bool, limits: Limits) -> CharacterAutomaton:
     whole = positions.automaton(tree, either, anywhere=search)
     construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
-    found = construction.automaton(whole)
-    return ANY_TEXT if found.is_universal else found
+    return construction.automaton(whole)
 
 
 def _without_end(tree: Node) -> Node | None:

@@ -14,7 +14,10 @@ Configuration = tuple[int, ...]
 """Where a byte automaton stands, in canonical form: equal configurations have equal futures, and hash alike."""
 
 Reached = tuple[Configuration, bool, int]
-"""A configuration, whether the text may stop there, and its class (see `Walker.find_class`)."""
+"""A configuration, whether the text may stop there, and its class.
+
+Configurations of a class have the same row and stop in the same way; -1 where the class is not known.
+"""
 
 
 class RowsAhead(NamedTuple):
@@ -48,9 +51,6 @@ class Walker(Protocol):
 
     def start(self) -> Configuration:
         """Where matching begins."""
-
-    def find_class(self, configuration: Configuration) -> int:
-        """The class of configurations that have the same row and stop in the same way; -1 when it is not known."""
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         """Set `row` (uint32 [words], writable) to the tokens that may come next, end tokens excluded.

@@ -316,15 +316,13 @@ class FormulaPool:
             if known == _OPEN:
                 raise InvalidSpecificationError("a cycle of references that describes no value")
             return known
-        node = self._formulas[formula]
-        if isinstance(node, Leaf):
-            result = formula if node.type is type_ else TRUE
-            self._resolved[formula, type_] = result
-            return result
         self._resolved[formula, type_] = _OPEN
+        node = self._formulas[formula]
         if isinstance(node, TypeTest):
             # The flag that `&` would make of it costs as much as all the rest.
             result = TRUE if int.__and__(node.types, type_) else FALSE
+        elif isinstance(node, Leaf):
+            result = formula if node.type == type_ else TRUE
         elif isinstance(node, Reference):
             try:
                 result = self.resolve(self._definitions[node.location], type_)

@@ -254,7 +254,7 @@ class References:
         if found is None:
             found = self._anchors[id(resource)] = {}
             for schema in subschemas(resource, within_resource=True):
-                if "$dynamicAnchor" in schema and isinstance(schema["$dynamicAnchor"], str):
+                if isinstance(schema.get("$dynamicAnchor"), str):
                     found[schema["$dynamicAnchor"]] = schema
             if isinstance(resource, dict) and resource.get("$recursiveAnchor") is True:
                 found[_RECURSIVE] = resource
@@ -281,7 +281,7 @@ def subschemas(schema: Any, *, within_resource: bool = False) -> Iterator[Mappin
         current = pending.pop()
         if not isinstance(current, dict):
             continue
-        if within_resource and "$id" in current and current is not schema and isinstance(current["$id"], str):
+        if within_resource and current is not schema and isinstance(current.get("$id"), str):
             continue
         yield current
         for keyword, value in current.items():

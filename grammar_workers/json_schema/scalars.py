@@ -66,8 +66,6 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
         return literal_set({})
     if maximum == 0:
         return literal_set({"": 1})
-    if minimum == 0 and maximum is None:
-        return ANY_TEXT
     longest = minimum if maximum is None else maximum
     Budget(limits).check_states(longest)
     following = [*range(1, longest + 1), longest if maximum is None else DEAD]
