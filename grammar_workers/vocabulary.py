@@ -27,7 +27,7 @@ class Vocabulary:
 
     `token_bytes[i]` is what token i appends to the text; None and b"" mark special tokens, which are allowed only where
     a grammar names them. `size` is the width of the model's logits: ids from `len(token_bytes)` up are never allowed.
-    Raises ValueError for end or special ids outside the vocabulary.
+    Raises ValueError for end or special ids outside the vocabulary. Pickles as these arguments, without its tables.
     """
 
     def __init__(
@@ -55,6 +55,9 @@ class Vocabulary:
         self._runs_after: LeastRecentlyUsed[string_slice.Runs] = LeastRecentlyUsed(
             _RUNS_BYTES, lambda runs: runs.nbytes
         )
+
+    def __reduce__(self) -> tuple[type[Vocabulary], tuple[Any, ...]]:
+        return Vocabulary, (self._bytes, self.eos_token_ids, self.special_tokens, self.size)
 
     def __len__(self) -> int:
         return self.size
