@@ -22,7 +22,7 @@ LONGEST_TURN_S = 1.0
 MOST_WAITING = 1024
 """Of one tenant, in one router."""
 
-PAUSE, LONGEST_PAUSE = 3.0, 12.0
+PAUSE, LONGEST_PAUSE = 4.0, 15.0
 """Of a long line after a turn while others are active, in lengths of the turn: at least, and while others wait for a
 first token."""
 

@@ -21,8 +21,9 @@ logger = logging.getLogger(__name__)
 
 MAX_RUNS = 2
 """How often a job is run whose process dies."""
-SLICE_S = 0.25
-"""So long a compilation holds others up, at most; of a thousand ordinary schemas a few take longer."""
+SLICE_S, LONGEST_SLICE_S = 0.25, 1.0
+"""Of its CPU, and altogether: so long a compilation holds others up. Of a thousand ordinary schemas a few need more;
+on a busy machine any may take longer, through no fault of its own."""
 _LOOK_S = 0.05
 """How often somebody asks whether a compilation that takes longer may go on."""
 _RESTART_PAUSE_S = 1.0
@@ -72,7 +73,7 @@ class CompilePool:
     loaded it, which another thread keeps alive. A process that exceeds `timeout_s` or its memory is replaced and its
     job refused; when one dies its job is run once more, then refused; the other jobs go on.
 
-    There is one process more than the `processes` jobs that run at a time: jobs that take longer than `SLICE_S` may
+    There is one process more than the `processes` jobs that run at a time: jobs that outlast their slice of time may
     have all but one of them (`Lanes`). Tenants take turns; at most `tenant_queue_size` jobs of one and `queue_size`
     altogether wait for each lane.
     """
@@ -300,7 +301,7 @@ class CompilePool:
                 return False
             header, artifact = worker.answer()
         except WorkerDiedError:
-            self._run_again(job)
+            self._run_again(job, to_blame=worker.has_begun)
             return False
         match header["status"]:
             case "compiled":
@@ -317,16 +318,18 @@ class CompilePool:
 
     def _wait(self, run: Run[_Job], worker: WorkerProcess) -> bool:
         """Whether there is an answer. If not, the job has been settled or waits, and the process has to end."""
-        deadline = time.monotonic() + self._timeout_s
+        began, cpu_began = time.monotonic(), worker.cpu_seconds
         patience = min(SLICE_S, self._timeout_s)
         while not worker.has_answered(patience):
-            if time.monotonic() >= deadline:
+            took = time.monotonic() - began
+            if took >= self._timeout_s:
                 limit = f"compilation took longer than the limit of {self._timeout_s:g} s"
                 run.job.result.set_exception(ResourceLimitError(limit))
                 return False
-            if not self._may_go_on(run):
+            outlasts = took >= LONGEST_SLICE_S or worker.cpu_seconds - cpu_began >= SLICE_S
+            if outlasts and not self._may_go_on(run):
                 return False
-            patience = min(_LOOK_S, deadline - time.monotonic())
+            patience = min(_LOOK_S, self._timeout_s - took)
         return True
 
     def _may_go_on(self, run: Run[_Job]) -> bool:
@@ -342,9 +345,9 @@ class CompilePool:
             self._changed.notify_all()  # the lane may have room now
             return goes_on
 
-    def _run_again(self, job: _Job) -> None:
-        """Its process has died."""
-        job.deaths += 1
+    def _run_again(self, job: _Job, *, to_blame: bool) -> None:
+        """Its process has died, maybe before it began with this job."""
+        job.deaths += to_blame
         if job.deaths >= MAX_RUNS:
             job.result.set_exception(ResourceLimitError(f"compilation ended its process {MAX_RUNS} times"))
             return

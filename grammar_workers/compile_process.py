@@ -68,8 +68,10 @@ def answer_jobs(connection: Connection, compile_artifact: CompileFunction) -> No
     # Only now: on a busy machine it may be long until the next line runs.
     _lower_priority()
     while True:
-        header, _ = decode(jobs.get())
-        connection.send_bytes(_answer(compile_artifact, header))
+        message = jobs.get()
+        # What kills the process from now on may be the job's fault.
+        connection.send_bytes(encode({"status": "begun"}))
+        connection.send_bytes(_answer(compile_artifact, decode(message)[0]))
 
 
 def _answer(compile_artifact: CompileFunction, job: dict[str, Any]) -> bytes:

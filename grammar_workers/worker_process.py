@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -20,6 +21,7 @@ from grammar_workers.fork_server import LONGEST_MESSAGE
 
 _TRANSFER_TIMEOUT_S = 30
 _FORK_TIMEOUT_S = 30
+_CPUCLOCK_SCHED = 2
 _SINGLE_THREADED = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
@@ -127,6 +129,8 @@ class WorkerProcess:
             # A process that stops in the middle of a message must not hold its minder for ever.
             ours.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", _TRANSFER_TIMEOUT_S, 0))
         self.pid = pid
+        self.has_begun = False
+        """Its last job; a process that has been killed may take some time to die, and jobs until then."""
         self._pidfd = pidfd
         self._connection = Connection(ours.detach())
 
@@ -134,10 +138,18 @@ class WorkerProcess:
     def alive(self) -> bool:
         return not _readable(0, self._pidfd)
 
+    @property
+    def cpu_seconds(self) -> float:
+        """All that it has used; raises `WorkerDiedError`."""
+        try:
+            return time.clock_gettime((~self.pid << 3) | _CPUCLOCK_SCHED)  # as clock_getcpuclockid(3) has it
+        except OSError as error:
+            raise WorkerDiedError from error
+
     def wait_ready(self, timeout_s: float) -> None:
         """Raises `WorkerStartError`."""
         try:
-            if not self.has_answered(timeout_s):
+            if not self._poll(timeout_s):
                 raise WorkerStartError(f"a compile process was not ready within {timeout_s:g} s")
             self.answer()
         except WorkerDiedError:
@@ -145,23 +157,33 @@ class WorkerProcess:
 
     def ask(self, key: str, specification: dict[str, Any], tenant: str) -> None:
         """Give it a job; raises `WorkerDiedError`."""
+        self.has_begun = False
         try:
             self._connection.send_bytes(encode({"key": key, "specification": specification, "tenant": tenant}))
         except OSError as error:
             raise WorkerDiedError from error
 
     def has_answered(self, timeout_s: float) -> bool:
-        """Whether there is an answer within so long, or the process has died."""
-        try:
-            return self._connection.poll(max(0.0, timeout_s))
-        except OSError as error:
-            raise WorkerDiedError from error
+        """Whether there is an answer within so long; raises `WorkerDiedError`."""
+        deadline = time.monotonic() + timeout_s
+        while self._poll(deadline - time.monotonic()):
+            if self.has_begun:
+                return True
+            self.answer()
+            self.has_begun = True
+        return False
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
         """The answer (header, artifact) to its job; raises `WorkerDiedError`."""
         try:
             return decode(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
+            raise WorkerDiedError from error
+
+    def _poll(self, timeout_s: float) -> bool:
+        try:
+            return self._connection.poll(max(0.0, timeout_s))
+        except OSError as error:
             raise WorkerDiedError from error
 
     def kill(self) -> None:

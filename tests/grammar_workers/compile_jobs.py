@@ -53,7 +53,7 @@ def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
             while not Path(specification["until"]).exists():
                 time.sleep(0.01)
         case "spin":
-            while True:
+            while "until" not in specification or not Path(specification["until"]).exists():
                 pass
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
