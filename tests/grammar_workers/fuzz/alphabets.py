@@ -13,7 +13,18 @@ AWKWARD = (
     *("😀", "😁", "𝒳", "\U00010000", "\U0001ffff", "\U0010ffff"),
 )
 """Quotes, escapes, controls, case folding, combining marks, ends of ranges, and characters that share bytes."""
-RELATIVES = {"é": "è", "名": "吀", "😀": "😁", "σ": "ςſ", "ı": "İ", "ſ": "sS", "k": "K", "ß": "sẞ", "\n": "nu0", "\\": "nu"}
+RELATIVES = {
+    "é": "è",
+    "名": "吀",
+    "😀": "😁",
+    "σ": "ςſ",
+    "ı": "İ",
+    "ſ": "sS",
+    "k": "K",
+    "ß": "sẞ",
+    "\n": "nu0",
+    "\\": "nu",
+}
 
 
 class Alphabet:

@@ -35,7 +35,9 @@ class Case:
         arguments += [repr(dict(self.tokens.special)), repr(self.tokens.size)] if self.tokens.special else []
         lines = [
             "from grammar_workers import GrammarOptions, Vocabulary, compile_grammar",
-            f"vocabulary = Vocabulary({', '.join(arguments)})".replace(_EVERY_BYTE, "[*(bytes([b]) for b in range(256)), None]"),
+            f"vocabulary = Vocabulary({', '.join(arguments)})".replace(
+                _EVERY_BYTE, "[*(bytes([b]) for b in range(256)), None]"
+            ),
             f"specification = {self.specification!r}",
             f"fsm = compile_grammar(specification, vocabulary, options=GrammarOptions(**{self.options!r}))",
         ]
@@ -61,6 +63,8 @@ class Subject:
         self.vocabulary = case.tokens.vocabulary()
         self.fsm: TokenFSM | None = None
         self.refusal: GrammarError | None = None
+        self.accepted: dict[bytes, bool | None] = {}
+        """Texts that have been tried, see `laws.is_accepted`."""
         try:
             self.fsm = compile_grammar(case.specification, self.vocabulary, options=self.options)
         except GrammarError as error:

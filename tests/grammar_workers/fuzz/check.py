@@ -147,7 +147,7 @@ class _Round:
         walked = []
         for _ in range(_WALKS):
             tokens, states = walker.walk(self._rng.choice([4, 12, 30]))
-            walked.append(tuple(tokens))
+            walked.append(tokens)
             self._counts["walks"] += 1
             self._counts["steps"] += len(tokens)
             self._ask("same_state", text_of(fsm, tokens))
@@ -219,4 +219,3 @@ def _short_texts(characters: list[str], longest: int) -> Iterator[str]:
     for _ in range(longest + 1):
         yield from texts
         texts = [text + character for text in texts for character in characters]
-

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
-from tests.grammar_workers.fuzz.spelling import numbers_in
+from tests.grammar_workers.fuzz.spelling import is_extreme, numbers_in
 
 JSONSCHEMA = "jsonschema"
 JSONSCHEMA_RS = "jsonschema-rs"
@@ -31,6 +31,7 @@ class Question:
     schema_text: str
     name_patterns: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    asserts_formats: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +48,13 @@ def _unevaluated(question: Question) -> bool:
 
 
 def _has_long_numbers(text: str) -> bool:
-    return any(
-        sum(map(str.isdecimal, literal)) > _RELIABLE_DIGITS or abs(Decimal(literal).adjusted()) > _RELIABLE_DIGITS
-        for literal in numbers_in(text)
-    )
+    return any(map(_is_long, numbers_in(text)))
+
+
+def _is_long(literal: str) -> bool:
+    if is_extreme(literal) or sum(map(str.isdecimal, literal)) > _RELIABLE_DIGITS:
+        return True
+    return abs(Decimal(literal).adjusted()) > _RELIABLE_DIGITS
 
 
 def _formats(schema: Any) -> Iterator[str]:
@@ -94,13 +98,20 @@ EXCLUSIONS = (
     Exclusion(
         JSONSCHEMA_RS,
         "patterns are those of a third dialect, to which marks, for example, are word characters",
-        lambda q: not q.keywords.isdisjoint(["pattern", "patternProperties"])
-        and not (q.text.isascii() and "\\u" not in q.text and q.schema_text.isascii()),
+        lambda q: (
+            not q.keywords.isdisjoint(["pattern", "patternProperties"])
+            and not (q.text.isascii() and "\\u" not in q.text and q.schema_text.isascii())
+        ),
     ),
     Exclusion(
         COMPLETENESS,
         "formats of which docs/features.md lists what is left out",
-        lambda q: not _PARTIAL_FORMATS.isdisjoint(_formats(q.schema)),
+        lambda q: q.asserts_formats and not _PARTIAL_FORMATS.isdisjoint(_formats(q.schema)),
+    ),
+    Exclusion(
+        COMPLETENESS,
+        "formats that older drafts do not define are asserted there, too; to the validators they mean nothing",
+        lambda q: q.asserts_formats and q.draft < 2019 and any(_formats(q.schema)),
     ),
     Exclusion(
         COMPLETENESS,
@@ -110,12 +121,12 @@ EXCLUSIONS = (
     Exclusion(
         COMPLETENESS,
         "noted by the automaton: no exponents beside bounds and multiples",
-        lambda q: any("without an exponent" in note for note in q.notes)
-        and any("e" in literal.lower() for literal in numbers_in(q.text)),
+        lambda q: (
+            any("without an exponent" in note for note in q.notes)
+            and any("e" in literal.lower() for literal in numbers_in(q.text))
+        ),
     ),
-    Exclusion(
-        JSONSCHEMA, "takes the pattern `` in patternProperties for no pattern", lambda q: "" in q.name_patterns
-    ),
+    Exclusion(JSONSCHEMA, "takes the pattern `` in patternProperties for no pattern", lambda q: "" in q.name_patterns),
 )
 
 

@@ -1,4 +1,4 @@
-"""Judges JSON texts: `jsonschema` with exact numbers, once for each dialect of patterns, `jsonschema-rs`, the policy."""
+"""Judges JSON texts: `jsonschema` with exact numbers and each dialect of patterns, `jsonschema-rs`, the policy."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class JsonJudge:
         self._name_patterns = frozenset(itertools.chain.from_iterable(maps))
         kind = jsonschema.validators.validator_for(self.schema, default=jsonschema.Draft202012Validator)
         self.draft = _draft_of(kind)
-        asserts = options.format == "assert"
-        checker = kind.FORMAT_CHECKER if asserts else None
+        self._asserts = options.format == "assert"
+        checker = kind.FORMAT_CHECKER if self._asserts else None
         self._validator = kind(parse_schema(self.schema), format_checker=checker)
         self._second: Any = None
         self.second_refuses = ""
         try:
-            self._second = jsonschema_rs.validator_for(self.schema, validate_formats=asserts)
+            self._second = jsonschema_rs.validator_for(self.schema, validate_formats=self._asserts)
         except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
             self.second_refuses = str(error)[:80]
 
@@ -84,7 +84,7 @@ class JsonJudge:
     def of_value(self, value: Any, text: str) -> Verdict:
         """What the validators say; it is valid only if they agree in both dialects of patterns."""
         question = Question(
-            self.schema, self.draft, text, self._keywords, self._text, self._name_patterns, self._notes
+            self.schema, self.draft, text, self._keywords, self._text, self._name_patterns, self._notes, self._asserts
         )
         if self._patterns and not all(map(is_settled, strings_in(value))):
             return undecided("characters that only some versions of Unicode know")

@@ -82,7 +82,7 @@ def read_by(patterns: Patterns) -> Iterator[None]:
 
 def is_settled(text: str) -> bool:
     """Whether every character is one that all versions of Unicode since 14 treat alike: those of the judges differ."""
-    return not any(unicodedata.category(c) == "Cn" and not _is_noncharacter(c) or c == "\u0295" for c in text)
+    return not any((unicodedata.category(c) == "Cn" and not _is_noncharacter(c)) or c == "\u0295" for c in text)
 
 
 def _is_noncharacter(character: str) -> bool:

@@ -69,7 +69,8 @@ class Fuzzer:
     def failures(self, seconds: float, most: int | None = None) -> Iterator[Failure]:
         """What is found within so many seconds, or `most` cases, made smaller."""
         deadline = time.monotonic() + seconds
-        for self.number in self._numbers:
+        for number in self._numbers:
+            self.number = number
             if time.monotonic() > deadline or (most is not None and self.counts["cases"] >= most):
                 return
             self.counts["cases"] += 1

@@ -60,7 +60,7 @@ def _elements(rng: random.Random, alphabet: Alphabet) -> Drawn:
         [rng.choice(_CLASSES) if rng.random() < 0.5 else alphabet.text() or "a", rng.choice(_QUANTIFIERS)]
         for _ in range(rng.randrange(1, 4))
     ]
-    samples = dict(zip(_CLASSES, "A a a 0 \x20 \n . é".split(" "), strict=False)) | {"SPACE": " ", "ANY": "é"}
+    samples = dict(zip(_CLASSES, ["A", "a", "a", "0", " ", "\n", ".", "é"], strict=True))
     texts = [
         "".join(samples.get(text, text) * rng.randrange(quantifier not in "?*", 3) for text, quantifier in elements)
         for _ in range(8)
@@ -165,7 +165,7 @@ def _tag(rng: random.Random, alphabet: Alphabet) -> Drawn:
         tags.append({"begin": begin, "content": inner.specification, "end": end})
         for content in [*inner.texts[:4], "0", '"a"', "true"]:
             texts.append(alphabet.text(2) + begin + content + end + alphabet.text(2))
-    specification = {"type": "structural_tag", "triggers": [trigger], "tags": tags}
+    specification: dict[str, Any] = {"type": "structural_tag", "triggers": [trigger], "tags": tags}
     for option in ("at_least_one", "stop_after_first"):
         if rng.random() < 0.3:
             specification[option] = True

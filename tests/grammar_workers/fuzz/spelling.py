@@ -59,9 +59,9 @@ def parse(text: str, whole_fractions: bool = True) -> Any:
     """
 
     def number(literal: str) -> int | Decimal:
+        if is_extreme(literal):
+            return Decimal(0)
         value = Decimal(literal)
-        if abs(value.adjusted()) > _MOST_EXPONENT:
-            return value
         return int(value) if whole_fractions and value == value.to_integral_value() else value
 
     def constant(name: str) -> Any:
@@ -115,8 +115,14 @@ def numbers_in(text: str) -> list[str]:
 
 
 def has_extreme_number(text: str) -> bool:
-    """Whether a number is too large or too small to be worked out."""
-    return any(abs(Decimal(literal).adjusted()) > _MOST_EXPONENT for literal in numbers_in(text))
+    """Whether some number is too large or too small to be worked out; `parse` has 0 for it."""
+    return any(map(is_extreme, numbers_in(text)))
+
+
+def is_extreme(literal: str) -> bool:
+    """Whether a number has an exponent of thousands."""
+    exponent = literal.lower().partition("e")[2].lstrip("+-0")
+    return len(exponent) > 3 or abs(Decimal(literal).adjusted()) > _MOST_EXPONENT
 
 
 # -- the policy ----------------------------------------------------------------------------------------------------
@@ -170,10 +176,13 @@ def _string(token: str, is_name: bool, options: GrammarOptions, listed: Listed) 
 
 
 def _number(token: str, options: GrammarOptions, listed: Listed, draft: int) -> Spelling:
+    if is_extreme(token):
+        mantissa, _, exponent = token.lower().partition("e")
+        return Spelling.OPEN if exponent.startswith("-") or not Decimal(mantissa) else Spelling.FORBIDDEN
     value = Decimal(token)
     if abs(value) > _LARGEST:
         return Spelling.FORBIDDEN
-    if sum(map(str.isdecimal, token)) > _MOST_DIGITS or has_extreme_number(token):
+    if sum(map(str.isdecimal, token)) > _MOST_DIGITS:
         return Spelling.OPEN
     if value in listed.numbers and value != value.to_integral_value():
         return Spelling.REFERENCE if token == json.dumps(float(value)) else Spelling.OPEN
@@ -249,7 +258,12 @@ def _escaped(text: str, options: GrammarOptions, rng: random.Random) -> str:
         units = character.encode("utf-16-be").hex()
         escaped = "".join(rf"\u{units[i : i + 4]}" for i in range(0, len(units), 4))
         upper = escaped.upper().replace(r"\U", r"\u")
-        choices = [json.dumps(character, ensure_ascii=False)[1:-1], escaped, upper, *([r"\/"] if character == "/" else [])]
+        choices = [
+            json.dumps(character, ensure_ascii=False)[1:-1],
+            escaped,
+            upper,
+            *([r"\/"] if character == "/" else []),
+        ]
         written += rng.choice(choices)
     return f'"{written}"'
 

@@ -1,4 +1,4 @@
-"""Judges texts of every kind of specification but JSON Schema: Python's `re` and V8, Lark, and a reading of the docs."""
+"""Judges texts of all specifications but JSON Schemas: Python's `re` and V8, Lark, and a reading of the docs."""
 
 from __future__ import annotations
 
@@ -90,17 +90,19 @@ class PositionsJudge:
         return VALID if fits else invalid("not at these positions")
 
 
+_CLASSES = {
+    "UPPER": "[A-Z]", "LOWER": "[a-z]", "LETTER": "[A-Za-z]", "DIGIT": "[0-9]", "SPACE": "[ \t]", "NEWLINE": "\n",
+    "PUNCT": f"[{re.escape(string.punctuation)}]", "ANY": "(?s:.)",
+}  # fmt: skip
+"""The classes of token patterns."""
+
+
 class ElementsJudge:
     """Of a token pattern, as a regular expression of Python."""
 
-    _CLASSES = {
-        "UPPER": "[A-Z]", "LOWER": "[a-z]", "LETTER": "[A-Za-z]", "DIGIT": "[0-9]", "SPACE": "[ \t]", "NEWLINE": "\n",
-        "PUNCT": f"[{re.escape(string.punctuation)}]", "ANY": "(?s:.)",
-    }  # fmt: skip
-
     def __init__(self, elements: list[list[str]]) -> None:
         parts = (
-            f"(?:{self._CLASSES.get(text, re.escape(text))}){'' if quantifier == '1' else quantifier}"
+            f"(?:{_CLASSES.get(text, re.escape(text))}){'' if quantifier == '1' else quantifier}"
             for text, quantifier in elements
         )
         self._pattern = re.compile("".join(parts))
@@ -207,9 +209,7 @@ class TagJudge:
                 answers += self._region(text, at + len(begin), judge, is_json, closing, regions)
         return min(answers, key=_BEST_FIRST.index)
 
-    def _region(
-        self, text: str, start: int, judge: Judge, is_json: bool, closing: str, regions: int
-    ) -> list[Answer]:
+    def _region(self, text: str, start: int, judge: Judge, is_json: bool, closing: str, regions: int) -> list[Answer]:
         answers = []
         for end in range(start, len(text) + 1):
             if not text.startswith(closing, end):
@@ -235,4 +235,3 @@ def json_parts(judge: Judge) -> list[JsonJudge]:
     """The judges of schemas inside a judge."""
     parts = judge.judges if isinstance(judge, AllOf) else [judge]
     return [part for part in parts if isinstance(part, JsonJudge)]
-

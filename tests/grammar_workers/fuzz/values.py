@@ -147,7 +147,7 @@ class ValueMaker:
         numbers = [Decimal(str(bound)) for bound in bounds if not isinstance(bound, bool)] or [Decimal(0)]
         number = rng.choice(numbers)
         if rng.random() < 0.3:
-            number = sum(numbers) / len(numbers)
+            number = sum(numbers, Decimal(0)) / len(numbers)
         if "multipleOf" in schema and rng.random() < 0.9:
             divisor = Decimal(str(schema["multipleOf"]))
             number = (number / divisor).to_integral_value() * divisor + rng.randrange(-2, 3) * divisor
@@ -206,7 +206,7 @@ class ValueMaker:
         found: Any = self._document
         for part in reference.split("/")[1:]:
             found = found[part]
-        return found  # type: ignore[no-any-return]
+        return found
 
     # -- near misses ---------------------------------------------------------------------------------------------------
 

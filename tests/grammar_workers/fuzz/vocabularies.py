@@ -12,8 +12,24 @@ from grammar_workers import Vocabulary
 _SYNTAX = '{}[]":, \\0123456789.-+eEtrufalsnbcd/ABCDEF\n\t'
 _AWKWARD = (
     *(b'": "', b'"a', b'",', b'": ', b'", "', b", ", b": ", b"{}", b"[]", b'"}', b'{"', b"]}", b'""', b"}}"),
-    *(b"\\u", b"u00", b"\\u00", b"\\\\", b'\\"', b"\\n", b"\\", b"u", b"00", b"0.", b"-1", b"1e", b"e+", b"tru", b"null"),
-    *(b"\xc3", b"\xc3a", b"\xe5\x90", b"\x90", b"\xf0\x9f", b"\x9f\x98", b"\x98\x80\"", b"\xff", b"  ", b" \n"),
+    *(
+        b"\\u",
+        b"u00",
+        b"\\u00",
+        b"\\\\",
+        b'\\"',
+        b"\\n",
+        b"\\",
+        b"u",
+        b"00",
+        b"0.",
+        b"-1",
+        b"1e",
+        b"e+",
+        b"tru",
+        b"null",
+    ),
+    *(b"\xc3", b"\xc3a", b"\xe5\x90", b"\x90", b"\xf0\x9f", b"\x9f\x98", b'\x98\x80"', b"\xff", b"  ", b" \n"),
 )
 _TOOL = "<tool>"
 
@@ -131,7 +147,14 @@ def _ids_by_bytes(vocabulary: Vocabulary) -> dict[bytes, list[int]]:
 
 def can_spell(vocabulary: Vocabulary, text: str) -> bool:
     """Whether each character has tokens of its own, which is what is promised for vocabularies without all bytes."""
-    by_bytes = _ids_by_bytes(vocabulary)
-    if all(bytes([byte]) in by_bytes for byte in range(256)):
-        return True
-    return all(character.encode() in by_bytes for character in text)
+    spelled = _characters(vocabulary)
+    return spelled is None or spelled.issuperset(text)
+
+
+@functools.lru_cache(maxsize=64)
+def _characters(vocabulary: Vocabulary) -> frozenset[str] | None:
+    """The characters with tokens of their own; None where there is a token for every byte."""
+    known = _ids_by_bytes(vocabulary)
+    if all(bytes([byte]) in known for byte in range(256)):
+        return None
+    return frozenset(text for data in known if len(text := data.decode(errors="ignore")) == 1 and text.encode() == data)

@@ -25,7 +25,7 @@ class Walker:
         self._used: collections.Counter[int] = collections.Counter()
         self._ends = frozenset(fsm.vocabulary.eos_token_ids)
 
-    def walk(self, longest: int) -> tuple[list[int], list[int]]:
+    def walk(self, longest: int) -> tuple[tuple[int, ...], list[int]]:
         """The tokens up to an end, a dead end or `longest`, and the states passed, the initial one included."""
         fsm, rng = self._fsm, self._rng
         leaning = rng.choice([self._uniform, self._rare, self._following(), self._following(), self._closing])
@@ -47,7 +47,7 @@ class Walker:
             if states[-1] < 0:
                 break
             text += fsm.vocabulary.token_bytes(token)
-        return tokens, states
+        return tuple(tokens), states
 
     def _uniform(self, allowed: list[int], text: bytes) -> list[int]:
         return allowed
