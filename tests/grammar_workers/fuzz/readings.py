@@ -1,4 +1,4 @@
-"""What Python and ECMA-262 say of regular expressions: `re` (or `regex`), and V8 with the flag `u`."""
+"""What Python and ECMA-262 say of regular expressions: `re`, and V8 with the flag `u`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Iterator
-from typing import Any
 from unittest import mock
 
 import jsonschema._keywords
@@ -18,6 +17,8 @@ import jsonschema._legacy_keywords
 import jsonschema._utils
 import regex
 from py_mini_racer import MiniRacer
+
+from tests.grammar_workers.fuzz.exclusions import EXCLUDED_PATTERNS
 
 _MODULES = (jsonschema._keywords, jsonschema._legacy_keywords, jsonschema._utils)
 _CALL = """
@@ -35,7 +36,7 @@ class UnreadableError(ValueError):
 
 
 class PythonPatterns:
-    """Stands in for the module `re` where `jsonschema` searches: patterns that `re` does not know are for `regex`."""
+    """Stands in for the module `re` where `jsonschema` searches, and knows Unicode properties."""
 
     name = "Python"
 
@@ -101,17 +102,26 @@ def disagree(pattern: str, text: str) -> bool:
 
 
 @functools.lru_cache(maxsize=20_000)
-def _python(pattern: str) -> Any:
+def _python(pattern: str) -> re.Pattern[str]:
+    written = _PROPERTY.sub(lambda found: found[1] + _class(found[2]), pattern.replace("(?<", "(?P<"))
+    written = written.replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            return re.compile(pattern)
-        except re.error:
-            pass
-        try:
-            return regex.compile(pattern)
-        except regex.error as error:
+            return re.compile(written)
+        except re.error as error:
             raise UnreadableError(f"{pattern!r}: {error}") from error
+
+
+_PROPERTY = re.compile(r"(?<!\\)((?:\\\\)*)(\\[pP]\{[^}]+\})")
+_EVERY_CHARACTER = "".join(chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+
+
+@functools.cache
+def _class(name: str) -> str:
+    """A property as the characters that have it, for `re` knows none: those of `regex`, whose `\\w` is another."""
+    runs = regex.findall(f"{name}+", _EVERY_CHARACTER)
+    return "[" + "".join(f"\\U{ord(run[0]):08x}-\\U{ord(run[-1]):08x}" for run in runs) + "]"
 
 
 @functools.cache
@@ -128,6 +138,8 @@ def _leading_flags(pattern: str) -> tuple[str, str]:
 
 
 def _ecma(pattern: str, text: str) -> bool:
+    if (reason := next((reason for reason, part in EXCLUDED_PATTERNS if part.search(pattern)), None)) is not None:
+        raise UnreadableError(reason)
     flags, rest = _leading_flags(pattern)
     source = json.dumps(rest.replace("(?P<", "(?<"))
     answer = _engine().eval(f"({_CALL})({source}, {json.dumps('u' + flags[2:-1])}, [{json.dumps(text)}])")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Callable
 from typing import Any
 
+from grammar_workers import GrammarOptions
 from tests.grammar_workers.fuzz.alphabets import Alphabet
 from tests.grammar_workers.fuzz.patterns import random_full_pattern
 from tests.grammar_workers.fuzz.schemas import SchemaMaker
+from tests.grammar_workers.fuzz.spelling import write
 from tests.grammar_workers.fuzz.values import ValueMaker
 
 _QUANTIFIERS = ("1", "1", "?", "*", "+", "{2}", "{1,2}", "{0,1}", "{1,}")
@@ -139,7 +142,7 @@ def _both(rng: random.Random, alphabet: Alphabet) -> Drawn:
     regular = [_regex, _choice, _banned, _elements, _grammar]
     if rng.random() < 0.6:
         first = _schema(rng, alphabet)
-        second = rng.choice([_banned, _banned, _banned, _loose_regex])(rng, alphabet)
+        second = rng.choice([_banned, _banned, _banned, _loose_regex, _choice_of(first)])(rng, alphabet)
     else:
         first, second = (rng.choice(regular)(rng, alphabet) for _ in range(2))
     specifications = [first.specification, second.specification]
@@ -153,6 +156,17 @@ def _loose_regex(rng: random.Random, alphabet: Alphabet) -> Drawn:
     character = "".join(f"\\{c}" if c in '\\^$.*+?()[]{}|/-"' else c for c in alphabet.characters if c > " ") or "a"
     body = rng.choice([f"[^{character}]", f"[{character}" + r'"{}\[\]:, 0-9a-z]', ".", r"\S", "(?s:.)"])
     return Drawn({"type": "regex", "pattern": body + rng.choice(["*", "+", "{2,8}", "{0,20}"])}, [])
+
+
+def _choice_of(drawn: Drawn) -> Callable[[random.Random, Alphabet], Drawn]:
+    """Some of the texts that a schema likely allows."""
+
+    def make(rng: random.Random, alphabet: Alphabet) -> Drawn:
+        assert drawn.values is not None
+        choices = [write(drawn.values.near_document(), GrammarOptions()) for _ in range(rng.randrange(1, 5))]
+        return Drawn({"type": "choice", "choices": choices}, choices)
+
+    return make
 
 
 def _tag(rng: random.Random, alphabet: Alphabet) -> Drawn:
