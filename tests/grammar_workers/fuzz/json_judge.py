@@ -6,7 +6,7 @@ import decimal
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -16,7 +16,15 @@ import jsonschema_rs
 from grammar_workers import GrammarOptions
 from tests.grammar_workers.fuzz.declared_order import Order, order_of
 from tests.grammar_workers.fuzz.exclusions import COMPLETENESS, JSONSCHEMA, JSONSCHEMA_RS, Question, is_excluded
-from tests.grammar_workers.fuzz.readings import DIALECTS, UnreadableError, disagree, is_doubtful, is_settled, read_by
+from tests.grammar_workers.fuzz.readings import (
+    DIALECTS,
+    Patterns,
+    UnreadableError,
+    disagree,
+    is_doubtful,
+    is_settled,
+    read_by,
+)
 from tests.grammar_workers.fuzz.spelling import (
     Listed,
     Members,
@@ -90,8 +98,9 @@ class JsonJudge:
             return undecided("characters that only some versions of Unicode know")
         if has_extreme_number(text):
             return undecided("a number that takes too long to work out")
+        dialects, is_readable = self._dialects(value)
         try:
-            verdicts = list(self._by_validators(value, question))
+            verdicts = list(self._by_validators(value, question, dialects))
         except (UnreadableError, RecursionError) as error:
             return undecided(f"the judge gives up: {error}"[:200])
         wrong = next((verdict for verdict in verdicts if verdict != VALID), None)
@@ -99,14 +108,16 @@ class JsonJudge:
             return wrong
         if not verdicts or is_excluded(COMPLETENESS, question):
             return undecided("excluded")
+        if not is_readable:
+            return undecided("patterns that one of the dialects cannot read")
         if any(is_doubtful(pattern, one) for pattern in self._patterns for one in strings_in(value)):
             # Names and texts about which they disagree are not generated, wherever they stand.
-            return undecided("the dialects of patterns disagree about a text")
+            return undecided("the dialects of patterns may disagree about a text")
         return VALID
 
-    def _by_validators(self, value: Any, question: Question) -> Iterator[Verdict]:
+    def _by_validators(self, value: Any, question: Question, dialects: Sequence[Patterns]) -> Iterator[Verdict]:
         if not is_excluded(JSONSCHEMA, question):
-            for patterns in DIALECTS if self._is_ambiguous(value) else DIALECTS[:1]:
+            for patterns in dialects:
                 with read_by(patterns), decimal.localcontext(prec=_PRECISION):
                     error = next(iter(self._validator.iter_errors(value)), None)
                 yield VALID if error is None else invalid(f"jsonschema ({patterns.name}): {error.message}"[:300])
@@ -118,9 +129,14 @@ class JsonJudge:
                 return
             yield VALID if error is None else invalid(f"jsonschema-rs: {error.message}"[:300])
 
-    def _is_ambiguous(self, value: Any) -> bool:
+    def _dialects(self, value: Any) -> tuple[Sequence[Patterns], bool]:
+        """By which dialects to read the patterns, one where they agree; and whether all of them can."""
         texts = set(strings_in(value)) if self._patterns else ()
-        return any(disagree(pattern, text) for pattern in self._patterns for text in texts)
+        try:
+            differ = any(disagree(pattern, text) for pattern in self._patterns for text in texts)
+        except UnreadableError:
+            return DIALECTS[:1], False
+        return DIALECTS if differ else DIALECTS[:1], True
 
     def _order(self, members: Any) -> Order:
         if self._options.property_order == "any":
