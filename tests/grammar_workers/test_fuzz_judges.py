@@ -111,7 +111,7 @@ TAG = {
         (
             {"type": "all_of", "specifications": [{"type": "json_object"}, {"type": "banned_words", "words": ["n0"]}]},
             ['{"n": 0}'],
-            ["[]", '{"n0": 0}', '{"a": "\\u006e0"}'],
+            ["[]", '{"n0": 0}', '{"a": "\\u006e0"}', '{"a": "\\u0061"}'],
         ),
     ],
 )

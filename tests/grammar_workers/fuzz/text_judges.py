@@ -30,6 +30,9 @@ def judge_of(specification: dict[str, Any], options: GrammarOptions, notes: tupl
     if kind == "all_of":
         parts = specification["specifications"]
         is_json = any(part["type"] in JSON_KINDS for part in parts)
+        if any(part["type"] == "banned_words" for part in parts):
+            # So that what is searched is all that is written.
+            options = options.model_copy(update={"escapes": "minimal"})
         return AllOf([_part_judge(part, options, notes, is_json) for part in parts])
     return _part_judge(specification, options, notes, False)
 
