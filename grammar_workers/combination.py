@@ -30,6 +30,7 @@ from grammar_workers.json_schema.emitter import Emitter
 from grammar_workers.json_schema.formula import FormulaPool, JsonType
 from grammar_workers.json_schema.reader import SchemaReader
 from grammar_workers.json_schema.rules import Rules
+from grammar_workers.json_schema.separators import separator
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import Machine
 from grammar_workers.machine_builder import MachineBuilder
@@ -252,7 +253,15 @@ class Combination:
             self.notes += reader.notes
         root = Rule(pool.canonical(pool.all_of(formulas)))
         any_order = self._options.property_order == "any"
-        rules = Rules(pool, self._limits, self._vocabulary.spellable, permitted, any_order=any_order)
+        rules = Rules(
+            pool,
+            self._limits,
+            self._vocabulary.spellable,
+            permitted,
+            any_order=any_order,
+            comma=separator(",", self._options),
+            colon=separator(":", self._options),
+        )
         rules.solve(root)
         self.notes += rules.notes
         with located(parts.json[0][0], "/schema"):

@@ -34,9 +34,10 @@ def literal_tree(
 
     `end_op(number)` is the op of the state that an entry's last byte leads to. Bytes that no entry continues with go
     where `beside(entry)` says for each byte of an entry (see `MachineBuilder.literal`), which must be the same for
-    entries that begin alike, and may append states. `guard(numbers)` is the op on entering a branch that holds these entries. With
-    `exit_label`, the text may end behind an entry, with this label, and an entry may be a prefix of another. Trees that
-    differ in their entries alone may share `known`: branches of the same entries are then appended once.
+    entries that begin alike, and may append states. `guard(numbers)` is the op on entering a branch that holds these
+    entries. With `exit_label`, the text may end behind an entry, with this label, and an entry may be a prefix of
+    another. Trees that differ in their entries alone may share `known`: branches of the same entries are then appended
+    once.
     """
     known = {} if known is None else known
     branches: list[_Branch] = []

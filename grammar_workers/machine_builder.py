@@ -146,7 +146,9 @@ class MachineBuilder:
         states = self._states
         first = len(states)
         if len(set(beside)) > 1:
-            states.frombytes(b"".join([self._letters_beside(one)[byte] for byte, one in zip(data, beside, strict=True)]))
+            states.frombytes(
+                b"".join([self._letters_beside(one)[byte] for byte, one in zip(data, beside, strict=True)])
+            )
         else:
             letters = self._letters_beside(beside[0]) if beside else _PLAIN_LETTERS
             states.frombytes(b"".join(map(letters.__getitem__, data)))

@@ -200,9 +200,7 @@ class StringRows:
         for byte in spelling[:-1]:
             rest = next((branch.rest for branch in branches if byte in branch.bytes), None)
             branches = [] if rest is None else rest.branches
-            rows.append(
-                -1 if rest is None else self._builder.row(self._after_byte(rest, [number] * rest.many_targets))
-            )
+            rows.append(-1 if rest is None else self._builder.row(self._after_byte(rest, [number] * rest.many_targets)))
         return rows
 
     def _behind_backslash(self, automaton: CharacterAutomaton, number: int) -> NDArray[np.int32] | None:
