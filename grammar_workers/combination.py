@@ -231,7 +231,12 @@ class Combination:
         """
         banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
         permitted = None
+        options = self._options
         if banned:
+            if options.escapes == "any":
+                # A word could be hidden in an escape, or be one: what is searched has one spelling.
+                options = options.model_copy(update={"escapes": "minimal"})
+                self.notes.append("strings have their minimal spelling beside banned words, not any escape")
             # What the vocabulary spells is for strings to say: it may have an escape and not the character.
             restriction = intersect([self._any_text(pointer, part) for pointer, part in banned], self._limits)
             permitted = permitted_strings(restriction, self._limits)
@@ -265,7 +270,7 @@ class Combination:
         rules.solve(root)
         self.notes += rules.notes
         with located(parts.json[0][0], "/schema"):
-            return Emitter(rules, self._builder, self._options).emit(root), parts
+            return Emitter(rules, self._builder, options).emit(root), parts
 
     def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
         """Those of the words that can occur in JSON text although they occur in none of its strings."""

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.artifact import ArtifactError
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.kernels import (
     ACCEPT,
@@ -101,8 +102,8 @@ def shortest_text(
     """A shortest text that leads from `configuration` to a place where the whole may stop.
 
     Where counts are large, what is repeated is the shortest that was met, not the shortest there is. Raises
-    LimitExceededError when the search takes too long, and AssertionError when there is no such text: the machine would
-    not be co-reachable.
+    LimitExceededError when the search takes too long, and ArtifactError when there is no such text: then these are not
+    the tables that a compiler made.
     """
     state, register, frame = configuration
     return _Search(machine, frames, register, frame, spellable).run(state, register)
@@ -164,7 +165,7 @@ class _Search:
                 self._arrive(start, target, register, depth, _Trail(trail, _BYTES[byte], _length(trail) + 1))
             for token, target in self._token_edges.get(state, ()):
                 self._arrive(start, target, register, depth, _Trail(trail, token, _length(trail) + 1))
-        raise AssertionError("no completion: the automaton has a dead end")
+        raise ArtifactError("a state without a way to an end")
 
     def _is_finished(self, start: _Start) -> bool:
         """Whether the shortest texts of a called rule are known for every label that its callers can use."""
@@ -399,7 +400,8 @@ def spell(text: Text, vocabulary: Vocabulary, limit: int) -> list[TokenId]:
             raise TooManyTokensError
         if plain:
             spelled = vocabulary.encode(plain)
-            assert spelled is not None, "the completion cannot be spelled by the vocabulary"
+            if spelled is None:
+                raise ArtifactError("a way to an end that the vocabulary cannot spell")
             tokens += spelled
             plain = b""
         if isinstance(part, Repeated):

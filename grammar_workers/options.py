@@ -38,7 +38,8 @@ class GrammarOptions(BaseModel):
         "minimal",
         description="`minimal`: characters in strings stand for themselves, those that cannot have one spelling, as "
         "`json.dumps(..., ensure_ascii=False)` writes them. `any`: every escape that JSON knows, `\\u00e9` and "
-        "surrogate pairs included, in strings that the schema does not list; property names stay minimal. Rows of "
+        "surrogate pairs included, in strings that the schema does not list; property names stay minimal, and all "
+        "strings beside banned words. Rows of "
         "free strings then cost a walk of the whole vocabulary each.",
     )
     additional_properties: bool = Field(

@@ -62,9 +62,10 @@ class Anchor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WordBoundary:
-    r"""`\b`, or `\B` when `negative`."""
+    r"""`\b`, or `\B` when `negative`; `words` are the characters of words."""
 
     negative: bool
+    words: CharacterClass
     position: int
 
 
@@ -179,7 +180,8 @@ class _Reader:
         if character in "^$":
             return Anchor(character == "$", begin)
         if self._peek() in ("b", "B"):
-            return WordBoundary(self._next() == "B", begin)
+            # ECMA-262 takes what equals a letter of a word when case is ignored (U+017F, U+212A) for one, too.
+            return WordBoundary(self._next() == "B", self._folded(named("w")), begin)
         return Characters(self._folded(self._escape(in_class=False)))
 
     def _group(self) -> Node:
@@ -250,11 +252,11 @@ class _Reader:
                 at = self._position
                 self._position += 1
                 item = self._range(item, self._class_item(), at)
-            items.append(item)
+            items.append(self._folded(item))
         if not items:
             # Python takes the bracket that closes for the first character of the class.
             raise self._unsupported("an empty class", begin)
-        class_ = self._folded(joined(items))
+        class_ = joined(items)
         return class_.negated() if negated else class_
 
     def _class_item(self) -> CharacterClass:
