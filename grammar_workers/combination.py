@@ -53,6 +53,11 @@ from grammar_workers.string_machine import StringMachine
 from grammar_workers.structural_tag import StructuralTag
 from grammar_workers.vocabulary import Vocabulary
 
+_DOUBTS = (
+    "some objects are left out: undeclared properties may repeat a name, so only the first surely counts, and where "
+    "they must satisfy different things it is not certain which of them do"
+)
+
 
 @dataclasses.dataclass
 class _Parts:
@@ -270,7 +275,10 @@ class Combination:
         rules.solve(root)
         self.notes += rules.notes
         with located(parts.json[0][0], "/schema"):
-            return Emitter(rules, self._builder, options).emit(root), parts
+            entry = Emitter(rules, self._builder, options).emit(root)
+        if rules.has_doubts:
+            self.notes.append(_DOUBTS)
+        return entry, parts
 
     def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
         """Those of the words that can occur in JSON text although they occur in none of its strings."""

@@ -67,3 +67,8 @@ class Limits:
     """Elementary construction steps, the deterministic stand-in for compile time."""
     max_fsm_bytes: int = 512 << 20
     """Memory of one TokenFSM with all rows and configurations visited so far."""
+
+    @property
+    def max_pattern_characters(self) -> int:
+        """Characters of a regular expression, counts written out: each may become a state, so few more are of use."""
+        return 2 * self.max_regex_states

@@ -102,6 +102,7 @@ class _Reader:
         self._position = 0
         self._depth = 0
         self._limits = limits
+        self._characters = 0
         self._flags: frozenset[str] = frozenset()
 
     def read(self) -> Node:
@@ -132,6 +133,8 @@ class _Reader:
         if self._peek() in "*+?":
             raise self._invalid("nothing to repeat")
         atom = self._atom()
+        if isinstance(atom, Characters):
+            self._count_character(begin)
         bounds = self._quantifier()
         if bounds is None:
             return atom
@@ -142,6 +145,15 @@ class _Reader:
         if follows and follows in "*+?":
             raise self._unsupported("possessive quantifier" if follows == "+" else "repeated quantifier")
         return Repeat(atom, *bounds)
+
+    def _count_character(self, begin: int) -> None:
+        """What is too long is not read to its end."""
+        self._characters += 1
+        if self._characters > self._limits.max_pattern_characters:
+            raise LimitExceededError(
+                f"the pattern has more than {self._limits.max_pattern_characters} characters (limit max_regex_states)",
+                position=begin,
+            )
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         if self._peek() not in _QUANTIFIERS:

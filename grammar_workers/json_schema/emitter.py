@@ -66,9 +66,9 @@ class Emitter:
                     "no value is certain to satisfy the schema: undeclared properties may repeat a name, so their "
                     "number is not known, nor whether a later one replaces an earlier one; declare these properties"
                 )
+            why = f" (numbers have at most {MAX_DIGITS} digits)" if self._rules.has_long_numbers else ""
             raise UnsatisfiableError(
-                f"no value satisfies the schema (numbers have at most {MAX_DIGITS} digits)",
-                pointer=unsatisfiable_place(self._rules, root),
+                f"no value satisfies the schema{why}", pointer=unsatisfiable_place(self._rules, root)
             )
         entry = self._entry(root, tuple(sorted(self._rules.labels(root))))
         while self._queue:

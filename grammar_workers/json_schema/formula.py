@@ -214,6 +214,10 @@ class FormulaPool:
         self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
         self._negations: dict[FormulaId, FormulaId] = {}
 
+    def spend(self, steps: int) -> None:
+        """Count steps of whoever works with formulas; raises LimitExceededError."""
+        self._budget.spend(steps)
+
     def __getitem__(self, formula: FormulaId) -> Formula:
         return self._formulas[formula]
 

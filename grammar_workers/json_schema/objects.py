@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton, combine, literal_set
@@ -81,7 +81,7 @@ class Objects(Container):
         assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
         self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
         self.names = self.declared_names(pool, formulas)
-        order = {name: index for index, name in enumerate(self.names)}
+        self._order = order = {name: index for index, name in enumerate(self.names)}
         self._unspellable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
         self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
         self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
@@ -293,11 +293,19 @@ class Objects(Container):
         """The parts of which a leaf asks something, or all if reading any of them may change it."""
         known = self._known_concerned.get(leaf)
         if known is None:
-            parts = range(-self.class_count, len(self.names))
-            is_open = leaf in self._open_leaves
-            known = frozenset(part for part in parts if not is_open or self._asked(leaf, part) != TRUE)
-            self._known_concerned[leaf] = known
+            known = self._known_concerned[leaf] = self._find_concerned(leaf)
         return known
+
+    def _find_concerned(self, leaf: FormulaId) -> frozenset[int]:
+        parts: Iterable[int] = range(-self.class_count, len(self.names))
+        if leaf not in self._open_leaves:
+            return frozenset(parts)
+        shape = self._shapes.get(leaf)
+        if shape is not None and shape.additional == TRUE and not shape.patterns:
+            parts = [self._order[name] for name in self._properties[leaf]]
+        found = frozenset([part for part in parts if self._asked(leaf, part) != TRUE])
+        self.pool.spend(len(found) + 1)
+        return found
 
     def _step(self, literal: FormulaId, part: int, tally: Tally) -> Step:
         known = self._steps.get((literal, part))

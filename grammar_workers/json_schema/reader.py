@@ -34,7 +34,7 @@ from grammar_workers.json_schema.formula import (
     StringPattern,
     requires,
 )
-from grammar_workers.json_schema.keywords import ANNOTATIONS, MAX_UNIQUE, RESTRICTIONS
+from grammar_workers.json_schema.keywords import ANNOTATIONS, MAX_UNIQUE, PLAIN_NUMBERS, RESTRICTIONS
 from grammar_workers.json_schema.listed_values import identity, listed_items
 from grammar_workers.json_schema.references import References, Scope
 from grammar_workers.json_schema.unevaluated import Evaluated, Unevaluated
@@ -81,6 +81,8 @@ _STEPS_OF_REFERENCE = 200
 """What following a reference counts: dynamic references may lead to the same subschemas in very many ways."""
 _MAX_COUNT = 1_000_000_000
 """The largest count that registers hold."""
+
+_PLAIN_NUMBERS = f"bounds and multiples: {PLAIN_NUMBERS}"
 
 
 class SchemaReader:
@@ -329,6 +331,8 @@ class SchemaReader:
                     "multipleOf must be positive", pointer=scope.below("multipleOf").pointer
                 )
             parts.append(self._pool.leaf(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
+        if parts and _PLAIN_NUMBERS not in self.notes:
+            self.notes.append(_PLAIN_NUMBERS)
         return self._pool.all_of(parts)
 
     def _bound(self, schema: Mapping[str, Any], keyword: str, scope: Scope, upper: bool, exclusive: bool) -> FormulaId:
@@ -491,3 +495,5 @@ def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator
         yield str(int(value))
         if with_fraction:
             yield f"{int(value)}.0"
+            if not value:
+                yield from ("-0", "-0.0")

@@ -105,6 +105,11 @@ class Rules:
         """Whether some objects have been left out because it is not certain that they satisfy what they should."""
         return any(container is not None and container.has_doubts for container in self._objects.values())
 
+    @property
+    def has_long_numbers(self) -> bool:
+        """Whether some numbers have been left out because they have too many digits."""
+        return self._scalars.has_long_numbers
+
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
     def solve(self, root: Rule) -> None:

@@ -90,6 +90,8 @@ class Scalars:
         self._limits = limits
         self._spellable = spellable
         self.permitted = permitted
+        self.has_long_numbers = False
+        """Whether some numbers have been left out because they have more than `MAX_DIGITS` digits."""
 
     def strings(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The strings for which `formulas` (resolved for strings, the demanded one first) hold."""
@@ -297,18 +299,19 @@ class Scalars:
         assert isinstance(assertion, StringPattern)
         return search_automaton(assertion.pattern, limits)
 
-    @staticmethod
-    def _short_enough(language: TextLanguage) -> TextLanguage:
+    def _short_enough(self, language: TextLanguage) -> TextLanguage:
         """`language` less the labels that no number of at most `MAX_DIGITS` digits has."""
         automaton = language.automaton
         if language.texts is not None:
             texts = {t: n for t, n in language.texts.items() if sum(map(str.isdecimal, t)) <= MAX_DIGITS}
+            self.has_long_numbers |= len(texts) < len(language.texts)
             return dataclasses.replace(language, texts=texts) if texts else EMPTY
         if automaton is None:
             return EMPTY
         fewest = [number_automaton.digits_needed(automaton, n + 1)[0] for n in range(len(language.labels))]
         if max(fewest) <= MAX_DIGITS:
             return language
+        self.has_long_numbers = True
         kept = [label for label, digits in zip(language.labels, fewest, strict=True) if digits <= MAX_DIGITS]
         numbers = [0, *(kept.index(label) + 1 if label in kept else 0 for label in language.labels)]
         return (
