@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grammar_workers import charset, product
+from grammar_workers.budget import budget_of
 from grammar_workers.character_automaton import CharacterAutomaton, intersect, restrict
 from grammar_workers.counted_regex import NotCountableError, counted_text
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
@@ -93,6 +94,7 @@ class Combination:
         self._resources = resources
         self._options = options
         self._limits = limits
+        self._budget = budget_of(limits)
         self._builder = MachineBuilder(limits)
         self.notes: list[str] = []
 
@@ -169,7 +171,8 @@ class Combination:
         lists = [(pointer, part) for pointer, part in parts.regular if isinstance(part, ChoiceSpecification)]
         if not lists:
             try:
-                automaton = self._intersection(parts)
+                with self._budget.share(2):
+                    automaton = self._intersection(parts)
             except LimitExceededError:
                 entry = self._counted_entry(parts)
                 if entry is None:
@@ -273,17 +276,21 @@ class Combination:
             colon=separator(":", self._options),
         )
         rules.solve(root)
-        self.notes += rules.notes
         with located(parts.json[0][0], "/schema"):
             entry = Emitter(rules, self._builder, options).emit(root)
+        self.notes += rules.notes
         if rules.has_doubts:
             self.notes.append(_DOUBTS)
+        self.notes += [
+            f"the property {name!a} is left out: ECMA-262 and Python disagree whether a pattern matches its name"
+            for name in rules.disputed_names
+        ]
         return entry, parts
 
     def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
         """Those of the words that can occur in JSON text although they occur in none of its strings."""
         automaton = self._any_text("", part.model_copy(update={"words": words}))
-        if not matters_outside(automaton):
+        if not matters_outside(automaton, self._limits):
             return []
         if len(words) == 1:
             return words

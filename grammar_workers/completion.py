@@ -30,6 +30,7 @@ from grammar_workers.kernels import (
     CALL,
     ENTER_AT_ZERO,
     ENTER_DEEPER,
+    ENTRY_MODE,
     EXIT,
     GOTO,
     HALF,
@@ -44,6 +45,7 @@ from grammar_workers.kernels import (
     SET_BIT,
     SITE_BASE,
     STAY,
+    TARGET,
     passes,
 )
 from grammar_workers.machine import Machine
@@ -138,6 +140,7 @@ class _Search:
         self._finished: dict[_Start, dict[int, Text]] = {}
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, _Trail | None]]] = {}
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._operations: dict[int, list[int]] = {}
         self._thresholds = _thresholds(machine)
         self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
         for state, token, target in machine.token_edges.tolist():
@@ -157,6 +160,9 @@ class _Search:
                 return _text(trail)
             if state < 0:
                 self._leave(start, depth, -1 - state, trail)
+                continue
+            if self._operation(state)[MOVE] == CALL:
+                self._call(start, node, trail)
                 continue
             label = int(self._machine.states[state, EXIT])
             if label >= 0 and self._leave(start, depth, label, trail):
@@ -188,13 +194,9 @@ class _Search:
     ) -> None:
         """Follow the ops on entering `state`, as `kernels.arrive` does. `left`: a frame of the real stack was left."""
         while True:
-            op = int(self._machine.states[state, OP])
-            if op == 0:
-                self._add(start, (state, register, depth), trail)
-                return
-            first, last, action, value, move, target, site, enter = self._machine.ops[op].tolist()
-            guards = self._machine.guards[first:last]
-            if len(guards):
+            first, last, action, value, move, target, *_ = self._operation(state)
+            if last > first:
+                guards = self._machine.guards[first:last]
                 begun = start is None and register == self._registers[depth]
                 # A name that has begun must be brought to an end, advisable or not.
                 if not (left and guards[0, 0] == ADVICE) and not _passes(guards, register, begun=begun):
@@ -209,18 +211,15 @@ class _Search:
                 register, trail = value, _Trail(trail, b"", _length(trail), _NOWHERE)
             elif action == SET_BIT:
                 register |= 1 << value
-            if move in (STAY, OTHERWISE):
+            if move in (STAY, OTHERWISE, CALL):
+                # A call is made when its turn comes: what it adds may be long, and another way here shorter.
                 self._add(start, (state, register, depth), trail)
                 return
             if move == RETURN:
                 self._add(start, (-1 - target, 0, depth), trail)
                 return
-            if move == GOTO:
-                state = target
-                continue
-            assert move == CALL
-            self._call(start, (state, register, depth), site, (target, _entered(register, enter)), trail)
-            return
+            assert move == GOTO
+            state = target
 
     def _count(self, state: int, register: int, depth: int, trail: _Trail | None) -> tuple[int, _Trail | None]:
         """The register and the text after counting up to `register` on entering `state`: a way that has come by here
@@ -248,10 +247,17 @@ class _Search:
         once = _text(trail, begun)
         return register + count * period, _Trail(trail, Repeated(once, count), _length(trail) + count * once.length)
 
-    def _call(self, start: _Start | None, node: _Node, site: int, called: _Start, trail: _Trail | None) -> None:
-        if (start, node) in self._settled:
-            return
-        self._settled.add((start, node))
+    def _operation(self, state: int) -> list[int]:
+        """What entering a state does: a row of `Machine.ops`."""
+        known = self._operations.get(state)
+        if known is None:
+            known = self._operations[state] = self._machine.ops[self._machine.states[state, OP]].tolist()
+        return known
+
+    def _call(self, start: _Start | None, node: _Node, trail: _Trail | None) -> None:
+        operation = self._operation(node[0])
+        site = operation[SITE_BASE]
+        called = operation[TARGET], _entered(node[1], operation[ENTRY_MODE])
         if called not in self._finished:
             self._finished[called] = {}
             self._base[called] = self._base[start] + _length(trail)
@@ -308,10 +314,10 @@ class _Search:
 
     def _only_returns_to(self, state: int, targets: dict[int, int]) -> bool:
         """Whether `state` does nothing but call a rule that returns to some of `targets`."""
-        operation = self._machine.ops[self._machine.states[state, OP]]
+        operation = self._operation(state)
         if operation[MOVE] != CALL or operation[ACTION] != KEEP:
             return False
-        site = int(operation[SITE_BASE])
+        site = operation[SITE_BASE]
         sites = self._machine.returns[site : self._machine.site_ends[site]].tolist()
         return all(back < 0 or back in targets for back in sites)
 

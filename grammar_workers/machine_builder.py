@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import budget_of
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.kernels import (
     ASSIGN,
@@ -96,6 +97,7 @@ class MachineBuilder:
         self.limits = limits
         self._most_states = limits.max_states
         self._steps = 0
+        self._budget = budget_of(limits)
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
         self._letters = {NOTHING_BESIDE: _PLAIN_LETTERS}
@@ -115,10 +117,9 @@ class MachineBuilder:
     # -- budget --------------------------------------------------------------------------------------------------
 
     def spend(self, steps: int) -> None:
-        """Count construction steps against the budget; raises LimitExceededError."""
+        """Count construction steps; raises LimitExceededError."""
         self._steps += steps
-        if self._steps > self.limits.max_steps:
-            raise LimitExceededError(f"compiling takes more than {self.limits.max_steps} steps (limit max_steps)")
+        self._budget.spend(steps)
 
     # -- states --------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ class GrammarOptions(BaseModel):
         description="`minimal`: characters in strings stand for themselves, those that cannot have one spelling, as "
         "`json.dumps(..., ensure_ascii=False)` writes them. `any`: every escape that JSON knows, `\\u00e9` and "
         "surrogate pairs included, in strings that the schema does not list; property names stay minimal, and all "
-        "strings beside banned words. Rows of "
+        "strings beside banned words. A character must have a token or a minimal escape, too. Rows of "
         "free strings then cost a walk of the whole vocabulary each.",
     )
     additional_properties: bool = Field(

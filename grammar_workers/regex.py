@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from grammar_workers import charset
+from grammar_workers.budget import remembered
 from grammar_workers.character_automaton import CharacterAutomaton, from_table
 from grammar_workers.charset import Charset
 from grammar_workers.errors import UnsupportedFeatureError
@@ -123,7 +124,7 @@ def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
     return from_table(starts, range(len(starts)), table, accepting)
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(maxsize=4096)
 def search_automaton(pattern: str, limits: Limits, either: bool = False) -> CharacterAutomaton:
     """`compile_regex` with `search`, shared between schemas."""
     return compile_regex(pattern, search=True, limits=limits, either=either)

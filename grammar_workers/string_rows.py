@@ -26,7 +26,7 @@ _BEYOND_ASCII: Charset = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
 _BACKSLASH, _QUOTE = 0x5C, 0x22
 _FEW_STATES = 8
 """Automata with fewer states are laid out state by state, which is faster then."""
-_STATE_STEPS = 64
+_STATE_STEPS = 96
 """What a state of an automaton counts against the budget."""
 _Escaped: TypeAlias = tuple[tuple[int, int], ...]
 """Characters that must be escaped, each with the number of what it leads to."""
@@ -348,7 +348,7 @@ class StringRows:
                 byte: parts[0][1] if not parts[0][0] else self._escaped_rest(tuple(parts))
                 for byte, parts in options.items()
             }
-            self._builder.spend(len(rests))
+            self._builder.spend(8 * len(rests))
             known = self._escaped_rests[rests] = self._partial(moves, [target for _, target in rests])
         return known
 

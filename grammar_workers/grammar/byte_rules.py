@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from grammar_workers import charset
+from grammar_workers.budget import Budget
 from grammar_workers.grammar.network import Network
 from grammar_workers.grammar.rule_graph import DEAD, END, RuleGraph
-from grammar_workers.grammar.work import Work
 from grammar_workers.utf8_shapes import utf8_sequences
 
 _Rest = tuple[tuple[int, int], ...]
@@ -19,7 +19,7 @@ _ROW_STEPS = 32
 class ByteRules:
     """Lays out the states of every rule that the start rule leads to."""
 
-    def __init__(self, network: Network, work: Work) -> None:
+    def __init__(self, network: Network, work: Budget) -> None:
         self._network = network
         self._work = work
         self._moves: list[dict[int, int]] = [{}]

@@ -13,13 +13,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import Budget
 from grammar_workers.completion import Text, TooManyTokensError, spell
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar import kernels
 from grammar_workers.grammar.free_tokens import LEAST_ASCII, split
 from grammar_workers.grammar.rule_graph import END, RuleGraph
 from grammar_workers.grammar.stack_sets import FINISHED, NOTHING, StackSet, StackSets
-from grammar_workers.grammar.work import Work
 from grammar_workers.options import Limits
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.utf8_shapes import utf8_sequences
@@ -109,7 +109,7 @@ class ConfigurationWalker:
                 raise
         return self.find_class(configuration)
 
-    def _loops_wide(self, number: int, work: Work) -> bool:
+    def _loops_wide(self, number: int, work: Budget) -> bool:
         """Whether every character from U+0080 on leads back to this configuration."""
         for sequence in _WIDE:
             reached = {number}
@@ -181,8 +181,8 @@ class ConfigurationWalker:
 
     # -- configurations ------------------------------------------------------------------------------------------
 
-    def _work(self) -> Work:
-        return Work(self._limits, "one token of an ambiguous grammar")
+    def _work(self) -> Budget:
+        return Budget(self._limits, what="one token of an ambiguous grammar")
 
     def _number(self, stacks: StackSet) -> int:
         number = self._numbers.get(stacks)
@@ -199,14 +199,14 @@ class ConfigurationWalker:
             self._table[number] = kernels.UNKNOWN
         return number
 
-    def _fill(self, number: int, work: Work) -> None:
+    def _fill(self, number: int, work: Budget) -> None:
         """Make the row of a configuration known."""
         if self._table[number, 0] < kernels.DEAD:
             reached = self._sets.steps(self._stacks[number], work)
             row = [kernels.DEAD if stacks == NOTHING else self._number(stacks) for stacks in reached]
             self._table[number] = row
 
-    def _step(self, number: int, column: int, work: Work) -> int:
+    def _step(self, number: int, column: int, work: Budget) -> int:
         self._fill(number, work)
         return int(self._table[number, column])
 

@@ -84,7 +84,7 @@ _IRI, _IRI_REFERENCE = _identifier(_UCS)
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
 # What RFC 6570 allows as it is beside ASCII: `ucschar` and `iprivate` of RFC 3987, which hold no noncharacters.
 _PLANES = [*((plane << 16, (plane << 16) + 0xFFFD) for plane in (*range(1, 14), 15, 16)), (0xE1000, 0xEFFFD)]
-_TEMPLATE_TEXT = rf"!#$&(-;=?-\[\]_a-z~{_UCS}\ue000-\uf8ff" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _PLANES)
+_TEMPLATE_TEXT = rf"!#$&-;=?-\[\]_a-z~{_UCS}\ue000-\uf8ff" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _PLANES)
 _VARIABLE = rf"[A-Za-z0-9_](?:\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?::[1-9]\d{{0,2}}|\*)?"
 
 
@@ -139,7 +139,7 @@ NARROWER = {
     "hostname": "no labels with hyphens in the third and fourth place (Punycode)",
     "idn-hostname": "as hostname; labels outside ASCII have at most 14 letters of common scripts and at most two dots",
     "iri": "no characters outside the basic multilingual plane",
-    "uri-template": "no apostrophes, no prefixes above 999, no variables that begin with a percent-encoded character",
+    "uri-template": "no prefixes above 999, no variables that begin with a percent-encoded character",
     "regex": f"what ECMA-262 and Python share, without named groups and look-behind, groups at most {_GROUPS} deep",
 }
 """Format name -> what the pattern leaves out of the format; other formats that hold these share it."""

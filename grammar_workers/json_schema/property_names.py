@@ -69,6 +69,8 @@ class PropertyNameStates:
         for data, index in self._encoded_names(names):
             if free != NEVER or windows[index] != NEVER:
                 entries.append((data, tree.numbers.setdefault((index, windows[index]), len(tree.numbers))))
+        if not entries:
+            return self._free_key(free) if free != NEVER else None
         guarded = list(tree.numbers)
 
         def guard(numbers: Sequence[int]) -> int:
@@ -96,10 +98,15 @@ class PropertyNameStates:
         return [(row, loop if row == outside else 0) for row in rows]
 
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
-        """The declared names as they are written, up to the closing quote, in the order of their bytes."""
+        """The declared names that can be written, up to the closing quote, in the order of their bytes."""
         known = self._encoded.get(names)
         if known is None:
-            known = sorted((encode_string_body(name) + b'"', index) for index, name in enumerate(names))
+            # What the vocabulary cannot write is no free name either.
+            known = sorted(
+                (encode_string_body(name) + b'"', index)
+                for index, name in enumerate(names)
+                if self._rules.can_write(name)
+            )
             self._encoded[names] = known
         return known
 

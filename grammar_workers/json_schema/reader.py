@@ -77,7 +77,7 @@ _ABOUT = {
 }
 _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
-_STEPS_OF_REFERENCE = 200
+_SCHEMA_STEPS, _STEPS_OF_REFERENCE = 32, 40
 """What following a reference counts: dynamic references may lead to the same subschemas in very many ways."""
 _MAX_COUNT = 1_000_000_000
 """The largest count that registers hold."""
@@ -103,7 +103,6 @@ class SchemaReader:
         self._definitions = Definitions(pool)
         self._evaluation = Unevaluated(pool, self._references, self._definitions)
         self._types: dict[tuple[int | str, ...], FormulaId] = {}
-        self._followed = 0
         self.notes: list[str] = []
 
     def read(self) -> FormulaId:
@@ -123,6 +122,7 @@ class SchemaReader:
             return TRUE if schema else FALSE
         if not isinstance(schema, dict):
             raise InvalidSpecificationError("a schema must be an object or a boolean", pointer=scope.pointer)
+        self._pool.spend(_SCHEMA_STEPS)
         if depth > self._limits.max_nesting:
             raise LimitExceededError(
                 f"the schema nests deeper than {self._limits.max_nesting} (limit max_nesting)", pointer=scope.pointer
@@ -160,9 +160,7 @@ class SchemaReader:
         parts = []
         for keyword in _REFERRING:
             if keyword in schema:
-                self._followed += 1
-                if self._followed * _STEPS_OF_REFERENCE > self._limits.max_steps:
-                    raise LimitExceededError("too many references (limit max_steps)", pointer=scope.pointer)
+                self._pool.spend(_STEPS_OF_REFERENCE)
                 contents, target = self._references.resolve(schema[keyword], keyword, scope)
                 parts.append(self._definitions.refer(contents, target))
         return self._pool.all_of(parts)

@@ -12,7 +12,6 @@ from collections.abc import Hashable, Set
 
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
-from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.any_order import AnyOrderObjects, TooManyOrdersError
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
 from grammar_workers.json_schema.containers import Container, Ending, Move, Node, Rule
@@ -104,6 +103,12 @@ class Rules:
     def has_doubts(self) -> bool:
         """Whether some objects have been left out because it is not certain that they satisfy what they should."""
         return any(container is not None and container.has_doubts for container in self._objects.values())
+
+    @property
+    def disputed_names(self) -> list[str]:
+        """Declared names that are not generated, because some pattern matches them in one dialect alone."""
+        found = (container.disputed for container in self._objects.values() if container is not None)
+        return list(dict.fromkeys(name for names in found for name in names))
 
     @property
     def has_long_numbers(self) -> bool:
@@ -207,7 +212,7 @@ class Rules:
         return self._explored[container].moves
 
     def _ask(self, user: Rule, rule: Rule) -> set[Label]:
-        self._spend(1)
+        self._spend(4)
         known = self._labels.get(rule)
         if known is None:
             known = self._labels[rule] = set()
@@ -225,8 +230,7 @@ class Rules:
         self._steps += steps
         if self._alternatives_in_any_order and self._steps > self._steps_for_any_order:
             raise TooManyOrdersError("to tell apart which properties have been seen takes too many steps")
-        if self._steps > self._limits.max_steps:
-            raise LimitExceededError(f"compiling takes more than {self._limits.max_steps} steps (limit max_steps)")
+        self.pool.spend(steps)
 
     # -- by type ---------------------------------------------------------------------------------------------------
 
@@ -277,7 +281,7 @@ class Rules:
             scalars.pattern,
             scalars.doubtful,
             scalars.texts,
-            self._can_write,
+            self.can_write,
             self._limits,
             scalars.permitted,
             self._classified,
@@ -316,7 +320,8 @@ class Rules:
             demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
         return None if demanded == FALSE or not self._can_spell("[]") else Arrays(self.pool, (demanded, *asked))
 
-    def _can_write(self, name: str) -> bool:
+    def can_write(self, name: str) -> bool:
+        """Whether a property name may come at all, and the vocabulary can write it."""
         known = self._writable_names.get(name)
         if known is None:
             permitted = self._scalars.permitted

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 from grammar_workers import number_automaton
-from grammar_workers.budget import Budget
+from grammar_workers.budget import budget_of, remembered
 from grammar_workers.character_automaton import (
     ANY_TEXT,
     CharacterAutomaton,
@@ -59,7 +59,7 @@ class TextLanguage:
 EMPTY = TextLanguage(())
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(maxsize=256)
 def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> CharacterAutomaton:
     """Texts of `minimum` to `maximum` characters, one state per length."""
     if maximum is not None and maximum < minimum:
@@ -67,7 +67,7 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
     if maximum == 0:
         return literal_set({"": 1})
     longest = minimum if maximum is None else maximum
-    Budget(limits).check_states(longest)
+    budget_of(limits).check_states(longest)
     following = [*range(1, longest + 1), longest if maximum is None else DEAD]
     moves = [(target, DEAD, target) for target in following]
     return CharacterAutomaton.of((0, 0xD800, 0xE000), moves, (int(n >= minimum) for n in range(longest + 1)))
@@ -376,7 +376,7 @@ def _fixed_label(formulas: tuple[FormulaId, ...]) -> Label | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(maxsize=4096)
 def _numbers(assertions: tuple[object, ...], limits: Limits) -> CharacterAutomaton:
     """Shared between schemas: numbers for which all `assertions` hold."""
     return intersect([_number_leaf(assertion, limits) for assertion in assertions], limits)

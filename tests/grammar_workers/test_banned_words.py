@@ -185,7 +185,7 @@ def test_a_word_that_an_escape_would_spell() -> None:
 )
 def test_most_words_cannot_occur_outside_of_json_strings(words: list[str], whole_words: bool, matters: bool) -> None:
     """Then the row of a string needs no walk of the whole vocabulary: nothing but its strings is restricted."""
-    assert matters_outside(banned_words(words, Limits(), whole_words=whole_words)) == matters
+    assert matters_outside(banned_words(words, Limits(), whole_words=whole_words), Limits()) == matters
 
 
 @pytest.mark.parametrize(

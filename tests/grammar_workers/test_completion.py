@@ -199,3 +199,12 @@ def test_white_space_is_left_out() -> None:
     assert check_completion(fsm, fsm.initial_state) == b'{"a":[0,0]}'
     padded = states_along(fsm, list(b'{  "a" \n:\t'))[-1]
     assert check_completion(fsm, padded) == b"[0,0]}"
+
+
+def test_a_way_that_is_found_later_may_be_shorter() -> None:
+    """The text of a call that is known already may be long: what it leads to has not been reached by a shortest way."""
+    vocabulary = Vocabulary([b",", b"6", b"[", b"]", None], [4])
+    schema = {"minItems": 2, "contains": {"type": "number"}}
+    options = GrammarOptions(whitespace="flexible")
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary, options=options)
+    assert check_completion(fsm, fsm.next_state(fsm.initial_state, 2)) == b"6,6]"

@@ -420,3 +420,12 @@ def test_punctuation_that_is_needed_may_not(schema: Any) -> None:
     vocabulary = Vocabulary([character.encode() for character in '{}[]" :ab0123'], [])
     with pytest.raises(UnsatisfiableError):
         compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+
+
+def test_a_declared_name_that_cannot_be_spelled_begins_nothing() -> None:
+    vocabulary = Vocabulary([b" ", b'"', b":", b"{", b"}", b"\xa3", b"\xd9", b"0", None], [8])
+    schema = {"type": "object", "dependentRequired": {"٣": ["a"]}}
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    state = fsm.next_state(fsm.next_state(fsm.initial_state, 3), 1)
+    assert state >= 0 and not fsm.allowed_tokens(state) & {5, 6}
+    assert text_of(vocabulary, fsm.shortest_completion(state)).startswith(b'": ')
