@@ -129,6 +129,8 @@ class _Search:
             self._stack.append((site, saved))
             frame = parent
         self._registers = [register, *(saved for _, saved in self._stack)]
+        # Per depth: the labels with which that frame has been left.
+        self._left: list[set[int]] = [set() for _ in self._stack]
         self._allowed = None if spellable is None else frozenset(b"".join(map(str.encode, spellable)))
         # (lower bound of the whole text, tie breaker, start, node, text). A called rule begins at its first caller's
         # length, so nothing is explored that could not be part of a shortest text.
@@ -141,6 +143,7 @@ class _Search:
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, _Trail | None]]] = {}
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._operations: dict[int, list[int]] = {}
+        self._label_counts: dict[int, int] = {}
         self._thresholds = _thresholds(machine)
         self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
         for state, token, target in machine.token_edges.tolist():
@@ -150,7 +153,7 @@ class _Search:
         self._add(None, (state, register, 0), None)
         while self._queue:
             _, _, start, node, trail = heapq.heappop(self._queue)
-            if (start, node) in self._settled or (start is not None and self._is_finished(start)):
+            if (start, node) in self._settled or self._is_finished(start, node[2]):
                 continue
             self._settled.add((start, node))
             if len(self._settled) > _MOST_STEPS:
@@ -173,9 +176,19 @@ class _Search:
                 self._arrive(start, target, register, depth, _Trail(trail, token, _length(trail) + 1))
         raise ArtifactError("a state without a way to an end")
 
-    def _is_finished(self, start: _Start) -> bool:
-        """Whether the shortest texts of a called rule are known for every label that its callers can use."""
-        return len(self._finished[start]) >= self._machine.label_counts[start[0]]
+    def _is_finished(self, start: _Start | None, depth: int) -> bool:
+        """Whether the shortest texts of a rule, or to the end of a frame, are known for every label of use."""
+        if start is not None:
+            return len(self._finished[start]) >= self._machine.label_counts[start[0]]
+        return depth < len(self._stack) and len(self._left[depth]) >= self._labels_at(self._stack[depth][0])
+
+    def _labels_at(self, site: int) -> int:
+        """With how many labels a rule may return there."""
+        known = self._label_counts.get(site)
+        if known is None:
+            sites = self._machine.returns[site : self._machine.site_ends[site]]
+            known = self._label_counts[site] = int((sites >= 0).sum())
+        return known
 
     def _add(self, start: _Start | None, node: _Node, trail: _Trail | None) -> None:
         if (start, node) not in self._settled:
@@ -283,7 +296,8 @@ class _Search:
                 return True
             site, saved = self._stack[depth]
             state = int(self._machine.returns[site + label])
-            if state >= 0:
+            if state >= 0 and label not in self._left[depth]:
+                self._left[depth].add(label)
                 self._arrive(None, state, saved, depth + 1, trail, left=True)
             return False
         if label not in self._finished[start]:
