@@ -127,7 +127,8 @@ class NewGrammars:
             came = asyncio.get_running_loop().time()
             turn = _Turn(tenant, line, await self._wait(line, tenant, timeout_s))
             self._waits.observe(turn.began - came)
-            self._under_way[key] = turn
+            if key in self._known or self._under_way.setdefault(key, turn) is not turn:
+                self._end(turn)  # another request has brought the same grammar in the meantime
             try:
                 with self._awaiting_token(tenant):
                     yield

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn, ParamSpec, TypeVar
 
+from grammar_workers.parent_death import end_with
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -15,15 +17,16 @@ Result = TypeVar("Result")
 def call_in_child(
     function: Callable[Parameters, Result], *arguments: Parameters.args, **named: Parameters.kwargs
 ) -> Result:
-    """What the function returns, which must pickle. For processes without threads.
+    """What the function returns, which must pickle. For processes without threads; it ends with this one.
 
     Raises what the function raises, or RuntimeError with its text where that does not pickle, or when the child died.
     """
     reader, writer = os.pipe()
+    parent = os.getpid()
     child = os.fork()
     if not child:
         os.close(reader)
-        _answer(writer, lambda: function(*arguments, **named))
+        _answer(writer, parent, lambda: function(*arguments, **named))
     os.close(writer)
     with open(reader, "rb") as answer:
         data = answer.read()
@@ -36,9 +39,10 @@ def call_in_child(
     return value
 
 
-def _answer(writer: int, call: Callable[[], object]) -> NoReturn:
+def _answer(writer: int, parent: int, call: Callable[[], object]) -> NoReturn:
     status = 1
     try:
+        end_with(parent)
         try:
             data = pickle.dumps((True, call()))
         except Exception as error:

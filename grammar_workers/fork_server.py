@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from grammar_workers.collector import skip_what_exists
 from grammar_workers.compile_process import CompileFunction, answer_jobs
+from grammar_workers.parent_death import end_with
 
 LONGEST_MESSAGE = 1 << 16
 
@@ -31,8 +32,9 @@ def main(descriptor: int, settings: dict[str, Any]) -> int:
     """Fork compile processes until the pool is gone; returns 1 if the compiler cannot be loaded.
 
     `settings`: `target` ("module:function" returning what `compile_process.load_compiler` does), its `arguments`,
-    `memory_limit_mb`, of the server and of each compile process.
+    `memory_limit_mb`, of the server and of each compile process, and `parent`, the process id of the pool.
     """
+    end_with(settings["parent"])  # the socket tells, too, but nobody listens to it while something loads
     pool = socket.socket(fileno=descriptor)
     limit = settings["memory_limit_mb"] << 20
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -36,14 +36,20 @@ class WorkerStartError(RuntimeError):
 
 
 class ForkServer:
-    """A fresh interpreter that runs `fork_server`. Its methods may be called by any thread.
+    """A fresh interpreter that runs `fork_server`. Its methods may be called by any thread; it ends with the one that
+    makes it.
 
     Not `multiprocessing`: its fork server runs the parent's main module again, which inside a Ray worker is Ray's own.
     It gets a session of its own, so that an interactive Ctrl-C does not reach it.
     """
 
     def __init__(self, target: str, arguments: dict[str, Any], memory_limit_mb: int) -> None:
-        settings = {"target": target, "arguments": arguments, "memory_limit_mb": memory_limit_mb}
+        settings = {
+            "target": target,
+            "arguments": arguments,
+            "memory_limit_mb": memory_limit_mb,
+            "parent": os.getpid(),
+        }
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(

@@ -167,6 +167,23 @@ async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token(mo
         await held.are_inside("a", "b", "c")
 
 
+async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)
+    async with holders(2) as (turns, held):
+        for key in "abccd":
+            await held.enter("one", key)
+        turns.learn("a")
+        turns.learn("b")
+        await held.are_inside(*"abccd")
+    async with holders(1) as (turns, held):
+        for key in "abbc":
+            await held.enter("one", key)
+        turns.learn("a")
+        await held.are_inside(*"ab")
+        turns.learn("b")
+        await held.are_inside(*"abbc")
+
+
 async def test_a_pause_is_measured_by_the_grammar_not_by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
     monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)

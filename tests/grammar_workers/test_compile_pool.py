@@ -35,6 +35,10 @@ if sys.argv[1] == "busy":
 print(pool.server_pid, *pool.pids, flush=True)
 sys.stdin.readline()
 """
+LOADING = """
+from grammar_workers.compile_pool import CompilePool
+CompilePool("tests.grammar_workers.compile_jobs:load", {"failure": "hang"}).wait_ready()
+"""
 
 
 @contextmanager
@@ -404,12 +408,10 @@ def test_a_fork_server_that_is_killed_while_it_loads_says_so() -> None:
     server = psutil.Process(pool.server_pid)
     eventually(lambda: bool(server.children()))
     (child,) = server.children()
-    try:
-        server.kill()
-        with pytest.raises(WorkerStartError, match="ended before it was ready"):
-            pool.wait_ready()
-    finally:
-        child.kill()
+    server.kill()
+    with pytest.raises(WorkerStartError, match="ended before it was ready"):
+        pool.wait_ready()
+    eventually(lambda: not alive(child.pid))
 
 
 def test_no_descriptors_are_left_over() -> None:
@@ -440,6 +442,16 @@ def test_closing_kills_and_settles_everything(tmp_path: Path) -> None:
     assert not any(map(alive, pids))
     with pytest.raises(CompileFailedError):
         submit(pool, "nothing")
+
+
+def test_a_fork_server_that_hangs_while_it_loads_dies_with_its_parent() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", LOADING])
+    program = psutil.Process(parent.pid)
+    eventually(lambda: len(program.children(recursive=True)) == 2)
+    pids = [process.pid for process in program.children(recursive=True)]
+    parent.kill()
+    parent.wait()
+    eventually(lambda: not any(map(alive, pids)))
 
 
 @pytest.mark.parametrize("state", ["idle", "busy"])
