@@ -17,6 +17,10 @@ from deployments.haproxy import admin
 
 DEADLINE_S = 13.0
 """For what is left to do when no request is open any more."""
+KILLED_S = 2.0
+"""For what was killed to be gone."""
+LAST_ANSWERS_S = 0.5
+"""For HAProxy to refuse what has reached it."""
 POLL_S = 0.25
 TWICE_S = 1.0
 """A signal to a group of processes comes twice where one of them, such as make, passes it on."""
@@ -58,12 +62,13 @@ def stop_all(progress: Callable[[str], None], hurry: threading.Event, *, gracefu
     deadline = time.monotonic() + DEADLINE_S
     worker = threading.Thread(target=_shut_down, args=(gracefully,), daemon=True)
     worker.start()
-    while worker.is_alive() and time.monotonic() < deadline - 2 and not hurry.is_set():
+    while worker.is_alive() and time.monotonic() < deadline - KILLED_S and not hurry.is_set():
         worker.join(POLL_S)
     _, left = psutil.wait_procs(started, timeout=0 if hurry.is_set() else max(0.0, deadline - time.monotonic()))
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+    psutil.wait_procs(left, timeout=KILLED_S)
     return len(left)
 
 
@@ -73,5 +78,6 @@ def _shut_down(gracefully: bool) -> None:
         for name in serve.status().applications if gracefully and ray.is_initialized() else ():
             serve.delete(name)
     admin.close_ports()
+    time.sleep(LAST_ANSWERS_S)
     with contextlib.suppress(Exception):
         ray.shutdown()

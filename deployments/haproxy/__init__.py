@@ -1,1 +1,1 @@
-"""HAProxy as Serve starts it, with what the configuration of Serve lacks: deadlines, bounds, answers in JSON, a stop."""
+"""HAProxy as Serve starts it, with what it lacks there: deadlines, bounds, answers in JSON, a stop."""

@@ -67,6 +67,8 @@ def hardened(configuration: str, settings: Settings, folder: Path) -> str:
         # A request whose body stops coming takes no place in a router, as far as the body fits into a buffer.
         f"http-request wait-for-body time {_ms(settings.body_s)}",
         refusal,
+        "acl plain_text res.hdr(content-type) -m beg text/plain",
+        *(_return(reply, f"{{ status {status} }} plain_text", "response") for status, reply in replies.OF_SERVE),
     )
     kept = [section for section in sections if section.head not in STATISTICS]
     return "".join(f"{section.head}\n" + "".join(f"{line}\n" for line in section.lines) for section in [*kept, *added])
@@ -122,8 +124,8 @@ def _health(frontend: _Section, settings: Settings, refusal: str) -> list[_Secti
     return [health]
 
 
-def _return(reply: replies.Reply, condition: str = "") -> str:
-    return f"http-request return {reply.arguments}" + (f" if {condition}" if condition else "")
+def _return(reply: replies.Reply, condition: str = "", direction: str = "request") -> str:
+    return f"http-{direction} return {reply.arguments}" + (f" if {condition}" if condition else "")
 
 
 def _ms(seconds: float) -> str:

@@ -50,8 +50,16 @@ OWN = (
 )
 """Where no rule says what to answer."""
 
+OF_SERVE = (
+    (404, Reply(503, "no application is served here now", "not_ready", retry_after_s=5)),
+    (408, Reply(408, "the request took longer than it may")),
+    (429, Reply(429, "the server is at its capacity; try again shortly", "server_full", retry_after_s=1)),
+    (500, Reply(500, "internal error", "internal_error")),
+    (503, Reply(503, "no router can take the request", "router_lost", retry_after_s=1)),
+)
+"""For what Serve answers in plain text, which the application never does: its proxy knows no application, and so on."""
 NO_SUCH_PATH = Reply(404, "no such path")
-NOT_READY = Reply(503, "no application is served here now", "not_ready", retry_after_s=5)
+NOT_READY = OF_SERVE[0][1]
 STOPPING = Reply(503, "the server is shutting down", SHUTTING_DOWN, retry_after_s=5)
 
 

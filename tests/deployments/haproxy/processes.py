@@ -27,7 +27,10 @@ START_DEADLINE_S = 20
 
 
 class Router(http.server.BaseHTTPRequestHandler):
-    """`/N` answers after N seconds, `/stream/N` sends something, and the rest after N seconds, `/die` nothing."""
+    """`/N` answers after N seconds, `/stream/N` sends something, and the rest after N seconds, `/die` nothing.
+
+    `/plain/STATUS` answers with that status as Serve does, in plain text.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -37,8 +40,9 @@ class Router(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.rfile.read(int(self.headers.get("content-length") or 0))
-        seconds = float(last) if last[:1].isdigit() else 0
-        self.send_response(200)
+        seconds = float(last) if last[:1].isdigit() and kind != "plain" else 0
+        self.send_response(int(last) if kind == "plain" else 200)
+        self.send_header("content-type", "text/plain")
         self.send_header("content-length", "10")
         self.end_headers()
         if kind == "stream":

@@ -187,6 +187,17 @@ def test_a_router_that_dies(narrow: HAProxy) -> None:
     assert error(get(narrow.port, "/die"), 502)["code"] == "router_lost"
 
 
+@pytest.mark.parametrize(
+    ("said", "status", "code"),
+    [(404, 503, "not_ready"), (408, 408, None), (429, 429, "server_full"), (500, 500, "internal_error")]
+    + [(503, 503, "router_lost")],
+)
+def test_what_serve_says_in_plain_text(quick: HAProxy, said: int, status: int, code: str | None) -> None:
+    """Its proxy, where it knows no application, and the routers, where they are full."""
+    assert error(get(quick.port, f"/plain/{said}"), status)["code"] == code
+    assert get(quick.port, "/plain/200").text == "0123456789"
+
+
 def test_as_serve_starts_it(tmp_path: Path, routers: int) -> None:
     """Only the two ports listen; what an earlier server left behind does not count."""
     node = tmp_path / "node"
