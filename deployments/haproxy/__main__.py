@@ -22,8 +22,7 @@ def main() -> NoReturn:
     """Takes HAProxy's arguments. Serve shows what comes on stderr as the reason of a failed start."""
     arguments = sys.argv[1:]
     configuration = Path(arguments[arguments.index("-f") + 1])
-    if "-sf" not in arguments:  # the first: what an earlier server has left here does not count
-        (configuration.parent / STOPPING_FILE).write_text("")
+    (configuration.parent / STOPPING_FILE).touch()
     try:
         text = hardened(configuration.read_text(), Settings.from_environment(os.environ), configuration.parent)
     except (UnknownConfiguration, ValueError) as error:

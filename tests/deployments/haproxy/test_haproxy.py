@@ -199,11 +199,8 @@ def test_what_serve_says_in_plain_text(quick: HAProxy, said: int, status: int, c
 
 
 def test_as_serve_starts_it(tmp_path: Path, routers: int) -> None:
-    """Only the two ports listen; what an earlier server left behind does not count."""
-    node = tmp_path / "node"
-    node.mkdir()
-    (node / "stopping.acl").write_text("stopping\n")
-    process = HAProxy(node, [routers], Settings())
+    """Only the two ports listen."""
+    process = HAProxy(tmp_path / "node", [routers], Settings())
     health = free_port()
     try:
         process.start_program(
