@@ -16,7 +16,7 @@ from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import SPECIFICATION, GrammarSpecification, JsonSchemaSpecification
 from grammar_workers.types import GrammarKey
 
-COMPILER_VERSION = 9
+COMPILER_VERSION = 10
 """Part of every key: raise it whenever the same specification compiles to another language or table layout."""
 
 
