@@ -56,11 +56,17 @@ class Router(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """HAProxy goes away where a client does."""
+
+
 @contextmanager
 def router() -> Iterator[int]:
     """The port it listens on."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Router) as server:
-        server.daemon_threads = True
+    with _Server(("127.0.0.1", 0), Router) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield server.server_address[1]
