@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from deployments.command_line.arguments import Parser, port, positive
+
 
 def environment(folder: Path) -> dict[str, str]:
     """What Ray reads when it is imported, here and in every process it starts; `folder` is for HAProxy's files."""
@@ -56,9 +58,9 @@ def environment(folder: Path) -> dict[str, str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` needs to know."""
     parser.add_argument("config", type=Path, help="a Serve config file, such as configs/local.yaml")
-    parser.add_argument("--port", type=int, default=8000, help="HTTP port (default 8000)")
-    parser.add_argument("--metrics-port", type=int, help="port of Ray's Prometheus metrics (default: any free one)")
-    parser.add_argument("--deadline", type=float, default=300, help="seconds a start may take (default 300)")
+    parser.add_argument("--port", type=port, default=8000, help="HTTP port (default 8000)")
+    parser.add_argument("--metrics-port", type=port, help="port of Ray's Prometheus metrics (default: any free one)")
+    parser.add_argument("--deadline", type=positive, default=300, help="seconds a start may take (default 300)")
 
 
 def run(options: argparse.Namespace) -> NoReturn:
@@ -80,7 +82,7 @@ def run(options: argparse.Namespace) -> NoReturn:
 
 def main() -> NoReturn:
     """Parses the command line; `run` does the rest."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.launcher", description="Serve a config locally.")
+    parser = Parser(prog="python -m deployments.launcher", description="Serve a config locally.")
     add_arguments(parser)
     run(parser.parse_args())
 

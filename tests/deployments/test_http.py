@@ -287,7 +287,8 @@ async def test_models(http: httpx.AsyncClient) -> None:
 async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
     grammars = {"/v1/grammars", "/v1/grammars/{key}"}
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health", *grammars} == set(
+    models = {"/v1/models", "/v1/models/{name}"}
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/health", *models, *grammars} == set(
         document["paths"]
     )
     assert (await http.get("/docs")).status_code == 200
