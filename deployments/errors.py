@@ -172,7 +172,7 @@ def _response(error: ApiError) -> JSONResponse:
 
 def _framework_message(error: HTTPException, request: Request) -> str:
     if error.status_code == 404:
-        return f"no such path: {request.method} {request.url.path}"
+        return f"no such path: {request.method} {shortened(request.url.path, MAX_PARAM)}"
     return str(error.detail)
 
 

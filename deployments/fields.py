@@ -69,6 +69,5 @@ def parsed_json(text: str) -> Any:
     try:
         return parse_json(text)
     except JsonTextError as error:
-        raise PydanticCustomError(
-            "json_text", "not JSON: {error}", {"error": str(error), "place": error.place}
-        ) from None
+        context = {"error": str(error), "place": error.place}
+        raise PydanticCustomError("json_text", "{error}" if error.place else "not JSON: {error}", context) from None

@@ -73,8 +73,9 @@ def _json(text: str) -> Any:
     try:
         return parse_json(text)
     except JsonTextError as error:
-        place = pointer(error.place) if error.place else None
-        raise InvalidSpecificationError(f"the text is not JSON: {error}", pointer=place) from error
+        if error.place:
+            raise InvalidSpecificationError(str(error), pointer=pointer(error.place)) from error
+        raise InvalidSpecificationError(f"the text is not JSON: {error}") from error
 
 
 def _object(text: str) -> dict[str, Any]:

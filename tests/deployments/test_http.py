@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -282,6 +283,45 @@ async def test_models(http: httpx.AsyncClient) -> None:
     body = (await http.get("/v1/models")).json()
     assert body["object"] == "list"
     assert [(card["id"], card["object"], card["max_model_len"]) for card in body["data"]] == [("tiny", "model", 2048)]
+
+
+async def test_one_model(http: httpx.AsyncClient) -> None:
+    (listed,) = (await http.get("/v1/models")).json()["data"]
+    assert (await http.get("/v1/models/tiny")).json() == listed
+    for name in ("other", "or/ganisation", "x" * 5000):
+        detail = error(await http.get(f"/v1/models/{name}"), 404)
+        assert detail["code"] == "model_not_found" and "`tiny`" in detail["message"] and len(detail["message"]) < 500
+
+
+async def test_probes_may_ask_for_the_head(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    assert (await http.head("/health")).status_code == 200
+
+
+async def test_compressed_bodies_are_refused(http: httpx.AsyncClient) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    body = gzip.compress(json.dumps({"prompt": "x"}).encode())
+    response = await http.post("/v1/completions", content=body, headers=headers)
+    assert "Content-Encoding" in error(response, 415)["message"]
+    headers["content-encoding"] = "identity"
+    assert (await http.post("/v1/completions", content=b'{"prompt": "x"}', headers=headers)).status_code == 200
+
+
+async def test_no_input_comes_back_at_length(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
+    long = "x" * 90_000
+    message = f"unknown keyword {long}"
+    refusal = {"code": "unsupported_grammar", "message": message, "pointer": f"/{long}", "position": None}
+    compiler.answers = [{"status": "refused", "error": refusal}]
+    responses = [
+        await chat(http, model=long),
+        await chat(http, response_format={"type": long}),
+        await chat(http, **{long: 1}),
+        await chat(http, response_format=STRUCTURED),
+        await chat(http, messages=[{"role": long, "content": "x"}]),
+        await http.get(f"/{long[:20_000]}"),
+        await http.get(f"/v1/models/{long[:20_000]}"),
+    ]
+    for response in responses:
+        assert 400 <= response.status_code < 500 and len(response.content) < 4096, response.text[:200]
 
 
 async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> None:
