@@ -60,7 +60,7 @@ def of_validation(problems: Sequence[Problem], model: type[BaseModel]) -> ApiErr
 def of_json(error: JsonTextError) -> ApiError:
     """The 400 of a body that is not JSON, or has a key twice."""
     if not error.place:
-        return ApiError(400, f"the body is not valid JSON: {error}", code="invalid_json")
+        return ApiError(400, f"the body cannot be read as JSON: {error}", code="invalid_json")
     where = shown_place(error.place)
     return ApiError(400, f"`{where}`: {error}", param=where, code="duplicate_key")
 

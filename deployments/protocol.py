@@ -69,6 +69,11 @@ class Message(StrictModel):
             raise contradiction("content", "must be text, or a list of text parts")
         return self
 
+    def sent_characters(self) -> int:
+        """Of what the message says."""
+        parts = [self.content or ""] if not isinstance(self.content, list) else [part.text for part in self.content]
+        return sum(map(len, parts)) + sum(len(call.function.arguments) for call in self.tool_calls or ())
+
     def template_input(self) -> dict[str, Any]:
         """The message as chat templates take it: plain text, and `developer` by its older name."""
         content = self.content or ""
@@ -154,6 +159,10 @@ class GenerationBody(SamplingBody):
 
     def prompt_fields(self) -> dict[str, Any]:
         """`prompt` or `messages` of a generation request."""
+        raise NotImplementedError
+
+    def sent_characters(self) -> int:
+        """Of the prompt as it was sent: known before it is put together, which costs more the larger it is."""
         raise NotImplementedError
 
     def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
@@ -272,6 +281,9 @@ class ChatCompletionBody(GenerationBody):
     def prompt_fields(self) -> dict[str, Any]:
         return {"messages": self.template_messages()}
 
+    def sent_characters(self) -> int:
+        return sum(message.sent_characters() for message in self.messages)
+
     def template_messages(self) -> list[dict[str, Any]]:
         """The messages as chat templates take them; results of calls have the name of their function."""
         return self._template_messages
@@ -317,6 +329,9 @@ class CompletionBody(GenerationBody):
 
     def top_logprobs_wanted(self) -> int | None:
         return self.logprobs
+
+    def sent_characters(self) -> int:
+        return len(self.prompt)
 
     def prompt_fields(self) -> dict[str, Any]:
         match self.prompt:

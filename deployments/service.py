@@ -117,9 +117,10 @@ class Service:
             self._check_model(body.model)
         request_id = _request_id(request)
         drawn_seed = _drawn_seed(request_id)
+        chat = body if isinstance(body, ChatCompletionBody) else None
+        self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
-        chat = body if isinstance(body, ChatCompletionBody) else None
         manner = None if chat is None else await self._served_manner()
         grammar = await self._grammar(body, manner)
         readers: list[AnswerReader] = []
@@ -170,6 +171,9 @@ class Service:
         param = "prompt" if generation_request["messages"] is None else "messages"
         parts = [generation_request[param], generation_request.get("tools")]
         size = sum(len(json.dumps(part, ensure_ascii=False).encode()) for part in parts if part is not None)
+        self._check_size(size, param)
+
+    def _check_size(self, size: int, param: str) -> None:
         if size > self._max_prompt_bytes:
             message = f"the prompt has {size} bytes, more than the {self._max_prompt_bytes} that this server accepts"
             raise ApiError(400, message, param=param, code="prompt_too_large")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import re
 from typing import Any, cast
 
 from fastapi import HTTPException, Request
@@ -16,6 +18,9 @@ from deployments.errors import ApiError
 from grammar_workers.strict_json import JsonTextError, parse_json
 
 LARGE_BYTES = 1 << 16
+MAX_KEYS = 1 << 17
+"""A specification of the largest size has less, unless all its names are as short as names can be."""
+_STRING_OR_COLON = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|:', re.DOTALL)
 PAUSE_S_PER_BYTE = 25e-9
 """About as long as reading and checking takes: half of the time is for all others."""
 
@@ -32,8 +37,18 @@ class LargeBodies:
             return parse_json(body)
         async with self._turn:
             await asyncio.sleep(len(body) * PAUSE_S_PER_BYTE)
+            _check_keys(body)
             # The caller goes on without another pause before the next body is let in.
             return parse_json(body)
+
+
+def _check_keys(body: bytes) -> None:
+    """Raises `JsonTextError` for a body with so many keys that reading them would take longer than all else."""
+    if body.count(b":") <= MAX_KEYS:
+        return
+    outside_of_strings = (one for one in _STRING_OR_COLON.finditer(body) if one[0] == b":")
+    if next(itertools.islice(outside_of_strings, MAX_KEYS, None), None) is not None:
+        raise JsonTextError(f"more than {MAX_KEYS} keys")
 
 
 class StrictJsonRoute(APIRoute):

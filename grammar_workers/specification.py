@@ -12,6 +12,7 @@ from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
 MOST_ITEMS = 1 << 19
 """More do not fit into a specification (`Limits.max_specification_bytes`)."""
+MOST_POSITIONS = 1 << 17
 MOST_PARTS = 4096
 """Specifications, or tags, that one specification is made of."""
 
@@ -84,7 +85,7 @@ class _CharacterOrToken:
 Position = Annotated[
     list[Annotated[str | int, _CharacterOrToken]], FailFast(), Field(min_length=1, max_length=MOST_ITEMS)
 ]
-Positions = Annotated[list[Position], FailFast(), Field(min_length=1, max_length=MOST_ITEMS)]
+Positions = Annotated[list[Position], FailFast(), Field(min_length=1, max_length=MOST_POSITIONS)]
 """What may stand at each position: characters, or ids of tokens."""
 
 
