@@ -66,7 +66,8 @@ class StrictJsonRoute(APIRoute):
             try:
                 return await handler(strict)
             except RequestValidationError as error:
-                raise strict.refusal or self._of_validation(error) from None
+                refusal = strict.refusal or self._of_validation(error)
+            raise refusal  # not as long as the error is there, which holds all that was in the body
 
         return handle
 
