@@ -37,6 +37,7 @@ test: $(VENV)/.installed lint ## Install, then run every check
 soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m benchmarks.json_schema_suite
 	@$(BIN)/python -m benchmarks.soundness --data $(MASKBENCH) --processes 2
+	@$(BIN)/python -m tests.grammar_workers.fuzz --seconds 7200 --processes 2
 	@$(BIN)/python -m benchmarks.banned_words --generations 10000
 	@$(BIN)/python -m benchmarks.tool_calls --data $(MASKBENCH)
 	@$(BIN)/python -m tests.gpu_workers.scenarios --count 500

@@ -12,12 +12,12 @@ request refused, only where that one does not fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpu_workers.logprobs import TokenReport
-from gpu_workers.masks import Constraint, advance
+from gpu_workers.masks import Constraint, advance, completion_within
 from gpu_workers.request import RequestError
 from grammar_workers import TokenFSM
 
@@ -28,7 +28,7 @@ class Candidate:
 
     token_id: int
     report: TokenReport | None
-    completion: Future[list[int]]
+    completion: Future[list[int] | None]
 
 
 class FinishBudget:
@@ -39,21 +39,23 @@ class FinishBudget:
         self._proof: list[int] = []
         self._turned_down = False
 
-    def replay(self, fsm: TokenFSM, token_ids: Iterable[int], left: int) -> None:
+    def replay(self, fsm: TokenFSM, token_ids: Sequence[int], left: int) -> None:
         """The proof after `token_ids`, as a run that drew them would hold it; `left`: how many more there may be.
 
         Raises RequestError when no completion fits. May take long: a look-up for every token.
         """
         state = fsm.initial_state
-        self._proof = fsm.shortest_completion(state)
+        total = len(token_ids) + left
+        proof = completion_within(fsm, state, total)
         for token_id in token_ids:
             state = advance(fsm, state, token_id)
-            if not self.proves(token_id):
-                self._proof = fsm.shortest_completion(state)
-        if len(self._proof) > left:
-            needed = len(self._proof)
+            proved = proof and proof[0] == token_id
+            proof = proof[1:] if proof and proved else completion_within(fsm, state, total)
+        if proof is None or len(proof) > left:
+            needed = f"more than {left}" if proof is None else str(len(proof))
             message = f"finish_within_budget: the shortest output found needs {needed} more tokens, {left} are left"
             raise RequestError(message, code="budget_too_small", param="max_tokens")
+        self._proof = proof
 
     def proves(self, token_id: int) -> bool:
         """Takes the proof's first step if that is this token."""
@@ -63,9 +65,9 @@ class FinishBudget:
         self._turned_down = False
         return True
 
-    def offer(self, token_id: int, report: TokenReport | None, constraint: Constraint) -> None:
-        """Starts the look-up for a drawn token."""
-        self.candidate = Candidate(token_id, report, constraint.completion_after(token_id))
+    def offer(self, token_id: int, report: TokenReport | None, constraint: Constraint, left: int) -> None:
+        """Starts the look-up for a drawn token after which `left` more may come."""
+        self.candidate = Candidate(token_id, report, constraint.completion_after(token_id, left))
 
     def decide(self, left: int) -> Candidate | None:
         """The candidate, if its look-up is done and its completion fits into `left` tokens after it.
@@ -77,8 +79,8 @@ class FinishBudget:
             return None
         self.candidate = None
         completion = candidate.completion.result()
-        self._turned_down = len(completion) > left
-        if self._turned_down:
+        self._turned_down = completion is None or len(completion) > left
+        if completion is None or self._turned_down:
             return None
         self._proof = completion
         return candidate

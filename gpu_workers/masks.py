@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from gpu_workers.forced_text import ForcedText, ForcedTextFinder
 from grammar_workers import TokenFSM
+from grammar_workers.errors import LimitExceededError
 
 T = TypeVar("T")
 
@@ -130,7 +131,7 @@ class MaskTable:
         self._rows: dict[int, AllowedTokens] = {}
         self._forced: dict[int, ForcedText] = {}
         self._reading: dict[int, Future[None]] = {}
-        self._completing: list[Future[list[int]]] = []
+        self._completing: list[Future[list[int] | None]] = []
         self.last_read_s = 0.0
 
     @property
@@ -153,9 +154,9 @@ class MaskTable:
         if state not in self._rows and state not in self._reading:
             self._reading[state] = self._reader.start(lambda: self._read(fsm, state))
 
-    def completion_after(self, fsm: TokenFSM, state: int, token_id: int) -> Future[list[int]]:
-        """Looks up a shortest way to finish after `token_id` in `state`."""
-        future = self._reader.start(lambda: fsm.shortest_completion(advance(fsm, state, token_id)))
+    def completion_after(self, fsm: TokenFSM, state: int, token_id: int, limit: int) -> Future[list[int] | None]:
+        """Looks up a shortest way to finish after `token_id` in `state`; None for none of at most `limit` tokens."""
+        future = self._reader.start(lambda: completion_within(fsm, advance(fsm, state, token_id), limit))
         self._completing.append(future)
         return future
 
@@ -189,6 +190,14 @@ def advance(fsm: TokenFSM, state: int, token_id: int) -> int:
     if following < 0:
         raise ForbiddenTokenError(f"token {token_id} is not allowed in grammar state {state}")
     return following
+
+
+def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:
+    """A shortest way to finish from `state`; None where it takes more than `limit` tokens, or is too long to find."""
+    try:
+        return fsm.shortest_completion(state, limit)
+    except LimitExceededError:
+        return None
 
 
 class Constraint:
@@ -247,9 +256,9 @@ class Constraint:
     def reading(self) -> Future[None] | None:
         return self._table.reading(self.state)
 
-    def completion_after(self, token_id: int) -> Future[list[int]]:
-        """Looks up a shortest way to finish after `token_id`; end tokens finish at once."""
-        return self._table.completion_after(self.fsm, self.state, token_id)
+    def completion_after(self, token_id: int, limit: int) -> Future[list[int] | None]:
+        """Looks up a shortest way to finish after `token_id`, of at most `limit` tokens; end tokens finish at once."""
+        return self._table.completion_after(self.fsm, self.state, token_id, limit)
 
     def forced_text(self, state: int) -> ForcedText | None:
         """What must follow `state`, as far as it has been found."""

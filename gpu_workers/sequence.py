@@ -230,7 +230,7 @@ class Sequence:
         Under `finish_within_budget` a token may have to wait for `catch_up`, which accepts it or turns it down.
         """
         if self._budget is not None and self._constraint is not None and not self._budget.proves(token_id):
-            self._budget.offer(token_id, report, self._constraint)
+            self._budget.offer(token_id, report, self._constraint, self._left - 1)
         else:
             self._append(token_id, report)
 

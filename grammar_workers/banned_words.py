@@ -11,8 +11,9 @@ import functools
 from collections.abc import Sequence
 
 from grammar_workers import charset
+from grammar_workers.budget import budget_of
 from grammar_workers.character_automaton import CharacterAutomaton
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
+from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.minimization import DEAD
 from grammar_workers.options import Limits
 from grammar_workers.word_search import OTHER, OTHER_WORD, START, WordSearch
@@ -66,8 +67,12 @@ def _over_characters(search: WordSearch, foldings: dict[str, str], limits: Limit
     order = [START]
     moves: list[list[int]] = []
     # A row of the result is copied, not worked out, so its classes cost less than its distinct columns.
-    cost = len(distinct) + len(starts) // 4
+    cost = 2 * len(distinct) + len(starts) // 4
+    budget = budget_of(limits)
+    # To fold and to class the characters of one automaton.
+    budget.spend(3 * (len(starts) + len(foldings)))
     for node in order:
+        budget.spend(cost)
         row = []
         for symbols in distinct:
             target = node
@@ -80,8 +85,6 @@ def _over_characters(search: WordSearch, foldings: dict[str, str], limits: Limit
                 order.append(target)
             row.append(DEAD if target == DEAD else numbers[target])
         moves.append([row[number] for number in column])
-        if len(order) * cost > limits.max_steps:
-            raise LimitExceededError(f"the words take more than {limits.max_steps} steps (limit max_steps)")
     return CharacterAutomaton.of(starts, moves, (int(not search.found[node]) for node in order))
 
 

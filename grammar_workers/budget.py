@@ -1,31 +1,105 @@
-"""Counts the work of one construction against `Limits`."""
+"""The work of one compilation, counted against `Limits`: in steps, not seconds, so that the answer is always the same.
+
+A step is half a microsecond's work or less, so that a refusal comes within two seconds. One budget is shared by all
+that works for a compilation: it is that of the thread it runs in.
+"""
 
 from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
 
 class Budget:
-    """Steps of one construction, and states of the automata of one pattern or one combination of patterns."""
+    """Steps spent so far, at most `most` (None: `limits.max_steps`); `what` takes them, for messages."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._steps = 0
+    def __init__(self, limits: Limits, most: int | None = None, what: str = "compiling") -> None:
+        self.limits = limits
+        self.steps = 0
+        self._most = limits.max_steps if most is None else most
+        self._what = what
 
     @property
     def left(self) -> int:
         """The steps that may still be taken."""
-        return self._limits.max_steps - self._steps
+        return self._most - self.steps
 
     def spend(self, steps: int) -> None:
-        """Count steps, each about a microsecond's work; raises LimitExceededError."""
-        self._steps += steps
-        if self._steps > self._limits.max_steps:
-            raise LimitExceededError(f"compiling takes more than {self._limits.max_steps} steps (limit max_steps)")
+        """Count steps; raises LimitExceededError."""
+        self.steps += steps
+        if self.steps > self._most:
+            raise LimitExceededError(f"{self._what} takes more than {self.limits.max_steps} steps (limit max_steps)")
 
     def check_states(self, many: int) -> None:
-        if many >= self._limits.max_regex_states:
+        """Raise LimitExceededError when the automaton of a pattern has more states than it may."""
+        if many >= self.limits.max_regex_states:
             raise LimitExceededError(
-                f"patterns need more than {self._limits.max_regex_states} states (limit max_regex_states)"
+                f"patterns need more than {self.limits.max_regex_states} states (limit max_regex_states)"
             )
+
+    @contextlib.contextmanager
+    def share(self, part: int) -> Iterator[None]:
+        """What runs inside may take one `part`-th of what is left: if it fails, something else can be tried."""
+        inner = Budget(self.limits, self.left // part, self._what)
+        try:
+            with running(inner):
+                yield
+        finally:
+            self.steps += inner.steps
+
+
+class _Running(threading.local):
+    budget: Budget | None = None
+
+
+_RUNNING = _Running()
+
+
+@contextlib.contextmanager
+def running(budget: Budget) -> Iterator[None]:
+    """Let `budget` be that of everything that this thread does inside."""
+    before, _RUNNING.budget = _RUNNING.budget, budget
+    try:
+        yield
+    finally:
+        _RUNNING.budget = before
+
+
+def budget_of(limits: Limits) -> Budget:
+    """The budget of the compilation that runs in this thread; a fresh one outside of any."""
+    return Budget(limits) if _RUNNING.budget is None else _RUNNING.budget
+
+
+def remembered(maxsize: int) -> Callable[[Callable[_Arguments, _Result]], Callable[_Arguments, _Result]]:
+    """A cache like `functools.lru_cache` that counts the steps of a result each time it is asked for.
+
+    So it does not depend on what was compiled before whether a specification is refused.
+    """
+
+    def decorate(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+        @functools.lru_cache(maxsize=maxsize)
+        def priced(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> tuple[_Result, int]:
+            outer = _RUNNING.budget
+            own = Budget(Limits()) if outer is None else Budget(outer.limits, outer.left)
+            with running(own):
+                return function(*arguments, **named), own.steps
+
+        @functools.wraps(function)
+        def charged(*arguments: _Arguments.args, **named: _Arguments.kwargs) -> _Result:
+            result, steps = priced(*arguments, **named)  # type: ignore[arg-type]
+            if _RUNNING.budget is not None:
+                _RUNNING.budget.spend(steps)
+            return result
+
+        return charged
+
+    return decorate

@@ -34,9 +34,15 @@ def _cased() -> tuple[int, ...]:
     return tuple(code for low, high in found for code in range(low, high + 1))
 
 
+_FOLDED_SINCE_15_1 = {"\u1fd3": "\u0390", "\u1fe3": "\u03b0", "\ufb05": "\ufb06"}
+"""Simple foldings that Unicode 15.1 added (CaseFolding.txt): characters whose full foldings had been equal before."""
+
+
 def _simple_fold(code: int) -> str:
     """Simple folding from Python's full one: where that needs several characters, the simple one is the lower case."""
     character = chr(code)
+    if character in _FOLDED_SINCE_15_1:
+        return _FOLDED_SINCE_15_1[character]
     for folded in (character.casefold(), character.lower()):
         if len(folded) == 1:
             return folded
@@ -50,11 +56,12 @@ def _ecma_orbits() -> Orbits:
 
 @functools.cache
 def _python_orbits() -> Orbits:
-    """Found by asking `re` itself about all characters that any mapping of case relates."""
+    """Found by asking `re` itself about all characters that mappings of case relate, over others, too."""
     candidates: dict[int, set[int]] = {}
     for relation in (str.casefold, str.lower, str.upper):
-        for code, others in _grouped((relation(chr(code))[0], code) for code in _cased()).items():
-            candidates.setdefault(code, set()).update(others)
+        for group in _groups((relation(chr(code))[0], code) for code in _cased()):
+            merged = set(group).union(*(candidates.get(code, ()) for code in group))
+            candidates.update(dict.fromkeys(merged, merged))
     orbits = {}
     for code, possible in candidates.items():
         same = re.compile(re.escape(chr(code)), re.IGNORECASE)
@@ -63,7 +70,11 @@ def _python_orbits() -> Orbits:
 
 
 def _grouped(pairs: Iterable[tuple[str, int]]) -> Orbits:
+    return {code: frozenset(group) for group in _groups(pairs) for code in group}
+
+
+def _groups(pairs: Iterable[tuple[str, int]]) -> list[set[int]]:
     groups: dict[str, set[int]] = {}
     for key, code in pairs:
         groups.setdefault(key, {ord(key)}).add(code)
-    return {code: frozenset(group) for group in groups.values() if len(group) > 1 for code in group}
+    return [group for group in groups.values() if len(group) > 1]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.budget import Budget
+from grammar_workers.budget import budget_of
 from grammar_workers.charset import ALL, Charset, contains
 from grammar_workers.minimization import DEAD, minimal
 from grammar_workers.numbered_rows import distinct_rows, numbered_rows, tolerant_rows
@@ -235,7 +235,7 @@ def combine(
 
     Any Boolean operation: `all` intersects, `any` unites, `lambda v: not v[0]` complements (over all texts).
     """
-    budget = Budget(limits)
+    budget = budget_of(limits)
     starts = sorted({0xD800, 0xE000, *(start for automaton in automata for start in automaton.starts)})
     # Characters that no automaton tells apart are one letter; surrogates are none.
     letters: dict[tuple[int, ...], int] = {}

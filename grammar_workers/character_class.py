@@ -64,9 +64,12 @@ class CharacterClass:
         return CharacterClass(lambda: charset.complement(self.ecma()), lambda: charset.complement(self.python()))
 
     def folded(self) -> CharacterClass:
-        """The class when case is ignored."""
+        """The class when case is ignored: of characters, a range or a property, or one of `named` and its complement.
+
+        Python asks whether a character is a digit, a letter or a space as it is.
+        """
         if not self.is_agreed:
-            return CharacterClass(lambda: fold_ecma(self.ecma()), lambda: fold_python(self.python()))
+            return CharacterClass(lambda: fold_ecma(self.ecma()), self.python)
         ecma, python = fold_ecma(self.common), fold_python(self.common)
         return agreed(ecma) if ecma == python else CharacterClass(lambda: ecma, lambda: python)
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grammar_workers import charset, product
+from grammar_workers.budget import budget_of
 from grammar_workers.character_automaton import CharacterAutomaton, intersect, restrict
 from grammar_workers.counted_regex import NotCountableError, counted_text
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
@@ -30,6 +31,7 @@ from grammar_workers.json_schema.emitter import Emitter
 from grammar_workers.json_schema.formula import FormulaPool, JsonType
 from grammar_workers.json_schema.reader import SchemaReader
 from grammar_workers.json_schema.rules import Rules
+from grammar_workers.json_schema.separators import separator
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import Machine
 from grammar_workers.machine_builder import MachineBuilder
@@ -51,6 +53,11 @@ from grammar_workers.specification import (
 from grammar_workers.string_machine import StringMachine
 from grammar_workers.structural_tag import StructuralTag
 from grammar_workers.vocabulary import Vocabulary
+
+_DOUBTS = (
+    "some objects are left out: undeclared properties may repeat a name, so only the first surely counts, and where "
+    "they must satisfy different things it is not certain which of them do"
+)
 
 
 @dataclasses.dataclass
@@ -87,6 +94,7 @@ class Combination:
         self._resources = resources
         self._options = options
         self._limits = limits
+        self._budget = budget_of(limits)
         self._builder = MachineBuilder(limits)
         self.notes: list[str] = []
 
@@ -163,7 +171,8 @@ class Combination:
         lists = [(pointer, part) for pointer, part in parts.regular if isinstance(part, ChoiceSpecification)]
         if not lists:
             try:
-                automaton = self._intersection(parts)
+                with self._budget.share(2):
+                    automaton = self._intersection(parts)
             except LimitExceededError:
                 entry = self._counted_entry(parts)
                 if entry is None:
@@ -230,7 +239,12 @@ class Combination:
         """
         banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
         permitted = None
+        options = self._options
         if banned:
+            if options.escapes == "any":
+                # A word could be hidden in an escape, or be one: what is searched has one spelling.
+                options = options.model_copy(update={"escapes": "minimal"})
+                self.notes.append("strings have their minimal spelling beside banned words, not any escape")
             # What the vocabulary spells is for strings to say: it may have an escape and not the character.
             restriction = intersect([self._any_text(pointer, part) for pointer, part in banned], self._limits)
             permitted = permitted_strings(restriction, self._limits)
@@ -252,16 +266,31 @@ class Combination:
             self.notes += reader.notes
         root = Rule(pool.canonical(pool.all_of(formulas)))
         any_order = self._options.property_order == "any"
-        rules = Rules(pool, self._limits, self._vocabulary.spellable, permitted, any_order=any_order)
+        rules = Rules(
+            pool,
+            self._limits,
+            self._vocabulary.spellable,
+            permitted,
+            any_order=any_order,
+            comma=separator(",", self._options),
+            colon=separator(":", self._options),
+        )
         rules.solve(root)
-        self.notes += rules.notes
         with located(parts.json[0][0], "/schema"):
-            return Emitter(rules, self._builder, self._options).emit(root), parts
+            entry = Emitter(rules, self._builder, options).emit(root)
+        self.notes += rules.notes
+        if rules.has_doubts:
+            self.notes.append(_DOUBTS)
+        self.notes += [
+            f"the property {name!a} is left out: ECMA-262 and Python disagree whether a pattern matches its name"
+            for name in rules.disputed_names
+        ]
+        return entry, parts
 
     def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
         """Those of the words that can occur in JSON text although they occur in none of its strings."""
         automaton = self._any_text("", part.model_copy(update={"words": words}))
-        if not matters_outside(automaton):
+        if not matters_outside(automaton, self._limits):
             return []
         if len(words) == 1:
             return words

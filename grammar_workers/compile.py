@@ -9,6 +9,7 @@ from typing import Any
 
 from grammar_workers import number_automaton
 from grammar_workers.banned_words import banned_words
+from grammar_workers.budget import Budget, running
 from grammar_workers.collector import collector_pause, skip_what_exists
 from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
@@ -61,7 +62,7 @@ def compile_grammar(
     honoured exactly, UnsatisfiableError when nothing matches, LimitExceededError when a budget does not suffice.
     """
     _compilations.add()
-    with collector_pause:
+    with collector_pause, running(Budget(limits)):
         return _compiled(specification, vocabulary, options, limits, resources)
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from typing import NamedTuple
 
 from grammar_workers import charset
-from grammar_workers.budget import Budget
+from grammar_workers.budget import budget_of
 from grammar_workers.charset import Charset
 from grammar_workers.kernels import TOLERATES_UNESCAPED
 from grammar_workers.machine_builder import MachineBuilder
@@ -104,7 +104,7 @@ class _Construction:
     def __init__(self, source: PositionAutomaton, positions: _CountedPositions, limits: Limits) -> None:
         self._source = source
         self._counters = positions.counters
-        self._budget = Budget(limits)
+        self._budget = budget_of(limits)
         self._starts, self._class_at, members = charset.partition(positions.alphabet.sets)
         self._masks = [
             sum(1 << bit for bit, number in enumerate(source.sets) if number >= 0 and held >> number & 1)

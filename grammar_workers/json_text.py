@@ -7,6 +7,7 @@ writes. One spelling per character makes equality of strings equality of bytes.
 
 from __future__ import annotations
 
+import re
 from json.encoder import encode_basestring
 
 from grammar_workers.errors import UnsupportedFeatureError
@@ -23,3 +24,11 @@ def encode_string_body(text: str) -> bytes:
         return encode_basestring(text).encode()[1:-1]
     except UnicodeEncodeError:
         raise UnsupportedFeatureError(f"the text {text!a} holds a lone surrogate") from None
+
+
+_SPELLING = re.compile(rb"\\u[0-9a-f]{4}|\\.|[\x00-\x7f]|[\xc0-\xff][\x80-\xbf]+", re.DOTALL)
+
+
+def split_characters(body: bytes) -> list[bytes]:
+    """The spelling of each character of what stands in a JSON string, the closing quote included where it is there."""
+    return _SPELLING.findall(body)

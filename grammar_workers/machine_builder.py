@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import budget_of
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.kernels import (
     ASSIGN,
@@ -70,19 +71,23 @@ def no_moves() -> NDArray[np.int32]:
     return _NO_MOVES.copy()
 
 
-class _Letters(dict[int, bytes]):
-    """Byte -> the state that reads it within a literal, all of whose states have one row and one loop."""
+Beside: TypeAlias = tuple[int, int]
+"""The dense row of a state that reads one byte of a literal, for all other bytes, and the loop that it resembles."""
+NOTHING_BESIDE: Beside = (-1, 0)
 
-    def __init__(self, row: int, loop: int) -> None:
-        self._row = row
-        self._loop = loop
+
+class _Letters(dict[int, bytes]):
+    """Byte -> the state that reads it within a literal, with one row and one loop."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._row, self._loop = beside
 
     def __missing__(self, byte: int) -> bytes:
         letter = self[byte] = _STATE.pack(byte, self._row, -1, 0, self._loop)
         return letter
 
 
-_PLAIN_LETTERS = _Letters(-1, 0)
+_PLAIN_LETTERS = _Letters(NOTHING_BESIDE)
 
 
 class MachineBuilder:
@@ -92,9 +97,10 @@ class MachineBuilder:
         self.limits = limits
         self._most_states = limits.max_states
         self._steps = 0
+        self._budget = budget_of(limits)
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
-        self._letters = {(-1, 0): _PLAIN_LETTERS}
+        self._letters = {NOTHING_BESIDE: _PLAIN_LETTERS}
         self._rows: list[bytes] = []
         self._row_ids: dict[bytes, int] = {}
         self._ops = array("i", [0] * _OP_FIELDS)
@@ -111,10 +117,9 @@ class MachineBuilder:
     # -- budget --------------------------------------------------------------------------------------------------
 
     def spend(self, steps: int) -> None:
-        """Count construction steps against the budget; raises LimitExceededError."""
+        """Count construction steps; raises LimitExceededError."""
         self._steps += steps
-        if self._steps > self.limits.max_steps:
-            raise LimitExceededError(f"compiling takes more than {self.limits.max_steps} steps (limit max_steps)")
+        self._budget.spend(steps)
 
     # -- states --------------------------------------------------------------------------------------------------
 
@@ -132,25 +137,34 @@ class MachineBuilder:
         return number
 
     def literal(
-        self, data: bytes, *, row: int = -1, op: int = 0, loop: int = 0, end_op: int = 0, end_label: int = -1
+        self, data: bytes, *, beside: Sequence[Beside] = (), op: int = 0, end_op: int = 0, end_label: int = -1
     ) -> int:
         """Append a chain that reads `data` (may be empty) and the state after it; returns the first.
 
-        `op` runs on entering a chain, `end_op` behind it, where a text may end with `end_label`. `row` is where every
-        byte of the chain goes that is not the literal one, `loop` what each of its states resembles.
+        `op` runs on entering a chain, `end_op` behind it, where a text may end with `end_label`. `beside` says for each
+        byte of the chain where other bytes lead in its place; (): nowhere.
         """
         states = self._states
         first = len(states)
-        letters = self._letters.get((row, loop))
-        if letters is None:
-            letters = self._letters[row, loop] = _Letters(row, loop)
-        states.frombytes(b"".join(map(letters.__getitem__, data)))
+        if len(set(beside)) > 1:
+            states.frombytes(
+                b"".join([self._letters_beside(one)[byte] for byte, one in zip(data, beside, strict=True)])
+            )
+        else:
+            letters = self._letters_beside(beside[0]) if beside else _PLAIN_LETTERS
+            states.frombytes(b"".join(map(letters.__getitem__, data)))
         states.extend((-1, -1, end_label, end_op, 0))
         if op and data:
             states[first + OP] = op
         if len(states) > self._most_states * _STATE_FIELDS:
             self._check_states()
         return first // _STATE_FIELDS
+
+    def _letters_beside(self, beside: Beside) -> _Letters:
+        known = self._letters.get(beside)
+        if known is None:
+            known = self._letters[beside] = _Letters(beside)
+        return known
 
     def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
         """Append so many states without literals and loops at once; returns the first."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from grammar_workers import ahead_kernels, entry_kernels, kernel_arrays, kernels, row_kernels, target_kernels
 from grammar_workers.byte_classes import FoldedTree, classes_of
-from grammar_workers.completion import shortest_bytes, split_tokens
+from grammar_workers.completion import shortest_text, spell
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.machine import Machine
 from grammar_workers.mask_rows import weights_of
@@ -211,16 +211,10 @@ class MachineWalker:
                 ahead.grow()
         self._ahead = max_places if ahead.budget == 0 else kernels.FAR
 
-    def shortest(self, configuration: Configuration) -> list[TokenId]:
+    def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         state, register, frame = configuration
-        text = shortest_bytes(self._machine, self._stack[0], (state, register, frame), self._vocabulary.spellable)
-        tokens: list[TokenId] = []
-        for piece in split_tokens(text) if self._token_edges else [text]:
-            spelled = [piece] if isinstance(piece, int) else self._vocabulary.encode(piece)
-            if spelled is None:
-                raise AssertionError("the completion cannot be spelled by the vocabulary")
-            tokens += spelled
-        return tokens
+        text = shortest_text(self._machine, self._stack[0], (state, register, frame), self._vocabulary.spellable)
+        return spell(text, self._vocabulary, limit)
 
     def to_bytes(self) -> bytes:
         return self._machine.to_bytes()

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from grammar_workers import character_automaton
+from grammar_workers.budget import remembered
 from grammar_workers.character_automaton import CharacterAutomaton, literal_set
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
@@ -23,8 +24,12 @@ MAX_DIGITS = 64
 
 _DIGITS = "0123456789"
 _PLAIN = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"
-# Up to 64 digits before e+99, or a single one before e+307, stay below the largest double.
-_ANY = rf"{_PLAIN}([eE][+-]?[0-9]{{1,2}})?|-?[0-9](\.[0-9]+)?[eE][+-]?([12][0-9][0-9]|30[0-7])"
+# Up to 64 digits before e+99, a single one before e+307, and 1.7976931348623157e+308 are finite doubles.
+_LARGEST = r"1(\.([0-6][0-9]*|7|7[0-8][0-9]*|79([0-6][0-9]*)?|7976931348623157))?[eE]\+?308"
+_ANY = (
+    rf"{_PLAIN}([eE][+-]?[0-9]{{1,2}})?"
+    rf"|-?([0-9](\.[0-9]+)?[eE]([+-]?([12][0-9][0-9]|30[0-7])|-(30[89]|31[0-9]|32[0-4]))|{_LARGEST})"
+)
 
 
 @functools.cache
@@ -79,7 +84,7 @@ def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> tu
         needed[:-1] = fewer
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(maxsize=4096)
 def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> CharacterAutomaton:
     """The plain decimals x with x < bound, x = bound or x > bound, whichever are wanted. -0 equals 0."""
     comparison = _Comparison(bound)
@@ -95,7 +100,7 @@ _Remainder: TypeAlias = tuple[int, int, bool, bool]
 """Places of the fraction read (-1 before the point), remainder, whether a digit may follow, and has in this part."""
 
 
-@functools.lru_cache(maxsize=1024)
+@remembered(maxsize=1024)
 def multiple_of(divisor: Decimal, limits: Limits) -> CharacterAutomaton:
     """The plain decimals that are a multiple of `divisor` (positive), by remainders, digit for digit.
 

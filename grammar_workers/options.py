@@ -38,7 +38,8 @@ class GrammarOptions(BaseModel):
         "minimal",
         description="`minimal`: characters in strings stand for themselves, those that cannot have one spelling, as "
         "`json.dumps(..., ensure_ascii=False)` writes them. `any`: every escape that JSON knows, `\\u00e9` and "
-        "surrogate pairs included, in strings that the schema does not list; property names stay minimal. Rows of "
+        "surrogate pairs included, in strings that the schema does not list; property names stay minimal, and all "
+        "strings beside banned words. A character must have a token or a minimal escape, too. Rows of "
         "free strings then cost a walk of the whole vocabulary each.",
     )
     additional_properties: bool = Field(
@@ -66,3 +67,8 @@ class Limits:
     """Elementary construction steps, the deterministic stand-in for compile time."""
     max_fsm_bytes: int = 512 << 20
     """Memory of one TokenFSM with all rows and configurations visited so far."""
+
+    @property
+    def max_pattern_characters(self) -> int:
+        """Characters of a regular expression, counts written out: each may become a state, so few more are of use."""
+        return 2 * self.max_regex_states

@@ -6,8 +6,7 @@ length tells how often the class was repeated. Lengths are counted in the regist
 
 from __future__ import annotations
 
-import functools
-
+from grammar_workers.budget import remembered
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.machine import UNBOUNDED, Interval
 from grammar_workers.options import Limits
@@ -18,7 +17,7 @@ _LONG = 16
 """Repetitions of fewer characters are written out: a state each is cheaper than a guard."""
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(maxsize=4096)
 def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[CharacterAutomaton, Interval]:
     """What `search_automaton` accepts: the texts of an automaton with so many characters. Raises what it raises."""
     parts = _flat(read_regex(pattern, limits))

@@ -60,7 +60,7 @@ class PositionAutomaton:
 
     def __init__(self, alphabet: Alphabet, limits: Limits) -> None:
         self._alphabet = alphabet
-        self._most = 2 * limits.max_regex_states
+        self._most = limits.max_pattern_characters
         self.start = 0
         self.follow = [0]
         self.sets = [-1]

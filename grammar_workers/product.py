@@ -18,9 +18,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import budget_of
 from grammar_workers.byte_automaton import ByteAutomaton
 from grammar_workers.character_automaton import CharacterAutomaton
-from grammar_workers.errors import LimitExceededError, UnsatisfiableError
+from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.kernels import (
     ACCEPT,
     ASSIGN,
@@ -42,6 +43,8 @@ from grammar_workers.options import Limits
 from grammar_workers.register_liveness import live_registers
 
 _START = 1
+_NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
+"""What a node, a move between nodes, and the moves over all bytes count against the budget."""
 """The state in which a machine begins."""
 
 
@@ -107,7 +110,6 @@ class _Product:
         """Per node a bit set of pair numbers."""
         self.pairs: list[tuple[int, int]] = []
         """(label, the byte automaton's state) of a return."""
-        self._limits = limits
         self._live = live_registers(machine)
         self._ids: dict[tuple[_Place, int], int] = {}
         self._pair_ids: dict[tuple[int, int], int] = {}
@@ -118,7 +120,7 @@ class _Product:
         self._returned: dict[int, int] = {}
         self._fresh: list[int] = []
         self._grown: list[int] = []
-        self._steps = 0
+        self._budget = budget_of(limits)
         root = self.node(_START, 0, 0)
         self._solve()
         self.root = root
@@ -137,7 +139,7 @@ class _Product:
             self.exits.append(0)
             self._users.append([])
             self._fresh.append(known)
-            self._spend(1)
+            self._spend(_NODE_STEPS)
         return known
 
     def moves(self, place: _Reads, other: int) -> _Moves:
@@ -147,6 +149,7 @@ class _Product:
         identity = (row, other, -1 if lit < 0 else place.state)
         known = self._moves.get(identity)
         if known is None:
+            self._spend(_TABLE_STEPS)
             mine = self.machine.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
             if lit >= 0:
                 mine[lit] = place.state + 1
@@ -249,7 +252,7 @@ class _Product:
         if pair >= 0:
             self._grow(node, 1 << pair)
         targets = self.moves(place, other).targets
-        self._spend(len(targets))
+        self._spend(_MOVE_STEPS * len(targets))
         # Tokens without bytes leave the byte automaton where it is.
         silent = [(target, other) for _, target in self.token_edges.get(place.state, ())]
         for state, following in [*targets, *silent]:
@@ -264,7 +267,7 @@ class _Product:
         self._returned[caller] = self.exits[called]
         for pair in bits(new):
             target = self.resumed(place, pair)
-            self._spend(1)
+            self._spend(_MOVE_STEPS)
             if target is not None:
                 self._use(caller, target)
 
@@ -278,11 +281,7 @@ class _Product:
             self._grown.append(node)
 
     def _spend(self, steps: int) -> None:
-        self._steps += steps
-        if self._steps > self._limits.max_steps:
-            raise LimitExceededError(
-                f"combining the specifications takes more than {self._limits.max_steps} steps (limit max_steps)"
-            )
+        self._budget.spend(steps)
 
 
 class _Emitter:

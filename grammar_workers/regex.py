@@ -14,8 +14,8 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from grammar_workers import charset
+from grammar_workers.budget import remembered
 from grammar_workers.character_automaton import CharacterAutomaton, from_table
-from grammar_workers.character_class import named
 from grammar_workers.charset import Charset
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.minimization import DEAD, minimal
@@ -124,7 +124,7 @@ def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
     return from_table(starts, range(len(starts)), table, accepting)
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(maxsize=4096)
 def search_automaton(pattern: str, limits: Limits, either: bool = False) -> CharacterAutomaton:
     """`compile_regex` with `search`, shared between schemas."""
     return compile_regex(pattern, search=True, limits=limits, either=either)
@@ -218,7 +218,7 @@ class Positions:
 
     def _word_boundary(self, out: PositionAutomaton, node: WordBoundary, following: int, either: bool) -> int:
         self._refuse_inside_behind("a word boundary", node.position)
-        ecma, python = named("w").common, named("w").python()
+        ecma, python = node.words.ecma(), node.words.python()
         # Pairs of what stands before and behind; of a set that is negated, the border of the text is a part.
         pairs: list[tuple[tuple[Charset, bool], tuple[Charset, bool]]] = []
         if node.negative and either:

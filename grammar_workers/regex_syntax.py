@@ -62,9 +62,10 @@ class Anchor:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WordBoundary:
-    r"""`\b`, or `\B` when `negative`."""
+    r"""`\b`, or `\B` when `negative`; `words` are the characters of words."""
 
     negative: bool
+    words: CharacterClass
     position: int
 
 
@@ -101,6 +102,7 @@ class _Reader:
         self._position = 0
         self._depth = 0
         self._limits = limits
+        self._characters = 0
         self._flags: frozenset[str] = frozenset()
 
     def read(self) -> Node:
@@ -131,6 +133,8 @@ class _Reader:
         if self._peek() in "*+?":
             raise self._invalid("nothing to repeat")
         atom = self._atom()
+        if isinstance(atom, Characters):
+            self._count_character(begin)
         bounds = self._quantifier()
         if bounds is None:
             return atom
@@ -141,6 +145,15 @@ class _Reader:
         if follows and follows in "*+?":
             raise self._unsupported("possessive quantifier" if follows == "+" else "repeated quantifier")
         return Repeat(atom, *bounds)
+
+    def _count_character(self, begin: int) -> None:
+        """What is too long is not read to its end."""
+        self._characters += 1
+        if self._characters > self._limits.max_pattern_characters:
+            raise LimitExceededError(
+                f"the pattern has more than {self._limits.max_pattern_characters} characters (limit max_regex_states)",
+                position=begin,
+            )
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         if self._peek() not in _QUANTIFIERS:
@@ -179,7 +192,8 @@ class _Reader:
         if character in "^$":
             return Anchor(character == "$", begin)
         if self._peek() in ("b", "B"):
-            return WordBoundary(self._next() == "B", begin)
+            # ECMA-262 takes what equals a letter of a word when case is ignored (U+017F, U+212A) for one, too.
+            return WordBoundary(self._next() == "B", self._folded(named("w")), begin)
         return Characters(self._folded(self._escape(in_class=False)))
 
     def _group(self) -> Node:
@@ -250,11 +264,11 @@ class _Reader:
                 at = self._position
                 self._position += 1
                 item = self._range(item, self._class_item(), at)
-            items.append(item)
+            items.append(self._folded(item))
         if not items:
             # Python takes the bracket that closes for the first character of the class.
             raise self._unsupported("an empty class", begin)
-        class_ = self._folded(joined(items))
+        class_ = joined(items)
         return class_.negated() if negated else class_
 
     def _class_item(self) -> CharacterClass:

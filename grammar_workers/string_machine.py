@@ -16,13 +16,12 @@ from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton
 from grammar_workers.charset import ALL
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.escape_shapes import ESCAPED
+from grammar_workers.json_text import split_characters
 from grammar_workers.kernels import TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.machine import NEVER, UNBOUNDED, Guard, Interval
 from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.string_rows import StringRows
 from grammar_workers.string_slice import LONGEST_RUN, RARE
-
-"""Every text."""
 
 _MAX_LENGTH_TABLE = 50_000_000
 _BLOCK = 1 << 20
@@ -40,6 +39,7 @@ class StringMachine:
         self._rows = StringRows(builder)
         self.any_escape = any_escape
         self._json_strings: dict[Hashable, int] = {}
+        self._rows_inside: dict[tuple[int, bytes], list[int]] = {}
 
     def raw_text(self, automaton: CharacterAutomaton) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
@@ -113,6 +113,22 @@ class StringMachine:
         builder.fill_states(begin, rows=rows, ops=ops, loops=loops)
         # Entering the first state after a character counts, entering it after the opening quote must not.
         return builder.state(row=rows[0], loop=loops[0]) if counted else begin
+
+    def rows_beside(self, automaton: CharacterAutomaton, body: int, text: bytes) -> list[int]:
+        """For each byte of `text`, part of a JSON string, the row that reads every other byte in its place.
+
+        `body` is the state that `json_string` gave for `automaton`, whose every character leads from its only state
+        back to it. Between two characters that is the row of `body`; inside of one only the bytes of other characters
+        may follow.
+        """
+        outside = self._builder.row_of(body)
+        rows: list[int] = []
+        for spelling in split_characters(text):
+            known = self._rows_inside.get((body, spelling))
+            if known is None:
+                known = self._rows_inside[body, spelling] = self._rows.inside(automaton, body, spelling)
+            rows += [outside, *known]
+        return rows
 
     def _loops(
         self, automaton: CharacterAutomaton, closings: Sequence[int], lengths: Interval, guards: Sequence[Guard]

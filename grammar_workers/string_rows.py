@@ -26,7 +26,7 @@ _BEYOND_ASCII: Charset = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
 _BACKSLASH, _QUOTE = 0x5C, 0x22
 _FEW_STATES = 8
 """Automata with fewer states are laid out state by state, which is faster then."""
-_STATE_STEPS = 64
+_STATE_STEPS = 96
 """What a state of an automaton counts against the budget."""
 _Escaped: TypeAlias = tuple[tuple[int, int], ...]
 """Characters that must be escaped, each with the number of what it leads to."""
@@ -178,6 +178,36 @@ class StringRows:
                 layout.dense[call.states[:, None], call.bytes] = first + numbers[begin:end, None]
                 begin = end
 
+    # -- inside one character --------------------------------------------------------------------------------------
+
+    def inside(self, automaton: CharacterAutomaton, number: int, spelling: bytes) -> list[int]:
+        """The rows inside of a character of a JSON string that is spelled so: one behind each byte but the last.
+
+        They lead where all other characters that begin with these bytes lead from the only state of `automaton`, the
+        machine's `number`: back to it. A row is -1 where no other character begins so.
+        """
+        rows: list[int] = []
+        if spelling[0] == _BACKSLASH:
+            dense = self._behind_backslash(automaton, number)
+            for byte in spelling[1:]:
+                rows.append(-1 if dense is None else self._builder.row(dense))
+                following = -1 if dense is None else int(dense[byte])
+                within = following not in (DEAD, number)
+                dense = self._builder.row_targets(self._builder.row_of(following)) if within else None
+            return rows
+        ((_, shape, _),) = automaton.parts(_BEYOND_ASCII)
+        branches: Sequence[Branch] = shape.leads
+        for byte in spelling[:-1]:
+            rest = next((branch.rest for branch in branches if byte in branch.bytes), None)
+            branches = [] if rest is None else rest.branches
+            rows.append(-1 if rest is None else self._builder.row(self._after_byte(rest, [number] * rest.many_targets)))
+        return rows
+
+    def _behind_backslash(self, automaton: CharacterAutomaton, number: int) -> NDArray[np.int32] | None:
+        ((_, shape, _),) = automaton.parts(ESCAPED)
+        order, escaped = escaped_characters(shape)
+        return self._escape_moves(escape_shape(escaped), [number] * len(order)) if order else None
+
     # -- single rows -----------------------------------------------------------------------------------------------
 
     def row(self, ranges: Iterable[tuple[int, int, int]]) -> NDArray[np.int32]:
@@ -272,6 +302,10 @@ class StringRows:
         return known
 
     def _escape_table(self, shape: EscapeShape, targets: Sequence[int]) -> int:
+        return self._partial(self._escape_moves(shape, targets), targets)
+
+    def _escape_moves(self, shape: EscapeShape, targets: Sequence[int]) -> NDArray[np.int32]:
+        """Byte -> state behind a backslash."""
         states = np.array([-1, *targets], np.int32)
         moves = states[shape.short]
         if shape.long:
@@ -286,7 +320,7 @@ class StringRows:
             for _ in range(2):
                 state = self._partial({ord("0"): state}, ends)
             moves[ord("u")] = state
-        return self._partial(moves, targets)
+        return moves
 
     def _every_escape(self, ranges: Sequence[tuple[int, int, int]]) -> int:
         """The same for every escape of every character: (first, last, state) per run of characters."""
@@ -314,7 +348,7 @@ class StringRows:
                 byte: parts[0][1] if not parts[0][0] else self._escaped_rest(tuple(parts))
                 for byte, parts in options.items()
             }
-            self._builder.spend(len(rests))
+            self._builder.spend(8 * len(rests))
             known = self._escaped_rests[rests] = self._partial(moves, [target for _, target in rests])
         return known
 

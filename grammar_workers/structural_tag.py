@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from grammar_workers.character_automaton import DEAD, CharacterAutomaton, intersect
-from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
+from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import Limits
 from grammar_workers.specification import StructuralTagSpecification
@@ -29,6 +29,8 @@ Spelling: TypeAlias = tuple[bytes | TokenId, ...]
 """Text as it is generated: bytes, and special tokens in between."""
 _TOKENS = 256
 _NEVER, _FREE, _TRIGGERED = -1, 1, 2
+_GOES_ON = (*(b"%d" % digit for digit in range(10)), b".", b"e", b"E")
+"""What may follow a digit of a number."""
 """Labels of free text: none of the triggers has been read; trigger i has just been completed (_TRIGGERED + i)."""
 
 
@@ -178,8 +180,18 @@ class StructuralTag:
             if content.is_empty:
                 raise UnsatisfiableError("no text fits before the end of the tag", pointer=f"/tags/{index}/content")
             content = self._strings.raw_text(content)
+        elif end and isinstance(end[0], bytes) and end[0][:1] in _GOES_ON and self._may_be_number(content):
+            raise UnsupportedFeatureError(
+                f"an end that a number could go on with ({end[0][:1].decode()!r}), where the content may be a number",
+                pointer=f"/tags/{index}/end",
+            )
         following = self._spell(_symbols(end), after)
         return self._builder.state(op=self._builder.call(content, [following]))
+
+    def _may_be_number(self, content: int) -> bool:
+        """Whether the rule of a JSON value that begins in the state `content` has numbers."""
+        targets = self._builder.row_targets(self._builder.row_of(content))
+        return bool((targets[list(b"-0123456789")] >= 0).any())
 
     def _up_to(self, content: CharacterAutomaton, end: str) -> CharacterAutomaton:
         """`content` followed by `end`, which does not occur before: a subset construction.
@@ -280,7 +292,8 @@ class StructuralTag:
         label_of = {search.node(word): label for word, label in labels.items()}
         spellable = self._vocabulary.spellable
         letters = search.symbol_of.keys() if spellable is None else search.symbol_of.keys() | spellable
-        starts = sorted({0, *(code for letter in letters for code in (ord(letter), ord(letter) + 1))})
+        borders = {0, *(code for letter in letters for code in (ord(letter), ord(letter) + 1))}
+        starts = sorted(border for border in borders if border <= 0x10FFFF)
         symbols = [
             search.symbol_of.get(chr(start), OTHER) if spellable is None or chr(start) in spellable else DEAD
             for start in starts

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers import charset
-from grammar_workers.budget import Budget
+from grammar_workers.budget import budget_of
 from grammar_workers.character_automaton import CharacterAutomaton, from_table
 from grammar_workers.charset import Charset
 from grammar_workers.minimization import DEAD, minimal
@@ -67,7 +67,7 @@ class SubsetConstruction:
         self._classes_of = [[c for c, bits in enumerate(members) if bits >> number & 1] for number in range(len(sets))]
         self._many_classes = len(members)
         self._most_states = limits.max_regex_states
-        self._budget = Budget(limits)
+        self._budget = budget_of(limits)
         self._sources = aheads
         self._ahead_numbers: dict[tuple[int, bool, _Behind, bool], int] = {}
         self._aheads: list[_Automaton] = []
@@ -84,7 +84,7 @@ class SubsetConstruction:
         self, source: PositionAutomaton, behind: _Behind, *, at_start: bool
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The minimal automaton: int32 [states, classes] of the next state or -1, int32 [states] of 1 for accepting."""
-        self._budget.spend(len(source.sets) * len(source.sets) >> 10)
+        self._budget.spend(2 * len(source.sets) + (len(source.sets) * len(source.sets) >> 10))
         anchored = all(gate.condition in _ANCHORS for gate in source.gates.values())
         if anchored and not behind and len(source.follow) <= MOST_BITS:
             return minimal(*self._plain_subsets(source, at_start=at_start))
@@ -179,7 +179,7 @@ class SubsetConstruction:
             number = source.sets[bit]
             by_set[number] = by_set.get(number, 0) | source.follow[bit]
         # Long patterns have long integers.
-        self._budget.spend(2 * bits.bit_count() + 1 + (len(source.follow) >> 9) + (self._many_classes >> 2))
+        self._budget.spend(3 * bits.bit_count() + 4 + (len(source.follow) >> 9) + (self._many_classes >> 2))
         following = [0] * self._many_classes
         for number, after in by_set.items():
             for character in self._classes_of[number]:
@@ -215,7 +215,7 @@ class SubsetConstruction:
         todo = list(pending.items())
         while todo:
             owed, bits = todo.pop()
-            self._budget.spend(1)
+            self._budget.spend(12)
             if bits & source.universal:
                 bits = source.universal | ENDS
             gates = bits & source.gate_bits

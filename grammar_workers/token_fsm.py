@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from grammar_workers import artifact
+from grammar_workers.completion import TooManyTokensError
 from grammar_workers.device_tables import DeviceTables, TableBuilder, line_of, no_tokens
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.walker import ConfigurationWalker
@@ -28,6 +29,7 @@ from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Succes
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration, Walker
 
+MOST_COMPLETION_TOKENS = 1 << 16
 _END: StateId = 0
 _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
@@ -120,17 +122,20 @@ class TokenFSM:
             state = self.next_state(state, token)
         return run
 
-    def shortest_completion(self, state: StateId) -> list[TokenId]:
+    def shortest_completion(self, state: StateId, limit: int = MOST_COMPLETION_TOKENS) -> list[TokenId]:
         """Token ids of a shortest way (in bytes, then in tokens) to a terminal state; empty when `state` is terminal.
 
-        Raises ValueError for state -1.
+        Raises ValueError for state -1, and LimitExceededError where the way has more than `limit` tokens or takes too
+        long to find.
         """
         if state < 0:
             raise ValueError("state -1 has no completion")
         if self.is_terminal(state):
             return []
-        with self._lock:
-            return self._walker.shortest(self._configurations[state])
+        try:
+            return self._walker.shortest(self._configurations[state], limit)
+        except TooManyTokensError:
+            raise LimitExceededError(f"the shortest way to an end has more than {limit} tokens") from None
 
     def successors(self, state: StateId, token_ids: Iterable[TokenId]) -> list[Successor]:
         """Where the allowed ones of `token_ids` lead from `state`, in the order of their first tokens.

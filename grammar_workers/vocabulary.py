@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -12,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import byte_classes, kernel_arrays, prefix_tree, string_slice
+from grammar_workers import byte_classes, kernel_arrays, partial_characters, prefix_tree, string_slice
 from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.mask_rows import RowPool
 from grammar_workers.types import TokenId
 
 _FOLDED_BYTES = 64 << 20
 _RUNS_BYTES = 16 << 20
+_BYTES_OF_UTF8 = frozenset([*range(0x80), *range(0x80, 0xC0), *range(0xC2, 0xF5)])
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -27,7 +29,9 @@ class Vocabulary:
 
     `token_bytes[i]` is what token i appends to the text; None and b"" mark special tokens, which are allowed only where
     a grammar names them. `size` is the width of the model's logits: ids from `len(token_bytes)` up are never allowed.
-    Raises ValueError for end or special ids outside the vocabulary.
+    Where not every byte of UTF-8 has a token, automata use of the tokens that hold parts of characters only those after
+    which every character can be ended (`partial_characters`). Raises ValueError for end or special ids outside the
+    vocabulary.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Vocabulary:
                 raise ValueError(f"token id {token} is outside the vocabulary of {self.size} tokens")
         for token in self.eos_token_ids:
             self._bytes[token] = b""
+        self._read_bytes = self._bytes if self._has_every_byte else partial_characters.usable(self._bytes)
         self.mask_words = -(-self.size // 32)
         self.row_pool = RowPool()
         self._folded_trees: LeastRecentlyUsed[byte_classes.FoldedTree] = LeastRecentlyUsed(
@@ -72,11 +77,19 @@ class Vocabulary:
     def is_special(self, token_id: TokenId) -> bool:
         return not self._bytes[token_id]
 
+    def read_bytes(self, token_id: TokenId) -> bytes:
+        """What automata read of the token: its bytes, or b"" for one that only a grammar that names it may allow."""
+        return self._read_bytes[token_id]
+
+    @functools.cached_property
+    def _has_every_byte(self) -> bool:
+        return {data[0] for data in self._bytes if len(data) == 1} >= _BYTES_OF_UTF8
+
     @functools.cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over sizes, bytes, end ids and special tokens: equal exactly when masks are interchangeable."""
         digest = hashlib.sha256()
-        data, offsets = self.packed
+        data, offsets = prefix_tree.pack(self._bytes)
         digest.update(np.asarray([self.size, *self.eos_token_ids], np.int64).tobytes())
         digest.update(offsets.tobytes())
         digest.update(data.tobytes())
@@ -85,8 +98,8 @@ class Vocabulary:
 
     @functools.cached_property
     def packed(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """All token bytes (uint8) and their offsets (int64 [size + 1])."""
-        return prefix_tree.pack(self._bytes)
+        """What automata read of all tokens (uint8), and the offsets in it (int64 [size + 1])."""
+        return prefix_tree.pack(self._read_bytes)
 
     @functools.cached_property
     def tree(self) -> NDArray[np.int32]:
@@ -98,7 +111,7 @@ class Vocabulary:
         """int32 [size]: the next token id with the same bytes, or -1."""
         chain = np.full(self.size, -1, np.int32)
         last: dict[bytes, TokenId] = {}
-        for token, data in enumerate(self._bytes):
+        for token, data in enumerate(self._read_bytes):
             if data:
                 if data in last:
                     chain[last[data]] = token
@@ -143,18 +156,18 @@ class Vocabulary:
         """What follows the first byte of the tokens that begin with one of these; those used last are kept."""
         known = self._runs_after.get(first.hex())
         if known is None:
-            known = string_slice.runs_after(self._bytes, first, self.mask_words)
+            known = string_slice.runs_after(self._read_bytes, first, self.mask_words)
             self._runs_after.put(first.hex(), known)
         return known
 
     @functools.cached_property
     def longest_token(self) -> int:
         """Bytes of the longest token."""
-        return max(map(len, self._bytes), default=0)
+        return max(map(len, self._read_bytes), default=0)
 
     @functools.cached_property
     def string_slice(self) -> string_slice.StringSlice:
-        return string_slice.build(self._bytes, self.mask_words)
+        return string_slice.build(self._read_bytes, self.mask_words)
 
     @functools.cached_property
     def eos_mask(self) -> NDArray[np.uint32]:
@@ -182,23 +195,18 @@ class Vocabulary:
 
     @functools.cached_property
     def spellable(self) -> frozenset[str] | None:
-        """The characters that have a token of their own, or None when every single byte has one (no restriction).
+        """The characters that have a token of their own, or None when every byte of UTF-8 has one (no restriction).
 
         A vocabulary without all bytes can spell a text only if it can spell its characters; a character that occurs
         merely inside longer tokens counts as not spellable, which keeps co-reachability exact for what remains.
         """
-        single = self._first_by_bytes
-        if all(bytes([byte]) in single for byte in range(256)):
+        if self._has_every_byte:
             return None
         characters = set()
-        for data in single:
-            try:
-                text = data.decode()
-            except UnicodeDecodeError:
-                continue
-            if len(text) == 1:
-                characters.add(text)
-        return frozenset(characters)
+        for data in self._first_by_bytes:
+            with contextlib.suppress(UnicodeDecodeError):
+                characters.add(data.decode())
+        return frozenset(text for text in characters if len(text) == 1)
 
     def encode(self, data: bytes) -> list[TokenId] | None:
         """The fewest tokens that spell `data`, or None when none do (for closing sequences and examples).
@@ -228,7 +236,7 @@ class Vocabulary:
     @functools.cached_property
     def _first_by_bytes(self) -> dict[bytes, TokenId]:
         first: dict[bytes, TokenId] = {}
-        for token, data in enumerate(self._bytes):
+        for token, data in enumerate(self._read_bytes):
             if data:
                 first.setdefault(data, token)
         return first

@@ -83,8 +83,12 @@ class Walker(Protocol):
         places whose row the TokenFSM has to keep by itself, because it has no class or is long in the making.
         """
 
-    def shortest(self, configuration: Configuration) -> list[TokenId]:
-        """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop."""
+    def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
+        """Token ids of a shortest way (in bytes, then in tokens) to a configuration where the text may stop.
+
+        Raises TooManyTokensError for more than `limit`, LimitExceededError where it takes too long to find. Takes no
+        lock and needs none: it reads only what never changes.
+        """
 
     def to_bytes(self) -> bytes:
         """The automaton without anything visited, for the class method `from_bytes` of the same kind."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from grammar_workers.budget import Budget, budget_of
 from grammar_workers.character_automaton import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
@@ -38,7 +39,7 @@ class WordSearch:
                 raise LimitExceededError(
                     f"the words need more than {limits.max_regex_states} states (limit max_regex_states)"
                 )
-        self.rows = self._link()
+        self.rows = self._link(budget_of(limits))
 
     def symbol(self, character: str) -> int:
         """The symbol of one folded character."""
@@ -76,7 +77,7 @@ class WordSearch:
                 return
         self.found[node] = True
 
-    def _link(self) -> list[list[int]]:
+    def _link(self, budget: Budget) -> list[list[int]]:
         """Where a word breaks off, go on as after the longest proper suffix of it that may begin a word."""
         restart = [START if separates or not self.whole_words else _INSIDE for separates in self._separates]
         rows: list[list[int]] = [[]] * len(self._children)
@@ -84,6 +85,7 @@ class WordSearch:
         fallback = {START: _INSIDE}
         queue = [START]
         for node in queue:
+            budget.spend(2 + len(restart) // 8)
             row = rows[node] = rows[fallback[node]].copy()
             for symbol, child in self._children[node].items():
                 fallback[child] = restart[symbol] if node == START else row[symbol]

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from grammar_workers import charset
+from grammar_workers.budget import Budget
 from grammar_workers.character_automaton import CharacterAutomaton, minimize
 from grammar_workers.charset import Charset, class_starts, classes_of
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.grammar.work import Work
 from grammar_workers.minimization import DEAD, minimal
 
 _CELLS_PER_STEP = 16
@@ -73,7 +73,7 @@ class TooLargeError(Exception):
     """A construction that outgrew the states or steps that the caller allowed."""
 
 
-def determinize(source: RuleAutomaton, work: Work, *, max_states: int, max_steps: int | None = None) -> RuleAutomaton:
+def determinize(source: RuleAutomaton, work: Budget, *, max_states: int, max_steps: int | None = None) -> RuleAutomaton:
     """The minimal deterministic automaton, calls being letters; raises TooLargeError and LimitExceededError."""
     labels = {label for moves in source.edges for label, _ in moves}
     charsets = [label for label in labels if not isinstance(label, int)]
@@ -115,7 +115,7 @@ def determinize(source: RuleAutomaton, work: Work, *, max_states: int, max_steps
 
 
 def _minimal(
-    moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], work: Work
+    moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], work: Budget
 ) -> RuleAutomaton:
     """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
     used = sorted({letter for row in moves for letter in row})
@@ -158,7 +158,7 @@ def to_characters(automaton: RuleAutomaton) -> CharacterAutomaton:
     return minimize(CharacterAutomaton.of(starts, rows, accepting))
 
 
-def determinize_rule(name: str, source: RuleAutomaton, work: Work) -> RuleAutomaton:
+def determinize_rule(name: str, source: RuleAutomaton, work: Budget) -> RuleAutomaton:
     """`determinize` within the limit for one regular expression; raises LimitExceededError naming the rule."""
     most = work.limits.max_regex_states
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from grammar_workers import charset
+from grammar_workers.budget import Budget
 from grammar_workers.grammar.network import Network
 from grammar_workers.grammar.rule_graph import DEAD, END, RuleGraph
-from grammar_workers.grammar.work import Work
 from grammar_workers.utf8_shapes import utf8_sequences
 
 _Rest = tuple[tuple[int, int], ...]
@@ -19,11 +19,10 @@ _ROW_STEPS = 32
 class ByteRules:
     """Lays out the states of every rule that the start rule leads to."""
 
-    def __init__(self, network: Network, work: Work) -> None:
+    def __init__(self, network: Network, work: Budget) -> None:
         self._network = network
         self._work = work
         self._moves: list[dict[int, int]] = [{}]
-        self._inside = [0]
         self._final = [0]
         self._calls: list[tuple[int, int, int]] = []
         self._first: dict[int, int] = {}
@@ -43,10 +42,9 @@ class ByteRules:
             self._fill(number)
         return self._graph()
 
-    def _state(self, *, final: bool = False, inside: bool = False) -> int:
+    def _state(self, *, final: bool = False) -> int:
         self._moves.append({})
         self._final.append(int(final))
-        self._inside.append(int(inside))
         self._work.spend(_ROW_STEPS)
         return len(self._moves) - 1
 
@@ -80,7 +78,7 @@ class ByteRules:
         key = tuple(options)
         known = self._middles.get(key)
         if known is None:
-            known = self._middles[key] = self._state(inside=True)
+            known = self._middles[key] = self._state()
             self._moves[known] = self._after_byte(options)
         return known
 
@@ -106,7 +104,6 @@ class ByteRules:
             rows=np.ascontiguousarray(table[:, first_of]),
             row_of=np.array(row_of, np.int32),
             final=np.array(self._final, np.uint8),
-            inside=np.array(self._inside, np.uint8),
             calls=np.array(sorted(self._calls), np.int32).reshape(-1, 3),
             first=self._first[self._network.start],
         )

@@ -8,11 +8,11 @@ read. Which ends a rule has for a beginning is tabulated first (as in the reacha
 from __future__ import annotations
 
 from grammar_workers import charset
+from grammar_workers.budget import Budget
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
 from grammar_workers.grammar.automaton import RuleAutomaton, determinize_rule
 from grammar_workers.grammar.network import Network, remove_dead
-from grammar_workers.grammar.work import Work
 
 _Place = tuple[int, int]
 """A state of a rule and a state of the automaton."""
@@ -20,7 +20,7 @@ _Entry = tuple[int, int]
 """A rule and the state of the automaton where reading it begins."""
 
 
-def intersect(network: Network, automaton: CharacterAutomaton, work: Work) -> Network:
+def intersect(network: Network, automaton: CharacterAutomaton, work: Budget) -> Network:
     """The network of the texts that `automaton` accepts, too; raises UnsatisfiableError when there are none.
 
     Called rules must match no empty text (`network.remove_empty_texts`); that holds of the result as well.
@@ -29,7 +29,7 @@ def intersect(network: Network, automaton: CharacterAutomaton, work: Work) -> Ne
 
 
 class _Intersection:
-    def __init__(self, network: Network, automaton: CharacterAutomaton, work: Work) -> None:
+    def __init__(self, network: Network, automaton: CharacterAutomaton, work: Budget) -> None:
         self._network = network
         self._automaton = automaton
         self._work = work

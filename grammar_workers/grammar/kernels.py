@@ -17,12 +17,12 @@ DEAD, UNKNOWN, WANTED = -1, -2, -3
 
 
 @njit(**OPTIONS)
-def walk(tree, same, classes, table, closed, begun, path, mask, gaps, wanted):  # type: ignore[no-untyped-def]
+def walk(tree, same, classes, table, begun, path, mask, gaps, wanted):  # type: ignore[no-untyped-def]
     """Set in `mask` the tokens below each of `begun` (int32 [k, 2]: a node of `tree`, the configuration before it).
 
-    `closed` uint8 [configurations]: no token may end there. `path` int32 [longest token + 1] is scratch. `gaps` int32
-    [nodes, 2] receives the nodes that cannot be entered yet and the configurations before them, `wanted` int32 [nodes]
-    the configurations whose rows are missing, once each. Returns how many there are of both.
+    `path` int32 [longest token + 1] is scratch. `gaps` int32 [nodes, 2] receives the nodes that cannot be entered yet
+    and the configurations before them, `wanted` int32 [nodes] the configurations whose rows are missing, once each.
+    Returns how many there are of both.
     """
     many = 0
     missing = 0
@@ -49,7 +49,7 @@ def walk(tree, same, classes, table, closed, begun, path, mask, gaps, wanted):  
                 continue
             path[depth + 1] = target
             token = tree[node, TOKEN]
-            if token >= 0 and closed[target] == 0:
+            if token >= 0:
                 while token >= 0:
                     mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
                     token = same[token]

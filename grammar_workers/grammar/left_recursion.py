@@ -10,13 +10,13 @@ Needs rules that match no empty text (`network.remove_empty_texts`).
 
 from __future__ import annotations
 
+from grammar_workers.budget import Budget
 from grammar_workers.grammar.automaton import RuleAutomaton, determinize_rule
 from grammar_workers.grammar.components import components
 from grammar_workers.grammar.network import Network
-from grammar_workers.grammar.work import Work
 
 
-def remove_left_recursion(network: Network, work: Work) -> None:
+def remove_left_recursion(network: Network, work: Budget) -> None:
     """Rewrite every rule that can begin with itself and is still called afterwards."""
     begins = [
         list(dict.fromkeys(label for label, _ in automaton.edges[0] if isinstance(label, int)))
@@ -45,7 +45,7 @@ def remove_left_recursion(network: Network, work: Work) -> None:
     network.rules = rewritten
 
 
-def _rewritten(network: Network, number: int, component: frozenset[int], work: Work) -> RuleAutomaton:
+def _rewritten(network: Network, number: int, component: frozenset[int], work: Budget) -> RuleAutomaton:
     result = RuleAutomaton()
     result.state()
     bases = {each: network.rules[each].copy_into(result) for each in component}

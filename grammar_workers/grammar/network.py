@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from grammar_workers import charset
+from grammar_workers.budget import Budget
 from grammar_workers.charset import Charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
 from grammar_workers.grammar.automaton import RuleAutomaton, determinize_rule
@@ -22,7 +23,6 @@ from grammar_workers.grammar.syntax import (
     Sequence,
     references,
 )
-from grammar_workers.grammar.work import Work
 
 
 @dataclasses.dataclass
@@ -42,7 +42,7 @@ class Network:
         return found
 
 
-def build(grammar: Grammar, alphabet: Charset | None, work: Work) -> Network:
+def build(grammar: Grammar, alphabet: Charset | None, work: Budget) -> Network:
     """One automaton per rule that `start` reaches, over the characters in `alphabet` (None: all).
 
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
@@ -60,7 +60,7 @@ def build(grammar: Grammar, alphabet: Charset | None, work: Work) -> Network:
     return network
 
 
-def _reachable(grammar: Grammar, work: Work) -> list[str]:
+def _reachable(grammar: Grammar, work: Budget) -> list[str]:
     found = {grammar.start: None}
     pending = [grammar.start]
     while pending:
@@ -76,7 +76,7 @@ def _reachable(grammar: Grammar, work: Work) -> list[str]:
     return list(found)
 
 
-def _check_endings(grammar: Grammar, names: list[str], work: Work) -> None:
+def _check_endings(grammar: Grammar, names: list[str], work: Budget) -> None:
     """Refuse rules whose every alternative goes on for ever."""
     users: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
@@ -98,7 +98,7 @@ def _check_endings(grammar: Grammar, names: list[str], work: Work) -> None:
             )
 
 
-def _ends(expression: Expression, ending: set[str], work: Work) -> bool:
+def _ends(expression: Expression, ending: set[str], work: Budget) -> bool:
     """Whether the expression can end, given the rules of which that is known."""
     work.spend(1)
     if isinstance(expression, Reference):
@@ -115,7 +115,7 @@ def _ends(expression: Expression, ending: set[str], work: Work) -> bool:
 class _Thompson:
     """Thompson's construction of one rule."""
 
-    def __init__(self, numbers: dict[str, int], alphabet: Charset | None, work: Work) -> None:
+    def __init__(self, numbers: dict[str, int], alphabet: Charset | None, work: Budget) -> None:
         self._numbers = numbers
         self._alphabet = alphabet
         self._work = work
@@ -127,7 +127,7 @@ class _Thompson:
         return self._automaton
 
     def _state(self) -> int:
-        self._work.spend(1)
+        self._work.spend(8)
         most = self._work.limits.max_regex_states * 8
         if len(self._automaton) >= most:
             raise LimitExceededError(
@@ -205,7 +205,7 @@ class _Thompson:
             self._automaton.edges[first].append((characters, last))
 
 
-def remove_dead(network: Network, work: Work) -> None:
+def remove_dead(network: Network, work: Budget) -> None:
     """Drop calls that no text can complete, and states that lead to no end; raises UnsatisfiableError."""
     callers = network.callers()
     alive: set[int] = set()
@@ -226,7 +226,7 @@ def remove_dead(network: Network, work: Work) -> None:
             network.rules[number] = determinize_rule(network.names[number], automaton, work)
 
 
-def _has_text(automaton: RuleAutomaton, alive: set[int], work: Work) -> bool:
+def _has_text(automaton: RuleAutomaton, alive: set[int], work: Budget) -> bool:
     found = {0}
     pending = [0]
     while pending:
@@ -241,7 +241,7 @@ def _has_text(automaton: RuleAutomaton, alive: set[int], work: Work) -> bool:
     return False
 
 
-def remove_empty_texts(network: Network, work: Work) -> None:
+def remove_empty_texts(network: Network, work: Budget) -> None:
     """Rewrite the rules so that none that is called matches the empty text; the language stays.
 
     Where a rule that could be empty is called, the call may be skipped instead. A new start rule, which nothing calls,
@@ -259,7 +259,7 @@ def remove_empty_texts(network: Network, work: Work) -> None:
             result.silent[state] += [target for label, target in result.edges[state] if label in nullable]
         # State 0 is new: what it does is what the old one does after any silent moves, but it is not final.
         for state in result.closure([base]):
-            work.spend(1)
+            work.spend(8 + len(result.edges[state]))
             result.edges[0] += result.edges[state]
         network.rules[number] = determinize_rule(network.names[number], result, work)
     start = RuleAutomaton([[(network.start, 1)], []], [[], []], {1})
@@ -271,7 +271,7 @@ def remove_empty_texts(network: Network, work: Work) -> None:
     remove_dead(network, work)
 
 
-def _nullable(network: Network, work: Work) -> set[int]:
+def _nullable(network: Network, work: Budget) -> set[int]:
     """The rules that match the empty text."""
     callers = network.callers()
     nullable: set[int] = set()

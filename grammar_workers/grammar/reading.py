@@ -6,6 +6,7 @@ import re
 from typing import Literal
 
 from grammar_workers import charset
+from grammar_workers.budget import budget_of
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.automaton import to_characters
@@ -17,7 +18,6 @@ from grammar_workers.grammar.left_recursion import remove_left_recursion
 from grammar_workers.grammar.network import Network, build, remove_empty_texts
 from grammar_workers.grammar.regular import inline_regular
 from grammar_workers.grammar.rule_graph import RuleGraph
-from grammar_workers.grammar.work import Work
 from grammar_workers.options import Limits
 
 Syntax = Literal["gbnf", "lark"]
@@ -38,7 +38,7 @@ def read_grammar(
 
     `spellable` restricts it to texts of these characters. Raises GrammarError with the position in `text`.
     """
-    work = Work(limits)
+    work = budget_of(limits)
     grammar = _READERS[syntax](text, limits)
     network = build(grammar, None if spellable is None else charset.of(spellable), work)
     remove_empty_texts(network, work)
@@ -50,7 +50,7 @@ def read_grammar(
 
 def rule_graph(network: Network, automaton: CharacterAutomaton | None, limits: Limits) -> RuleGraph:
     """The bytes of what `network` and, where given, `automaton` allow; raises GrammarError."""
-    work = Work(limits)
+    work = budget_of(limits)
     if automaton is not None:
         network = intersect(network, automaton, work)
         inline_regular(network, work)

@@ -9,16 +9,16 @@ into its caller while the result stays small; one that would make it too large s
 
 from __future__ import annotations
 
+from grammar_workers.budget import Budget
 from grammar_workers.grammar.automaton import RuleAutomaton, TooLargeError, determinize
 from grammar_workers.grammar.components import components
 from grammar_workers.grammar.network import Network
-from grammar_workers.grammar.work import Work
 
 _INLINE_STEPS = 400_000
 """The most steps that trying to write calls into one rule may take."""
 
 
-def inline_regular(network: Network, work: Work) -> None:
+def inline_regular(network: Network, work: Budget) -> None:
     """Rewrite rules until only calls are left that take part in recursion, lead to it, or would grow too large."""
     regular: set[int] = set()
     for component in components([automaton.calls() for automaton in network.rules]):
@@ -38,7 +38,7 @@ def inline_regular(network: Network, work: Work) -> None:
                 network.rules[number] = automaton
 
 
-def _only_jumps(network: Network, members: set[int], work: Work) -> bool:
+def _only_jumps(network: Network, members: set[int], work: Budget) -> bool:
     """Whether all calls in these rules are of each other, and the last thing that happens."""
     for number in members:
         automaton = network.rules[number]
@@ -49,7 +49,7 @@ def _only_jumps(network: Network, members: set[int], work: Work) -> bool:
     return True
 
 
-def _inlined(network: Network, number: int, regular: set[int], work: Work) -> RuleAutomaton:
+def _inlined(network: Network, number: int, regular: set[int], work: Budget) -> RuleAutomaton:
     """The rule with the called rules of `regular` in place of their calls, or as it is when that is too large."""
     source = network.rules[number]
     most = work.limits.max_regex_states
@@ -76,7 +76,7 @@ def _inlined(network: Network, number: int, regular: set[int], work: Work) -> Ru
         return source
 
 
-def _with_jumps(network: Network, number: int, members: set[int], work: Work) -> RuleAutomaton:
+def _with_jumps(network: Network, number: int, members: set[int], work: Budget) -> RuleAutomaton:
     """The rule with all its mutual recursion written as jumps; raises TooLargeError."""
     if not network.rules[number].calls():
         return network.rules[number]

@@ -32,7 +32,7 @@ _HEADER = 6
 @dataclasses.dataclass(frozen=True)
 class RuleGraph:
     """`classes` uint8 [256]: the column of each byte. `rows` int32 [r, columns]: target states or -1; `row_of` int32
-    [states]. `final` uint8 [states]: the rule may end here. `inside` uint8 [states]: in the middle of a character.
+    [states]. `final` uint8 [states]: the rule may end here.
     `calls` int32 [k, 3], sorted: calling state, first state of the rule, state to return to (0: straight to the
     caller). State 0 is END; reading begins in state `first`.
     """
@@ -41,20 +41,19 @@ class RuleGraph:
     rows: NDArray[np.int32]
     row_of: NDArray[np.int32]
     final: NDArray[np.uint8]
-    inside: NDArray[np.uint8]
     calls: NDArray[np.int32]
     first: int
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in (self.classes, self.rows, self.row_of, self.final, self.inside, self.calls))
+        return sum(each.nbytes for each in (self.classes, self.rows, self.row_of, self.final, self.calls))
 
     def to_bytes(self) -> bytes:
         """The sizes (int64), then the arrays, little-endian."""
         sizes = [len(self.row_of), *self.rows.shape, len(self.calls), self.first, 0]
         head = np.array(sizes, "<i8").tobytes()
         wide = [each.astype("<i4").tobytes() for each in (self.rows, self.row_of, self.calls)]
-        return b"".join([head, self.classes.tobytes(), self.final.tobytes(), self.inside.tobytes(), *wide])
+        return b"".join([head, self.classes.tobytes(), self.final.tobytes(), *wide])
 
     @classmethod
     def from_bytes(cls, data: bytes) -> RuleGraph:
@@ -63,7 +62,7 @@ class RuleGraph:
         states, rows, columns, calls, first, reserved = np.frombuffer(data, "<i8", _HEADER).tolist()
         _require(0 < states < 1 << 31 and 0 < rows < 1 << 31 and 0 < columns <= 256, "sizes")
         _require(0 <= calls < 1 << 31 and 0 < first < states and reserved == 0, "sizes")
-        size = 8 * _HEADER + 256 + 2 * states + 4 * (rows * columns + states + 3 * calls)
+        size = 8 * _HEADER + 256 + states + 4 * (rows * columns + states + 3 * calls)
         _require(len(data) == size, "length")
         position = 8 * _HEADER
 
@@ -76,7 +75,6 @@ class RuleGraph:
         graph = cls(
             classes=take("u1", 256).astype(np.uint8),
             final=take("u1", states).astype(np.uint8),
-            inside=take("u1", states).astype(np.uint8),
             rows=take("<i4", rows * columns).astype(np.int32).reshape(rows, columns),
             row_of=take("<i4", states).astype(np.int32),
             calls=take("<i4", 3 * calls).astype(np.int32).reshape(calls, 3),
@@ -91,7 +89,7 @@ class RuleGraph:
         _require(int(self.classes.max()) < columns, "classes")
         _require(int(self.rows.min()) >= DEAD and int(self.rows.max()) < states, "rows")
         _require(int(self.row_of.min()) >= 0 and int(self.row_of.max()) < len(self.rows), "row numbers")
-        _require(int(self.final.max()) <= 1 and int(self.inside.max()) <= 1, "flags")
+        _require(int(self.final.max()) <= 1, "flags")
         _require(not self.final[END] and bool((self.rows[self.row_of[END]] == DEAD).all()), "the end")
         _require(bool((self.rows != END).all()), "moves to the end")
         if len(self.calls):

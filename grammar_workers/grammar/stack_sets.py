@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import heapq
 
+from grammar_workers.budget import Budget
 from grammar_workers.grammar.components import components
 from grammar_workers.grammar.rule_graph import DEAD, END, RuleGraph
-from grammar_workers.grammar.work import Work
 
 StackSet = int
 Items = tuple[tuple[int, StackSet], ...]
@@ -64,7 +64,7 @@ class StackSets:
             self._item_count += len(items)
         return number
 
-    def steps(self, stacks: StackSet, work: Work) -> list[StackSet]:
+    def steps(self, stacks: StackSet, work: Budget) -> list[StackSet]:
         """Per class of bytes, the set after such a byte, ready for the next; NOTHING when no stack can read it."""
         items = self.items[stacks]
         known: dict[tuple[int, ...], StackSet] = {}
@@ -83,7 +83,7 @@ class StackSets:
             result.append(after)
         return result
 
-    def arrive(self, stacks: StackSet, work: Work) -> StackSet:
+    def arrive(self, stacks: StackSet, work: Budget) -> StackSet:
         """Follow all calls and returns: the set of the stacks whose top reads a byte, and END if it can be reached."""
         pending = [stacks]
         while pending:
@@ -102,7 +102,7 @@ class StackSets:
                 pending.pop()
         return self._arrivals[stacks]
 
-    def _arrived(self, stacks: StackSet, work: Work) -> StackSet:
+    def _arrived(self, stacks: StackSet, work: Budget) -> StackSet:
         # Callers before what they call, so that all ways to a rule are united before it is entered, once.
         lying: dict[int, list[StackSet]] = {state: [below] for state, below in self.items[stacks]}
         found: dict[int, StackSet] = {}
@@ -131,14 +131,14 @@ class StackSets:
             }
         )
 
-    def _union_all(self, stacks: list[StackSet], work: Work) -> StackSet:
+    def _union_all(self, stacks: list[StackSet], work: Budget) -> StackSet:
         """All stacks of all of these, united two by two."""
         while len(stacks) > 1:
             last = stacks[-1:] if len(stacks) % 2 else []
             stacks = [self._union(*pair, work) for pair in zip(stacks[::2], stacks[1::2], strict=False)] + last
         return stacks[0]
 
-    def _union(self, first: StackSet, second: StackSet, work: Work) -> StackSet:
+    def _union(self, first: StackSet, second: StackSet, work: Budget) -> StackSet:
         """All stacks of both. Iterative: sets are as deep as the text is nested."""
         unions = self._unions
         pending = [_ordered(first, second)]

@@ -13,18 +13,21 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import Budget
+from grammar_workers.completion import Text, TooManyTokensError, spell
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar import kernels
 from grammar_workers.grammar.free_tokens import LEAST_ASCII, split
 from grammar_workers.grammar.rule_graph import END, RuleGraph
 from grammar_workers.grammar.stack_sets import FINISHED, NOTHING, StackSet, StackSets
-from grammar_workers.grammar.work import Work
 from grammar_workers.options import Limits
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.utf8_shapes import utf8_sequences
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Configuration, Reached, RowsAhead
 
+_MOST_BYTES = 1 << 18
+"""Of the shortest way to an end: about a second of work."""
 _WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
 """The characters from U+0080 on, as sequences of inclusive byte ranges."""
 
@@ -39,11 +42,8 @@ class ConfigurationWalker:
         self._vocabulary = vocabulary
         self._limits = limits
         self._sets = StackSets(graph)
-        # A vocabulary without every byte spells whole characters only, so that no token leaves one half written.
-        self._whole_characters = vocabulary.spellable is not None
         self._columns = graph.classes.tolist()
         self._table = np.empty((64, graph.rows.shape[1]), np.int32)
-        self._closed = np.zeros(64, np.uint8)
         self._numbers: dict[StackSet, int] = {}
         self._stacks: list[StackSet] = []
         self._cheapest: dict[StackSet, tuple[int, int, StackSet]] = {FINISHED: (0, END, NOTHING)}
@@ -94,7 +94,6 @@ class ConfigurationWalker:
                 self._vocabulary.same_bytes,
                 self._graph.classes,
                 self._table,
-                self._closed,
                 begun,
                 path,
                 row,
@@ -110,7 +109,7 @@ class ConfigurationWalker:
                 raise
         return self.find_class(configuration)
 
-    def _loops_wide(self, number: int, work: Work) -> bool:
+    def _loops_wide(self, number: int, work: Budget) -> bool:
         """Whether every character from U+0080 on leads back to this configuration."""
         for sequence in _WIDE:
             reached = {number}
@@ -124,7 +123,7 @@ class ConfigurationWalker:
         return True
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
-        data = self._vocabulary.token_bytes(token_id)
+        data = self._vocabulary.read_bytes(token_id)
         if not data:
             return None
         here = configuration[0]
@@ -133,7 +132,7 @@ class ConfigurationWalker:
             here = self._step(here, self._columns[byte], work)
             if here < 0:
                 return None
-        return None if self._closed[here] else ((here,), self.may_end((here,)), self.find_class((here,)))
+        return (here,), self.may_end((here,)), self.find_class((here,))
 
     def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
         reached = self._reached(configuration, row)
@@ -162,30 +161,28 @@ class ConfigurationWalker:
             make_row(configuration)
             work = self._work()
             for number in {self._step(configuration[0], column, work) for column in set(self._columns[:128])}:
-                if number >= 0 and not self._closed[number] and (number,) not in met:
+                if number >= 0 and (number,) not in met:
                     met.add((number,))
                     places.append((number,))
             yield RowsAhead.none()
 
-    def shortest(self, configuration: Configuration) -> list[TokenId]:
+    def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]
         length = self._cost(stacks)
-        if length > self._limits.max_steps:
-            raise LimitExceededError(
-                f"the shortest way to the end has {length} bytes, more than {self._limits.max_steps} (limit max_steps)"
-            )
+        if length > limit * self._vocabulary.longest_token:
+            raise TooManyTokensError
+        if length > _MOST_BYTES:
+            raise LimitExceededError(f"the shortest way to an end has {length} bytes, more than {_MOST_BYTES}")
         text = bytearray()
         while stacks not in (FINISHED, NOTHING):
             _, state, stacks = self._cheapest[stacks]
             self._spell(state, text)
-        tokens = self._vocabulary.encode(bytes(text))
-        assert tokens is not None, "the completion cannot be spelled by the vocabulary"
-        return tokens
+        return spell(Text(len(text), (bytes(text),)), self._vocabulary, limit)
 
     # -- configurations ------------------------------------------------------------------------------------------
 
-    def _work(self) -> Work:
-        return Work(self._limits, "one token of an ambiguous grammar")
+    def _work(self) -> Budget:
+        return Budget(self._limits, what="one token of an ambiguous grammar")
 
     def _number(self, stacks: StackSet) -> int:
         number = self._numbers.get(stacks)
@@ -197,22 +194,19 @@ class ConfigurationWalker:
             number = len(self._stacks)
             if number == len(self._table):
                 self._table = np.concatenate([self._table, np.empty_like(self._table)])
-                self._closed = np.concatenate([self._closed, np.zeros_like(self._closed)])
             self._numbers[stacks] = number
             self._stacks.append(stacks)
             self._table[number] = kernels.UNKNOWN
-            if self._whole_characters:
-                self._closed[number] = self._graph.inside[self._sets.items[stacks][-1][0]]
         return number
 
-    def _fill(self, number: int, work: Work) -> None:
+    def _fill(self, number: int, work: Budget) -> None:
         """Make the row of a configuration known."""
         if self._table[number, 0] < kernels.DEAD:
             reached = self._sets.steps(self._stacks[number], work)
             row = [kernels.DEAD if stacks == NOTHING else self._number(stacks) for stacks in reached]
             self._table[number] = row
 
-    def _step(self, number: int, column: int, work: Work) -> int:
+    def _step(self, number: int, column: int, work: Budget) -> int:
         self._fill(number, work)
         return int(self._table[number, column])
 

@@ -95,7 +95,7 @@ class AnyOrderObjects(Objects):
             parts = sorted(required - tracked)
             if not parts:
                 return (Ending(),)
-            if self._unspellable.isdisjoint(parts):
+            if self._unusable.isdisjoint(parts):
                 asked = (self.pool.canonical(self.pool.all_of(self._asked(leaf, p) for leaf in term)) for p in parts)
                 endings[Ending(tuple(parts), tuple(map(Rule, asked)))] = None
         return tuple(endings)

@@ -27,17 +27,28 @@ class Disjointness:
 
     def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool
+        self._simplified: dict[tuple[FormulaId, tuple[FormulaId, ...]], FormulaId] = {}
         self._exclusive: dict[tuple[FormulaId, FormulaId], bool] = {}
         self._impossible: dict[FormulaId, bool] = {}
 
     def simplify(self, formula: FormulaId, given: tuple[FormulaId, ...] = ()) -> FormulaId:
         """A formula resolved for objects, less what follows from the shapes beside it (and `given`)."""
+        # What excludes nothing of a formula makes no difference to it: parts that are shared are looked at once.
+        given = self._concerning(formula, given)
+        known = self._simplified.get((formula, given))
+        if known is None:
+            known = self._simplified[formula, given] = self._simplify(formula, given)
+        return known
+
+    def _simplify(self, formula: FormulaId, given: tuple[FormulaId, ...]) -> FormulaId:
         pool = self._pool
         node = pool[formula]
         if isinstance(node, AnyOf):
-            return pool.any_of(self.simplify(part, given) for part in node.parts)
+            return pool.any_of([self.simplify(part, given) for part in node.parts])
         if not isinstance(node, AllOf):
-            return self._literal(formula, given)
+            if formula in (TRUE, FALSE) or not given:
+                return formula
+            return FALSE if pool.split(formula)[1] else TRUE
         shapes = [part for part in node.parts if isinstance(pool[part], Leaf)]
         parts = []
         for part in node.parts:
@@ -45,13 +56,13 @@ class Disjointness:
             parts.append(self.simplify(part, beside))
         return pool.all_of(parts)
 
-    def _literal(self, literal: FormulaId, given: tuple[FormulaId, ...]) -> FormulaId:
-        if literal in (TRUE, FALSE):
-            return literal
-        leaf, positive = self._pool.split(literal)
-        if any(self._exclude_each_other(leaf, other) for other in given):
-            return FALSE if positive else TRUE
-        return literal
+    def _concerning(self, formula: FormulaId, given: tuple[FormulaId, ...]) -> tuple[FormulaId, ...]:
+        """Those of `given` that exclude some leaf of `formula`."""
+        if not given:
+            return ()
+        leaves = self._pool.leaves(formula)
+        self._pool.spend(1 + len(leaves) * len(given))
+        return tuple([other for other in given if any(self._exclude_each_other(leaf, other) for leaf in leaves)])
 
     def _exclude_each_other(self, first: FormulaId, second: FormulaId) -> bool:
         pair = (min(first, second), max(first, second))

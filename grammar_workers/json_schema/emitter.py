@@ -47,6 +47,8 @@ class Emitter:
         self._rules = rules
         self._builder = builder
         can_escape = rules.spellable is None or rules.spellable.issuperset(ESCAPE_CHARACTERS)
+        if options.escapes == "any" and not can_escape:
+            rules.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
         self._strings = StringMachine(builder, any_escape=can_escape and options.escapes == "any")
         self._separators = Separators(builder, options)
         # A free name has one spelling: spelled in another way, it could be a declared one.
@@ -66,9 +68,14 @@ class Emitter:
                     "no value is certain to satisfy the schema: undeclared properties may repeat a name, so their "
                     "number is not known, nor whether a later one replaces an earlier one; declare these properties"
                 )
+            if disputed := self._rules.disputed_names:
+                raise UnsupportedFeatureError(
+                    "no value is certain to satisfy the schema: ECMA-262 and Python disagree whether a pattern matches "
+                    f"the property name {disputed[0]!a}; write the pattern so that both read it alike"
+                )
+            why = f" (numbers have at most {MAX_DIGITS} digits)" if self._rules.has_long_numbers else ""
             raise UnsatisfiableError(
-                f"no value satisfies the schema (numbers have at most {MAX_DIGITS} digits)",
-                pointer=unsatisfiable_place(self._rules, root),
+                f"no value satisfies the schema{why}", pointer=unsatisfiable_place(self._rules, root)
             )
         entry = self._entry(root, tuple(sorted(self._rules.labels(root))))
         while self._queue:

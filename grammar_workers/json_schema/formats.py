@@ -82,6 +82,9 @@ def _identifier(more: str) -> tuple[str, str]:
 _URI, _URI_REFERENCE = _identifier("")
 _IRI, _IRI_REFERENCE = _identifier(_UCS)
 _POINTER = r"(?:/(?:[^~/]|~[01])*)*"
+# What RFC 6570 allows as it is beside ASCII: `ucschar` and `iprivate` of RFC 3987, which hold no noncharacters.
+_PLANES = [*((plane << 16, (plane << 16) + 0xFFFD) for plane in (*range(1, 14), 15, 16)), (0xE1000, 0xEFFFD)]
+_TEMPLATE_TEXT = rf"!#$&-;=?-\[\]_a-z~{_UCS}\ue000-\uf8ff" + "".join(f"{chr(a)}-{chr(b)}" for a, b in _PLANES)
 _VARIABLE = rf"[A-Za-z0-9_](?:\.?(?:[A-Za-z0-9_]|{_PERCENT}))*(?::[1-9]\d{{0,2}}|\*)?"
 
 
@@ -118,7 +121,7 @@ PATTERNS = {
     "uri-reference": _URI_REFERENCE,
     "iri": _IRI,
     "iri-reference": _IRI_REFERENCE,
-    "uri-template": rf"(?:[^\x01-\x20\"%<>\\^`{{|}}\x7f]|{_PERCENT}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*",
+    "uri-template": rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*",
     "uuid": r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
     "json-pointer": _POINTER,
     "regex": _regex(),

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from grammar_workers.budget import Budget
+from grammar_workers.budget import budget_of
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.options import Limits
 
@@ -202,7 +202,7 @@ class FormulaPool:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._budget = Budget(limits)
+        self._budget = budget_of(limits)
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
         self._ids: dict[tuple[Any, ...], FormulaId] = {}
         self._definitions: dict[str, FormulaId] = {}
@@ -213,6 +213,10 @@ class FormulaPool:
         self._canonical: dict[FormulaId, FormulaId] = {TRUE: TRUE}
         self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
         self._negations: dict[FormulaId, FormulaId] = {}
+
+    def spend(self, steps: int) -> None:
+        """Count steps of whoever works with formulas; raises LimitExceededError."""
+        self._budget.spend(steps)
 
     def __getitem__(self, formula: FormulaId) -> Formula:
         return self._formulas[formula]
@@ -284,7 +288,7 @@ class FormulaPool:
                 flat.update(dict.fromkeys(formula.parts))
             else:
                 flat[part] = None
-        self._budget.spend(1 + len(flat) // 2)
+        self._budget.spend(6 + len(flat))
         if absorbing in flat:
             return absorbing
         for part in flat:
@@ -376,7 +380,7 @@ class FormulaPool:
             return changes.get(formula, formula)
         result = formula
         if not changes.keys().isdisjoint(self.literals(formula)):
-            self._budget.spend(8 * len(node.parts))
+            self._budget.spend(12 * len(node.parts))
             absorbing = FALSE if isinstance(node, AllOf) else TRUE
             parts = []
             for part in node.parts:

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Mapping
 
 from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.number_automaton import MAX_DIGITS
 
 DRAFTS = {
     "http://json-schema.org/draft-04/schema": 4,
@@ -89,11 +90,13 @@ ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keywor
 
 MAX_UNIQUE = 16
 """Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
+PLAIN_NUMBERS = f"numbers are then written without an exponent, with at most {MAX_DIGITS} digits"
 RESTRICTIONS = {
     "uniqueItems": f"items out of at most {MAX_UNIQUE} listed values",
-    "minProperties": "up to one more than the declared properties",
+    "minProperties": "up to one more than the declared properties: undeclared names may repeat, only the first counts",
     "maxProperties": "where it is excluded, as `minProperties` of one more",
-    "multipleOf": "divisors whose remainders fit into the limit max_regex_states",
+    "multipleOf": f"divisors whose remainders fit into the limit max_regex_states; {PLAIN_NUMBERS}",
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), PLAIN_NUMBERS),
     "$ref": "schemas at hand: the document, `resources` and the meta-schemas; nothing is downloaded",
     "dependencies": "kept in every draft",
 }

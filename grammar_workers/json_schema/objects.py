@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from grammar_workers.character_automaton import ANY_TEXT, CharacterAutomaton, combine, literal_set
@@ -24,6 +24,7 @@ from grammar_workers.json_schema.formula import (
     ObjectShape,
     PropertyCount,
     PropertyNames,
+    StringPattern,
 )
 from grammar_workers.json_schema.verdicts import Label
 from grammar_workers.options import Limits
@@ -81,8 +82,8 @@ class Objects(Container):
         assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
         self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
         self.names = self.declared_names(pool, formulas)
-        order = {name: index for index, name in enumerate(self.names)}
-        self._unspellable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
+        self._order = order = {name: index for index, name in enumerate(self.names)}
+        self._unusable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
         self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
         self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
         self._open_leaves = frozenset(leaf for leaf in self.leaves if self._is_shape(leaf))
@@ -95,12 +96,18 @@ class Objects(Container):
         self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
         self._closed: dict[Node, Label | None] = {}
         self._steps: dict[tuple[FormulaId, int], Step] = {}
-        patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
         tests = dict.fromkeys(test.names for test in assertions.values() if isinstance(test, PropertyNames))
+        patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
+        # The dialects disagree about what `propertyNames` says of a name only where they do about a pattern in it.
+        judging = [source for formula in tests for source in _patterns(pool, formula)]
+        patterns |= dict.fromkeys(source for source in judging if doubtful(source))
         # A test is a pattern's source or the formula of `propertyNames`.
         self._tests: dict[str | FormulaId, CharacterAutomaton] = {source: pattern(source) for source in patterns}
         self._tests |= {formula: texts(formula) for formula in tests}
         self._doubtful = [(source, found) for source in patterns if (found := doubtful(source)) is not None]
+        self.disputed = [name for name in self.names if self._is_disputed(name)]
+        """Declared names on which the dialects of patterns disagree; like undeclared ones they are not generated."""
+        self._unusable |= frozenset(order[name] for name in self.disputed)
         # A test that every name passes tells no names apart.
         passed = frozenset(test for test, found in self._tests.items() if found == ANY_TEXT)
         deciding = [test for test in self._tests if test not in passed]
@@ -137,7 +144,7 @@ class Objects(Container):
         )
 
     def _plain_property(self, index: int) -> Rule:
-        if index in self._unspellable:
+        if index in self._unusable:
             return Rule(FALSE)
         return self._every(self._asked, index)
 
@@ -226,6 +233,10 @@ class Objects(Container):
         labels = tuple(many - label if label < 0 else label for label in automaton.accepting)
         return dataclasses.replace(automaton, accepting=labels), list(classes)
 
+    def _is_disputed(self, name: str) -> bool:
+        """Whether one dialect says that a pattern matches the name, and the other does not."""
+        return any(found.classify(name) and not self._tests[source].classify(name) for source, found in self._doubtful)
+
     def _matches(self, part: int, test: str | FormulaId) -> bool:
         if part < 0:
             return test in self._classes[-1 - part]
@@ -266,7 +277,7 @@ class Objects(Container):
 
     def _move(self, node: Node, part: int, entry: int, tally: Tally) -> Move | None:
         """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
-        if part in self._unspellable:
+        if part in self._unusable:
             return None
         mere, concerned = self._read(node.formulas)
         if part in concerned:
@@ -293,11 +304,19 @@ class Objects(Container):
         """The parts of which a leaf asks something, or all if reading any of them may change it."""
         known = self._known_concerned.get(leaf)
         if known is None:
-            parts = range(-self.class_count, len(self.names))
-            is_open = leaf in self._open_leaves
-            known = frozenset(part for part in parts if not is_open or self._asked(leaf, part) != TRUE)
-            self._known_concerned[leaf] = known
+            known = self._known_concerned[leaf] = self._find_concerned(leaf)
         return known
+
+    def _find_concerned(self, leaf: FormulaId) -> frozenset[int]:
+        parts: Iterable[int] = range(-self.class_count, len(self.names))
+        if leaf not in self._open_leaves:
+            return frozenset(parts)
+        shape = self._shapes.get(leaf)
+        if shape is not None and shape.additional == TRUE and not shape.patterns:
+            parts = [self._order[name] for name in self._properties[leaf]]
+        found = frozenset([part for part in parts if self._asked(leaf, part) != TRUE])
+        self.pool.spend(len(found) + 1)
+        return found
 
     def _step(self, literal: FormulaId, part: int, tally: Tally) -> Step:
         known = self._steps.get((literal, part))
@@ -376,6 +395,12 @@ class Objects(Container):
             return holds
         # Shapes that require a name which has been passed over have already become constants.
         return positive
+
+
+def _patterns(pool: FormulaPool, formula: FormulaId) -> list[str]:
+    """The patterns by which a formula judges strings."""
+    leaves = map(pool.assertion, pool.leaves(pool.resolve(formula, JsonType.STRING)))
+    return [leaf.pattern for leaf in leaves if isinstance(leaf, StringPattern)]
 
 
 def _is_uncertain(pool: FormulaPool, formula: FormulaId) -> bool:

@@ -14,7 +14,7 @@ from grammar_workers.json_schema.rules import Rules
 from grammar_workers.json_text import encode_string_body
 from grammar_workers.literal_tree import literal_tree
 from grammar_workers.machine import NEVER, Guard, union_guards
-from grammar_workers.machine_builder import MachineBuilder
+from grammar_workers.machine_builder import Beside, MachineBuilder
 from grammar_workers.string_machine import StringMachine
 
 
@@ -58,19 +58,19 @@ class PropertyNameStates:
         builder = self._builder
         free = classes[0]
         names = container.names
-        row, loop = -1, 0
+        beside = None
         if free != NEVER:
             body = self._free_key(free)
             if not names:
                 return body
-            row = builder.row_of(body)
-            # Where the vocabulary cannot spell every character, a free name is no free string.
-            loop = builder.loop(base=body) if self._any_name == ANY_TEXT else 0
+            beside = functools.partial(self._beside, body)
         entries = []
         tree = self._trees.setdefault((names, free), _Tree())
         for data, index in self._encoded_names(names):
             if free != NEVER or windows[index] != NEVER:
                 entries.append((data, tree.numbers.setdefault((index, windows[index]), len(tree.numbers))))
+        if not entries:
+            return self._free_key(free) if free != NEVER else None
         guarded = list(tree.numbers)
 
         def guard(numbers: Sequence[int]) -> int:
@@ -82,14 +82,31 @@ class PropertyNameStates:
             return builder.return_(index + 1, guard=window)
 
         return literal_tree(
-            builder, entries, end_op, row=row, loop=loop, guard=None if free == () else guard, known=tree.branches
+            builder, entries, end_op, beside=beside, guard=None if free == () else guard, known=tree.branches
         )
 
+    def _beside(self, body: int, name: bytes) -> list[Beside]:
+        """For each byte of a declared name where others lead in its place, and what the states that read it resemble:
+        `body`, which begins a free name, but not inside of a character or an escape.
+        """
+        outside = self._builder.row_of(body)
+        # Where the vocabulary cannot spell every character, a free name is no free string.
+        loop = self._builder.loop(base=body) if self._any_name == ANY_TEXT else 0
+        if name.isascii() and b"\\" not in name:
+            return [(outside, loop)] * len(name)
+        rows = self._strings.rows_beside(self._any_name, body, name)
+        return [(row, loop if row == outside else 0) for row in rows]
+
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
-        """The declared names as they are written, up to the closing quote, in the order of their bytes."""
+        """The declared names that can be written, up to the closing quote, in the order of their bytes."""
         known = self._encoded.get(names)
         if known is None:
-            known = sorted((encode_string_body(name) + b'"', index) for index, name in enumerate(names))
+            # What the vocabulary cannot write is no free name either.
+            known = sorted(
+                (encode_string_body(name) + b'"', index)
+                for index, name in enumerate(names)
+                if self._rules.can_write(name)
+            )
             self._encoded[names] = known
         return known
 

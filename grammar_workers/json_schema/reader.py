@@ -34,7 +34,7 @@ from grammar_workers.json_schema.formula import (
     StringPattern,
     requires,
 )
-from grammar_workers.json_schema.keywords import ANNOTATIONS, MAX_UNIQUE, RESTRICTIONS
+from grammar_workers.json_schema.keywords import ANNOTATIONS, MAX_UNIQUE, PLAIN_NUMBERS, RESTRICTIONS
 from grammar_workers.json_schema.listed_values import identity, listed_items
 from grammar_workers.json_schema.references import References, Scope
 from grammar_workers.json_schema.unevaluated import Evaluated, Unevaluated
@@ -77,10 +77,12 @@ _ABOUT = {
 }
 _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
-_STEPS_OF_REFERENCE = 200
+_SCHEMA_STEPS, _STEPS_OF_REFERENCE = 32, 40
 """What following a reference counts: dynamic references may lead to the same subschemas in very many ways."""
 _MAX_COUNT = 1_000_000_000
 """The largest count that registers hold."""
+
+_PLAIN_NUMBERS = f"bounds and multiples: {PLAIN_NUMBERS}"
 
 
 class SchemaReader:
@@ -101,7 +103,6 @@ class SchemaReader:
         self._definitions = Definitions(pool)
         self._evaluation = Unevaluated(pool, self._references, self._definitions)
         self._types: dict[tuple[int | str, ...], FormulaId] = {}
-        self._followed = 0
         self.notes: list[str] = []
 
     def read(self) -> FormulaId:
@@ -121,6 +122,7 @@ class SchemaReader:
             return TRUE if schema else FALSE
         if not isinstance(schema, dict):
             raise InvalidSpecificationError("a schema must be an object or a boolean", pointer=scope.pointer)
+        self._pool.spend(_SCHEMA_STEPS)
         if depth > self._limits.max_nesting:
             raise LimitExceededError(
                 f"the schema nests deeper than {self._limits.max_nesting} (limit max_nesting)", pointer=scope.pointer
@@ -158,9 +160,7 @@ class SchemaReader:
         parts = []
         for keyword in _REFERRING:
             if keyword in schema:
-                self._followed += 1
-                if self._followed * _STEPS_OF_REFERENCE > self._limits.max_steps:
-                    raise LimitExceededError("too many references (limit max_steps)", pointer=scope.pointer)
+                self._pool.spend(_STEPS_OF_REFERENCE)
                 contents, target = self._references.resolve(schema[keyword], keyword, scope)
                 parts.append(self._definitions.refer(contents, target))
         return self._pool.all_of(parts)
@@ -329,6 +329,8 @@ class SchemaReader:
                     "multipleOf must be positive", pointer=scope.below("multipleOf").pointer
                 )
             parts.append(self._pool.leaf(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
+        if parts and _PLAIN_NUMBERS not in self.notes:
+            self.notes.append(_PLAIN_NUMBERS)
         return self._pool.all_of(parts)
 
     def _bound(self, schema: Mapping[str, Any], keyword: str, scope: Scope, upper: bool, exclusive: bool) -> FormulaId:
@@ -491,3 +493,5 @@ def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator
         yield str(int(value))
         if with_fraction:
             yield f"{int(value)}.0"
+            if not value:
+                yield from ("-0", "-0.0")

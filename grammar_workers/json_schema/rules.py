@@ -12,13 +12,20 @@ from collections.abc import Hashable, Set
 
 from grammar_workers.character_automaton import CharacterAutomaton
 from grammar_workers.charset import Charset
-from grammar_workers.errors import LimitExceededError
 from grammar_workers.json_schema.any_order import AnyOrderObjects, TooManyOrdersError
 from grammar_workers.json_schema.arrays import Arrays, PlainArray
 from grammar_workers.json_schema.containers import Container, Ending, Move, Node, Rule
 from grammar_workers.json_schema.disjoint import Disjointness
 from grammar_workers.json_schema.exploration import Exploration
-from grammar_workers.json_schema.formula import FALSE, TRUE, FormulaId, FormulaPool, JsonType
+from grammar_workers.json_schema.formula import (
+    FALSE,
+    TRUE,
+    ArrayShape,
+    FormulaId,
+    FormulaPool,
+    JsonType,
+    PropertyCount,
+)
 from grammar_workers.json_schema.objects import Classified, Objects
 from grammar_workers.json_schema.scalars import Scalars, TextLanguage
 from grammar_workers.json_schema.verdicts import Label
@@ -26,8 +33,6 @@ from grammar_workers.json_text import encode_string_body
 from grammar_workers.options import Limits
 
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
-_ARRAY_SYMBOLS = "[], "
-_OBJECT_SYMBOLS = '{}",: '
 _MAX_DEPTH = 12
 """How deep rules are evaluated within each other; deeper ones wait for their turn."""
 
@@ -39,7 +44,8 @@ class _OtherOrderError(Exception):
 class Rules:
     """Answers questions about rules; `solve` must have seen the root first.
 
-    `permitted` restricts every string and property name (None: any text).
+    `permitted` restricts every string and property name (None: any text). `comma` and `colon` are how these are
+    written: where the vocabulary cannot spell them, containers hold one part at most, or none.
     """
 
     def __init__(
@@ -50,7 +56,11 @@ class Rules:
         permitted: CharacterAutomaton | None = None,
         *,
         any_order: bool = False,
+        comma: str = ", ",
+        colon: str = ": ",
     ) -> None:
+        self._comma = comma
+        self._colon = colon
         self.pool = pool
         self.notes: list[str] = []
         self._limits = limits
@@ -93,6 +103,17 @@ class Rules:
     def has_doubts(self) -> bool:
         """Whether some objects have been left out because it is not certain that they satisfy what they should."""
         return any(container is not None and container.has_doubts for container in self._objects.values())
+
+    @property
+    def disputed_names(self) -> list[str]:
+        """Declared names that are not generated, because some pattern matches them in one dialect alone."""
+        found = (container.disputed for container in self._objects.values() if container is not None)
+        return list(dict.fromkeys(name for names in found for name in names))
+
+    @property
+    def has_long_numbers(self) -> bool:
+        """Whether some numbers have been left out because they have too many digits."""
+        return self._scalars.has_long_numbers
 
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
@@ -191,7 +212,7 @@ class Rules:
         return self._explored[container].moves
 
     def _ask(self, user: Rule, rule: Rule) -> set[Label]:
-        self._spend(1)
+        self._spend(4)
         known = self._labels.get(rule)
         if known is None:
             known = self._labels[rule] = set()
@@ -209,8 +230,7 @@ class Rules:
         self._steps += steps
         if self._alternatives_in_any_order and self._steps > self._steps_for_any_order:
             raise TooManyOrdersError("to tell apart which properties have been seen takes too many steps")
-        if self._steps > self._limits.max_steps:
-            raise LimitExceededError(f"compiling takes more than {self._limits.max_steps} steps (limit max_steps)")
+        self.pool.spend(steps)
 
     # -- by type ---------------------------------------------------------------------------------------------------
 
@@ -254,14 +274,14 @@ class Rules:
 
     def _find_objects(self, rule: Rule) -> Objects | None:
         formulas = self._object_formulas(rule)
-        if formulas[0] == FALSE or not self._can_spell(_OBJECT_SYMBOLS):
+        if formulas[0] == FALSE or not self._can_spell("{}"):
             return None
         scalars = self._scalars
         parts = (
             scalars.pattern,
             scalars.doubtful,
             scalars.texts,
-            self._can_write,
+            self.can_write,
             self._limits,
             scalars.permitted,
             self._classified,
@@ -277,7 +297,11 @@ class Rules:
         return Objects(self.pool, formulas, *parts)
 
     def _object_formulas(self, rule: Rule) -> tuple[FormulaId, ...]:
-        return tuple(map(self._disjointness.simplify, self._resolved(rule, JsonType.OBJECT)))
+        demanded, *asked = map(self._disjointness.simplify, self._resolved(rule, JsonType.OBJECT))
+        if not self._can_spell(f'"{self._comma}{self._colon}'):
+            most = PropertyCount(0, int(self._can_spell(f'"{self._colon}')))
+            demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.OBJECT, most)])
+        return (demanded, *asked)
 
     def _only_plain_in_any_order(self, reason: TooManyOrdersError) -> None:
         self._steps = 0
@@ -291,10 +315,13 @@ class Rules:
         self.notes.append(f"an object of {listed} keeps the declared order: {reason.message}")
 
     def _find_arrays(self, rule: Rule) -> Arrays | None:
-        formulas = self._resolved(rule, JsonType.ARRAY)
-        return None if formulas[0] == FALSE or not self._can_spell(_ARRAY_SYMBOLS) else Arrays(self.pool, formulas)
+        demanded, *asked = self._resolved(rule, JsonType.ARRAY)
+        if not self._can_spell(self._comma):
+            demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
+        return None if demanded == FALSE or not self._can_spell("[]") else Arrays(self.pool, (demanded, *asked))
 
-    def _can_write(self, name: str) -> bool:
+    def can_write(self, name: str) -> bool:
+        """Whether a property name may come at all, and the vocabulary can write it."""
         known = self._writable_names.get(name)
         if known is None:
             permitted = self._scalars.permitted

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 
 from grammar_workers import number_automaton
-from grammar_workers.budget import Budget
+from grammar_workers.budget import budget_of, remembered
 from grammar_workers.character_automaton import (
     ANY_TEXT,
     CharacterAutomaton,
@@ -59,7 +59,7 @@ class TextLanguage:
 EMPTY = TextLanguage(())
 
 
-@functools.lru_cache(maxsize=256)
+@remembered(maxsize=256)
 def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> CharacterAutomaton:
     """Texts of `minimum` to `maximum` characters, one state per length."""
     if maximum is not None and maximum < minimum:
@@ -67,7 +67,7 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
     if maximum == 0:
         return literal_set({"": 1})
     longest = minimum if maximum is None else maximum
-    Budget(limits).check_states(longest)
+    budget_of(limits).check_states(longest)
     following = [*range(1, longest + 1), longest if maximum is None else DEAD]
     moves = [(target, DEAD, target) for target in following]
     return CharacterAutomaton.of((0, 0xD800, 0xE000), moves, (int(n >= minimum) for n in range(longest + 1)))
@@ -90,6 +90,8 @@ class Scalars:
         self._limits = limits
         self._spellable = spellable
         self.permitted = permitted
+        self.has_long_numbers = False
+        """Whether some numbers have been left out because they have more than `MAX_DIGITS` digits."""
 
     def strings(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The strings for which `formulas` (resolved for strings, the demanded one first) hold."""
@@ -297,18 +299,19 @@ class Scalars:
         assert isinstance(assertion, StringPattern)
         return search_automaton(assertion.pattern, limits)
 
-    @staticmethod
-    def _short_enough(language: TextLanguage) -> TextLanguage:
+    def _short_enough(self, language: TextLanguage) -> TextLanguage:
         """`language` less the labels that no number of at most `MAX_DIGITS` digits has."""
         automaton = language.automaton
         if language.texts is not None:
             texts = {t: n for t, n in language.texts.items() if sum(map(str.isdecimal, t)) <= MAX_DIGITS}
+            self.has_long_numbers |= len(texts) < len(language.texts)
             return dataclasses.replace(language, texts=texts) if texts else EMPTY
         if automaton is None:
             return EMPTY
         fewest = [number_automaton.digits_needed(automaton, n + 1)[0] for n in range(len(language.labels))]
         if max(fewest) <= MAX_DIGITS:
             return language
+        self.has_long_numbers = True
         kept = [label for label, digits in zip(language.labels, fewest, strict=True) if digits <= MAX_DIGITS]
         numbers = [0, *(kept.index(label) + 1 if label in kept else 0 for label in language.labels)]
         return (
@@ -373,7 +376,7 @@ def _fixed_label(formulas: tuple[FormulaId, ...]) -> Label | None:
     return None
 
 
-@functools.lru_cache(maxsize=4096)
+@remembered(maxsize=4096)
 def _numbers(assertions: tuple[object, ...], limits: Limits) -> CharacterAutomaton:
     """Shared between schemas: numbers for which all `assertions` hold."""
     return intersect([_number_leaf(assertion, limits) for assertion in assertions], limits)

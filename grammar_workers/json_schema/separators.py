@@ -9,6 +9,11 @@ from grammar_workers.machine_builder import MachineBuilder
 from grammar_workers.options import GrammarOptions
 
 
+def separator(sign: str, options: GrammarOptions) -> str:
+    """A comma or a colon as it is written at least: with a space behind it where white space is fixed."""
+    return sign + " " if options.whitespace == "compact" else sign
+
+
 class Separators:
     """Appends separators to one builder; the states of white space are shared between all of them."""
 

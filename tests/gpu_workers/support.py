@@ -181,7 +181,7 @@ class TableFSM:
     def device_tables(self) -> None:
         """None, as for an automaton without end of states: its rows stay with the host."""
 
-    def shortest_completion(self, state: int) -> list[int]:
+    def shortest_completion(self, state: int, limit: int = 1000) -> list[int]:
         ways: list[tuple[int, list[int]]] = [(state, [])]
         seen = {state}
         for reached, way in ways:  # grows meanwhile: breadth first

@@ -120,10 +120,10 @@ def test_an_impossible_budget_is_refused() -> None:
 
 def test_a_slow_look_up_stops_its_own_row_only() -> None:
     class Slow(TableFSM):
-        def shortest_completion(self, state: int) -> list[int]:
+        def shortest_completion(self, state: int, limit: int = 1000) -> list[int]:
             if state == 2:
                 assert self.release.wait(30)
-            return super().shortest_completion(state)
+            return super().shortest_completion(state, limit)
 
     slow = Slow({0: {ord("a"): 1, ord("b"): 2}, 1: {}, 2: {ord("."): 1}}, [1])
     with running_engine(fetch=grammars(slow=slow)) as engine:

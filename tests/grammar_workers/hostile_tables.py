@@ -81,32 +81,40 @@ def use(fsm: TokenFSM, rng: random.Random) -> None:
             state = target
         fsm.forced_tokens(state)
         fsm.is_terminal(state)
+        fsm.successors(state, range(fsm.vocabulary.size))
+        completed(fsm, state)
     fsm.fill_rows(100)
+    fsm.device_tables(max_states=20)
     fsm.materialize(max_states=20)
 
 
+def completed(fsm: TokenFSM, state: int) -> None:
+    for token in fsm.shortest_completion(state, limit=10_000)[:20]:
+        state = fsm.next_state(state, token)
+
+
+def payload_in(fsm: TokenFSM) -> bytes:
+    """The payload of its artifact: the kind of automaton, then its tables."""
+    return artifact.unpack(fsm.to_bytes(), key=None, fingerprint=fsm.vocabulary.fingerprint, max_payload_bytes=1 << 30)
+
+
 def tables_in(fsm: TokenFSM) -> bytes:
-    """The payload of its artifact, without the kind of automaton in front."""
-    payload = artifact.unpack(
-        fsm.to_bytes(), key=None, fingerprint=fsm.vocabulary.fingerprint, max_payload_bytes=1 << 30
-    )
-    return payload.removeprefix(MachineWalker.KIND)
+    return payload_in(fsm).removeprefix(MachineWalker.KIND)
 
 
-def load(payload: bytes) -> TokenFSM:
+def load(payload: bytes, kind: bytes = MachineWalker.KIND) -> TokenFSM:
     """What a store that others can write to may hold: any tables under a right digest."""
     vocabulary = bytes_vocabulary()
-    return TokenFSM.from_bytes(
-        artifact.pack(MachineWalker.KIND + payload, key="0" * 64, fingerprint=vocabulary.fingerprint), vocabulary
-    )
+    data = artifact.pack(kind + payload, key="0" * 64, fingerprint=vocabulary.fingerprint)
+    return TokenFSM.from_bytes(data, vocabulary)
 
 
-def used(payloads: Iterable[bytes], rng: random.Random) -> int:
+def used(payloads: Iterable[bytes], rng: random.Random, kind: bytes = MachineWalker.KIND) -> int:
     """How many of the payloads were not refused; each of these is used."""
     loaded = 0
     for payload in payloads:
         try:
-            fsm = load(payload)
+            fsm = load(payload, kind)
             loaded += 1
             use(fsm, rng)
         except (artifact.ArtifactError, GrammarError):
@@ -122,6 +130,20 @@ def tampered_payloads(rounds: int, rng: random.Random) -> Iterator[bytes]:
         originals.append(tables_in(compile_grammar(specification, vocabulary)))
     for _ in range(rounds):
         yield payload_of(tampered(arrays_of(rng.choice(originals)), rng))
+
+
+def tampered_graphs(rounds: int, rng: random.Random) -> Iterator[bytes]:
+    """Payloads of recursive grammars in which a few integers and bytes have been replaced."""
+    vocabulary = bytes_vocabulary()
+    originals = [payload_in(compile_grammar(CORNER_CASES[name], vocabulary)) for name in sorted(RECURSIVE_GRAMMARS)]
+    for _ in range(rounds):
+        data = bytearray(rng.choice(originals))
+        for _ in range(rng.choice([1, 1, 2, 5])):
+            place = rng.randrange(1, len(data) - 4)
+            value = rng.choice([*INTERESTING, rng.randrange(64)]) & 0xFFFFFFFF
+            data[place : place + 4] = value.to_bytes(4, "little") if rng.random() < 0.5 else data[place : place + 4]
+            data[place] ^= rng.choice([0, 1, 2, 0xFF])
+        yield bytes(data)
 
 
 def payloads_with_wild_registers() -> Iterator[bytes]:
@@ -140,5 +162,7 @@ if __name__ == "__main__":
     numbers = random.Random(sys.argv[2] if len(sys.argv) > 2 else 0)
     if sys.argv[1] == "registers":
         print(used(payloads_with_wild_registers(), numbers))
+    elif sys.argv[1] == "graphs":
+        print(used(tampered_graphs(int(sys.argv[3]), numbers), numbers, b""))
     else:
         print(used(tampered_payloads(int(sys.argv[3]), numbers), numbers))

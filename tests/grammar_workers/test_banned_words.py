@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
-from grammar_workers import GrammarError, Limits, Vocabulary, compile_grammar
+from grammar_workers import GrammarError, GrammarOptions, Limits, Vocabulary, compile_grammar
 from grammar_workers.banned_words import banned_words
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
 from grammar_workers.json_restriction import matters_outside
@@ -121,6 +121,7 @@ _json_words = st.lists(
     _json_words,
     st.booleans(),
     st.booleans(),
+    st.sampled_from(["minimal", "any"]),
     st.sampled_from([bytes_vocabulary, characters_vocabulary]),
     st.integers(0, 1 << 30).map(random.Random),
 )
@@ -129,10 +130,12 @@ def test_in_json_neither_decoded_strings_nor_the_raw_text_hold_a_word(
     words: list[str],
     case_sensitive: bool,
     whole_words: bool,
+    escapes: Any,
     make: Callable[[], Vocabulary],
     rng: random.Random,
 ) -> None:
     vocabulary = make()
+    options = GrammarOptions(escapes=escapes)
     banned = {"type": "banned_words", "words": words, "case_sensitive": case_sensitive, "whole_words": whole_words}
     plain = {"type": "json_schema", "schema": schema}
     free = compile_grammar(plain, vocabulary)
@@ -143,7 +146,7 @@ def test_in_json_neither_decoded_strings_nor_the_raw_text_hold_a_word(
 
     sample = [text_of(vocabulary, random_walk(free, rng, longest=12)).decode() for _ in range(6)]
     try:
-        fsm = compile_grammar({"type": "all_of", "specifications": [plain, banned]}, vocabulary)
+        fsm = compile_grammar({"type": "all_of", "specifications": [plain, banned]}, vocabulary, options=options)
     except UnsatisfiableError:
         assert not any(map(allowed, sample))
         return
@@ -154,6 +157,17 @@ def test_in_json_neither_decoded_strings_nor_the_raw_text_hold_a_word(
         text = text_of(vocabulary, random_walk(fsm, rng, longest=12)).decode()
         assert allowed(text), text
         assert accepts(free, text), text
+
+
+def test_a_word_that_an_escape_would_spell() -> None:
+    specifications = [
+        {"type": "json_schema", "schema": {"type": "string"}},
+        {"type": "banned_words", "words": ["u0041"]},
+    ]
+    options = GrammarOptions(escapes="any")
+    fsm = compile_grammar({"type": "all_of", "specifications": specifications}, bytes_vocabulary(), options=options)
+    assert not accepts(fsm, '"\\u0041"') and accepts(fsm, '"A"')
+    assert any("minimal spelling beside banned words" in note for note in fsm.notes)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +185,7 @@ def test_in_json_neither_decoded_strings_nor_the_raw_text_hold_a_word(
 )
 def test_most_words_cannot_occur_outside_of_json_strings(words: list[str], whole_words: bool, matters: bool) -> None:
     """Then the row of a string needs no walk of the whole vocabulary: nothing but its strings is restricted."""
-    assert matters_outside(banned_words(words, Limits(), whole_words=whole_words)) == matters
+    assert matters_outside(banned_words(words, Limits(), whole_words=whole_words), Limits()) == matters
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import functools
+import json
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.types import TokenId
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
@@ -41,6 +46,58 @@ def fewest_bytes(fsm: TokenFSM, state: int, bound: int) -> int:
         layer = {fsm.next_state(here, token) for here in layer for token in single_bytes(fsm.vocabulary)} - seen - {-1}
         seen = seen | layer
     return bound
+
+
+@pytest.mark.parametrize(
+    ("schema", "length"),
+    [
+        ({"type": "string", "minLength": 10_000}, 10_002),
+        ({"type": "string", "pattern": "^(ab)*c$", "minLength": 5001}, 5003),
+        ({"type": "string", "pattern": "^é+$", "minLength": 3000}, 6002),
+        ({"type": "string", "pattern": "^(ab)*c$", "minLength": 999, "maxLength": 1001}, 1001),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 10_000}, 30_000),
+        ({"type": "array", "items": {"type": "string", "minLength": 100}, "minItems": 100}, 10_400),
+        ({"type": "array", "prefixItems": [{"type": "null"}], "items": {"const": 7}, "minItems": 500}, 1503),
+        ({"anyOf": [{"type": "string", "minLength": 5000}, {"type": "array", "minItems": 1000}]}, 3000),
+        ({"anyOf": [{"type": "string", "minLength": 2000}, {"type": "array", "minItems": 1000}]}, 2002),
+    ],
+)
+@pytest.mark.parametrize("make", [bytes_vocabulary, *LARGE])
+def test_counts_are_not_walked_through(schema: Any, length: int, make: Any) -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, make())
+    text = check_completion(fsm, fsm.initial_state)
+    assert len(text) == length
+    assert jsonschema.Draft202012Validator(schema).is_valid(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "minLength": 10**9},
+        {"type": "array", "items": {"type": "string", "minLength": 10**9}, "minItems": 10**9},
+        {"type": "string", "pattern": "^(ab)*c$", "minLength": 10**6},
+    ],
+)
+def test_what_would_be_too_long_is_refused_at_once(schema: Any) -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    begun = time.process_time()
+    with pytest.raises(LimitExceededError, match="tokens"):
+        fsm.shortest_completion(fsm.initial_state)
+    assert time.process_time() - begun < 2
+
+
+def test_a_limit_of_tokens() -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": {"type": "string", "minLength": 40}}, bytes_vocabulary())
+    tokens = fsm.shortest_completion(fsm.initial_state)
+    assert fsm.shortest_completion(fsm.initial_state, len(tokens)) == tokens
+    with pytest.raises(LimitExceededError, match=f"more than {len(tokens) - 1} tokens"):
+        fsm.shortest_completion(fsm.initial_state, len(tokens) - 1)
+
+
+def test_nobody_waits_while_a_completion_is_found() -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": {"type": "string", "minLength": 3}}, bytes_vocabulary())
+    with fsm._lock, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(fsm.shortest_completion, fsm.initial_state).result(timeout=60)
 
 
 def check_completion(fsm: TokenFSM, state: int) -> bytes:
@@ -142,3 +199,12 @@ def test_white_space_is_left_out() -> None:
     assert check_completion(fsm, fsm.initial_state) == b'{"a":[0,0]}'
     padded = states_along(fsm, list(b'{  "a" \n:\t'))[-1]
     assert check_completion(fsm, padded) == b"[0,0]}"
+
+
+def test_a_way_that_is_found_later_may_be_shorter() -> None:
+    """The text of a call that is known already may be long: what it leads to has not been reached by a shortest way."""
+    vocabulary = Vocabulary([b",", b"6", b"[", b"]", None], [4])
+    schema = {"minItems": 2, "contains": {"type": "number"}}
+    options = GrammarOptions(whitespace="flexible")
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary, options=options)
+    assert check_completion(fsm, fsm.next_state(fsm.initial_state, 2)) == b"6,6]"

@@ -117,3 +117,37 @@ def test_a_count_that_nothing_can_be_certain_to_have_is_refused_as_such() -> Non
     schema = {"properties": {"a": True}, "not": {"properties": {"a": {"maxProperties": 1}}}}
     with pytest.raises(UnsupportedFeatureError, match="may repeat a name"):
         compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"required": ["é"], "patternProperties": {r"^\W$": {"type": "number"}}},
+        {"properties": {"é": True, "a": True}, "patternProperties": {r"^\W$": False}},
+        {"properties": {"é": True}, "not": {"patternProperties": {r"^\W$": {"type": "number"}}}},
+        {"not": {"propertyNames": {"pattern": r"^\W$"}}, "minProperties": 1},
+        {"properties": {"é": True}, "propertyNames": {"not": {"pattern": r"^\w$"}}},
+    ],
+)
+def test_a_name_on_which_the_dialects_disagree_is_not_generated(schema: Any) -> None:
+    """`é` is a letter in Python and none in ECMA-262 (with the flag u)."""
+    try:
+        fsm = compile_grammar({"type": "json_schema", "schema": {"type": "object", **schema}}, bytes_vocabulary())
+    except UnsupportedFeatureError as error:
+        assert "disagree" in error.message
+        return
+    for value in ("0", "false", '"x"'):
+        assert not accepts(fsm, f'{{"é": {value}}}')
+
+
+def test_a_declared_name_that_is_left_out_is_noted() -> None:
+    schema = {"type": "object", "properties": {"é": True}, "patternProperties": {r"^\W$": {"type": "number"}}}
+    (note,) = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary()).notes
+    assert "xe9" in note and "disagree" in note
+
+
+def test_objects_that_are_left_out_are_noted() -> None:
+    schema = {"type": "object", "properties": {"a": True}, "minProperties": 2}
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    assert accepts(fsm, '{"a": 0, "b": 0}') and not accepts(fsm, '{"b": 0, "c": 0}')
+    assert any("may repeat a name" in note for note in fsm.notes)

@@ -89,3 +89,10 @@ def test_a_mask_and_a_step_agree_about_escapes() -> None:
     for state in range(1, fsm.materialize(max_states=60)):
         allowed = fsm.allowed_tokens(state)
         assert allowed == {t for t in range(fsm.vocabulary.size) if fsm.next_state(state, t) >= 0}
+
+
+def test_a_vocabulary_that_lacks_characters_of_escapes_writes_none_but_the_minimal_ones() -> None:
+    vocabulary = Vocabulary([*(character.encode() for character in '"\\abn'), None], [5])
+    fsm = compiled({"type": "string"}, ANY_ESCAPE, vocabulary)
+    assert accepts(fsm, r'"\\n\\"')
+    assert any("minimal spelling" in note for note in fsm.notes)

@@ -55,7 +55,10 @@ EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "uri-reference": (["../a", "#b", "", "//h/p", "http://a"], ["\\a", "a b", "#a#b"]),
     "iri": (["http://ƒøø.ßår/?∂éœ=πîx#πîüx"], ["//é", "a b:c"]),
-    "uri-template": (["http://example.com/{term:1}/{term}", "{+a,b*}"], ["{a", "a}", "{}", "{a:0}", "a b"]),
+    "uri-template": (
+        ["http://example.com/{term:1}/{term}", "{+a,b*}", "ü{a}名😀\ue000", "it's"],
+        ["{a", "a}", "{}", "{a:0}", "a b", "a\0", "a\x1f", "a\x85", "a\ufdd0", "a\uffff", "a\U0001fffe"],
+    ),
     "uuid": (
         ["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"],
         ["2eb8aa08aa9811eab4aa73b441d16380", "2eb8"],

@@ -5,6 +5,7 @@ Work is counted in Python calls, not in seconds: the bound is the same on every 
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ import pytest
 
 from grammar_workers import GrammarError, GrammarOptions, Limits, compile_grammar
 from grammar_workers.errors import LimitExceededError
+from tests.grammar_workers.hostile_specifications import hostile_specification
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 
 MOST_CALLS = 8_000_000
@@ -293,6 +295,28 @@ BOMBS: dict[str, dict[str, Any]] = {
         nested(6, lambda inner: {"anyOf": [{"properties": {n: inner}, "required": [n]} for n in NAMES[:4]]}, True)
     ),
     "oneOf of open objects": json_schema({"oneOf": [members(NAMES[i : i + 1]) for i in range(60)]}),
+    "a chain of oneOf": json_schema(
+        definitions(40, lambda i, ref: {"oneOf": [{"$ref": ref}, {"properties": {f"p{i}": {"type": "integer"}}}]})
+    ),
+    "anyOf of 2,000 objects": json_schema(
+        {"anyOf": [{"properties": {f"a{i}": {"type": "integer"}, f"b{i}": True}} for i in range(2000)]}
+    ),
+    "oneOf of 12 open objects": json_schema(
+        {"oneOf": [{"properties": {f"p{(i + j) % 12}": {"type": "integer"} for j in range(5)}} for i in range(12)]}
+    ),
+    "a regex of a megabyte": regex("a" * 1_000_000),
+    "a regex of many classes": regex("[a-z]" * 190_000),
+    "words that may stand outside of strings": {
+        "type": "all_of",
+        "specifications": [
+            json_schema({"type": "object"}),
+            {"type": "banned_words", "words": [f"{i}true" for i in range(2000)]},
+        ],
+    },
+    "a product": {
+        "type": "all_of",
+        "specifications": [json_schema(True), regex("(?=.*\\d)(?=.*[a-z])(?=.*[A-Z]).{8,}")],
+    },
     "oneOf of objects that overlap": json_schema({"oneOf": [members(NAMES[i : i + 10]) for i in range(10)]}),
     "one dynamic anchor in many resources": json_schema(resources(12, lambda i: "node")),
     "many dynamic anchors": json_schema(resources(7, lambda i: f"node{i}")),
@@ -312,6 +336,33 @@ def test_bombs_are_refused_or_harmless(name: str) -> None:
     except GrammarError:
         return
     assert fsm.allowed_tokens(fsm.initial_state)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_hostile_specifications_are_refused_in_time(seed: int) -> None:
+    specification, options = hostile_specification(random.Random(seed))
+    try:
+        with at_most(MOST_CALLS):
+            compile_grammar(specification, bytes_vocabulary(), options=options)
+    except GrammarError:
+        pass
+
+
+def test_it_makes_no_difference_what_was_compiled_before() -> None:
+    """Steps are counted for what is remembered, too."""
+    patterns = [f"^(ab|c{{1,{n}}}d)*e{{0,{n}}}$" for n in range(5, 15)]
+    specification = json_schema({"type": "string", "not": {"anyOf": [{"pattern": pattern} for pattern in patterns]}})
+    refused = []
+    for steps in range(5_000, 200_000, 15_000):
+        limits = Limits(max_steps=steps)
+        for _ in range(2):
+            try:
+                compile_grammar(specification, bytes_vocabulary(), limits=limits)
+                refused.append(False)
+            except LimitExceededError:
+                refused.append(True)
+    assert refused[::2] == refused[1::2]
+    assert {True, False} == set(refused)
 
 
 def test_a_bomb_does_not_spoil_what_comes_after() -> None:

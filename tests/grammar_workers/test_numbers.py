@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.vocabularies import tekken_vocabulary
-from grammar_workers import TokenFSM, compile_grammar
+from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.schemas import exact, is_valid
@@ -287,3 +287,41 @@ def test_enumerations_meet_their_siblings(schema: dict[str, Any], valid: set[str
         assert is_valid(schema, text)
     for text in {"1", "2", "2.0", "2.5", "4", "5", "1e-07", "true", "false", "0", '"1"', "null"} - valid:
         assert not (accepts(fsm, text) and not is_valid(schema, text)), text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1e+308", "-1e308", "1.7976931348623157e+308", "1.7e308", "5e-324", "2.2250738585072014e-308", "9.99e-310"],
+)
+def test_every_finite_double_is_a_number(text: str) -> None:
+    assert math.isfinite(float(text))
+    assert accepts(compiled({}), text)
+
+
+@pytest.mark.parametrize("text", ["1.8e308", "2e308", "1.7976931348623159e308", "1e309", "-9e308"])
+def test_no_other_is(text: str) -> None:
+    assert not math.isfinite(float(text))
+    assert not accepts(compiled({}), text)
+
+
+def test_a_listed_zero_may_have_a_sign() -> None:
+    options = GrammarOptions(number_spelling="any")
+    fsm = compile_grammar({"type": "json_schema", "schema": {"enum": [0, 2]}}, bytes_vocabulary(), options=options)
+    assert all(accepts(fsm, text) for text in ("0", "-0", "0.0", "-0.0", "2", "2.0"))
+    assert not any(accepts(fsm, text) for text in ("-2", "1", "0.1"))
+
+
+@pytest.mark.parametrize("keyword", ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"])
+def test_that_bounded_numbers_have_no_exponent_is_noted(keyword: str) -> None:
+    fsm = compiled({"type": "number", keyword: 100})
+    assert any("without an exponent" in note for note in fsm.notes)
+    assert compiled({"type": "number"}).notes == []
+
+
+def test_only_what_has_too_many_digits_is_said_to_have() -> None:
+    with pytest.raises(UnsatisfiableError) as caught:
+        compiled({"type": "number", "minimum": 10**70})
+    assert "64 digits" in caught.value.message
+    with pytest.raises(UnsatisfiableError) as caught:
+        compiled({"type": "number", "minimum": 5, "maximum": 4})
+    assert "digits" not in caught.value.message

@@ -135,7 +135,7 @@ def test_alternatives_that_take_too_many_steps_keep_the_declared_order() -> None
     value = {"x": INTEGER, "y": INTEGER, "z": INTEGER}
     options = [tagged(tag, value={"properties": {f"{tag}{name}": INTEGER for name in value}}) for tag in "abcdef"]
     schema = {"type": "object", "properties": {"tag": True}, "anyOf": options}
-    fsm = compiled(schema, limits=Limits(max_steps=20_000))
+    fsm = compiled(schema, limits=Limits(max_steps=30_000))
     assert accepts(fsm, '{"tag": "a", "value": {"ax": 1}}')
     assert not accepts(fsm, '{"tag": "a", "value": {"ax": "x"}}')
     assert any(KEPT in note for note in fsm.notes)

@@ -338,3 +338,19 @@ def test_a_vocabulary_that_cannot_spell_a_tag() -> None:
         text = text_of(fsm.vocabulary, random_walk(fsm, rng)).decode()
         assert "Go " in text
         assert re.fullmatch("(?:(?!Go ).)*(?:Go (?:left|right)!(?:(?!Go ).)*)+", text, re.S), text
+
+
+@pytest.mark.parametrize("end", ["0", "9>", ".", "e", "E1"])
+def test_an_end_that_a_number_could_go_on_with_is_refused_after_numbers(end: str) -> None:
+    for schema in ({"type": "integer"}, {"anyOf": [{"type": "string"}, {"type": "number"}]}, True):
+        with pytest.raises(UnsupportedFeatureError) as caught:
+            compile_grammar(structural(["<"], tag("<b>", json_content(schema), end)), bytes_vocabulary())
+        assert caught.value.pointer == "/tags/0/end"
+    fsm = compile_grammar(structural(["<"], tag("<b>", json_content({"type": "string"}), end)), bytes_vocabulary())
+    assert accepts(fsm, f'<b>"5"{end}')
+
+
+def test_the_last_character_of_all_may_be_a_token() -> None:
+    vocabulary = Vocabulary([b"<", b"4", "\U0010ffff".encode(), None], [3])
+    fsm = compile_grammar(structural(["<"], tag("<", json_content({"type": "integer"}), "")), vocabulary)
+    assert accepts(fsm, "\U0010ffff<4")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import random
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,15 +161,23 @@ def naive_tree(strings: Iterable[bytes]) -> list[bytes]:
     return sorted({string[:length] for string in strings for length in range(1, len(string) + 1)})
 
 
-token_lists = st.lists(
-    st.binary(max_size=4) | st.none() | st.sampled_from([b"a", b"ab", b"abc", b"b"]), min_size=1, max_size=40
+token_lists = st.builds(
+    operator.add,
+    st.lists(st.binary(max_size=4) | st.none() | st.sampled_from([b"a", b"ab", b"abc", b"b"]), min_size=1, max_size=40),
+    st.sampled_from([[], [bytes([byte]) for byte in range(256)]]),
 )
+
+
+def read_by_automata(tokens: Sequence[bytes | None]) -> list[bytes | None]:
+    vocabulary = Vocabulary(tokens, [])
+    return [vocabulary.read_bytes(token) or None for token in range(len(tokens))]
 
 
 @settings(PROPERTY, max_examples=150)
 @given(token_lists)
 def test_the_prefix_tree_holds_every_token_once(tokens: list[bytes | None]) -> None:
     vocabulary = Vocabulary(tokens, [])
+    tokens = read_by_automata(tokens)
     strings = [token for token in tokens if token]
     expected = naive_tree(strings)
     tree = vocabulary.tree
@@ -190,7 +200,7 @@ def test_the_prefix_tree_holds_every_token_once(tokens: list[bytes | None]) -> N
 def test_encode_finds_the_fewest_tokens(tokens: list[bytes | None], data: bytes) -> None:
     vocabulary = Vocabulary(tokens, [])
     found = vocabulary.encode(data)
-    strings = {token for token in tokens if token}
+    strings = {token for token in read_by_automata(tokens) if token}
     fewest = None
     for many in range(len(data) + 1):
         for cuts in itertools.combinations(range(1, len(data)), max(many - 1, 0)):
@@ -299,3 +309,123 @@ def test_the_rest_of_a_language_is_kept(schema: Any, accepted: list[str], reject
     rng = random.Random(4)
     for _ in range(30):
         random_walk(fsm, rng, longest=15)
+
+
+# -- parts of characters -----------------------------------------------------------------------------------------
+
+PIECES = [b"a", b"b", b"ab", "é".encode(), "è".encode(), b"\xc3", b"\xa9", b"\xa8", "aé".encode(), b"a\xc3", b"\xa9b"]
+PATTERNS = ["é|a", "(é|è)+", "a*é", "[^b]{2}", "aéb|b"]
+GRAMMAR = 'root ::= "a" root "b" | "é"'
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+@settings(PROPERTY, max_examples=150)
+@given(st.lists(st.sampled_from(PIECES), min_size=1, unique=True), st.sampled_from(PATTERNS))
+def test_a_token_is_allowed_exactly_when_some_way_leads_on(tokens: list[bytes], pattern: str) -> None:
+    """Exactly for tokens of whole characters; those that hold parts may be left out, but never lead to a dead end."""
+    vocabulary = Vocabulary([*tokens, None], [len(tokens)])
+    alone = {token for token in tokens if is_text(token) and len(token.decode()) == 1}
+    texts = {b"".join(way) for many in range(6) for way in itertools.product(tokens, repeat=many)}
+    valid = {text for text in texts if is_text(text) and re.fullmatch(pattern, text.decode())}
+    spelled = {text for text in valid if all(character.encode() in alone for character in text.decode())}
+    if not spelled:
+        with pytest.raises(UnsatisfiableError):
+            compile_grammar({"type": "regex", "pattern": pattern}, vocabulary)
+        return
+    fsm = compile_grammar({"type": "regex", "pattern": pattern}, vocabulary)
+    for walk in itertools.chain([()], itertools.product(tokens, repeat=1), itertools.product(tokens, repeat=2)):
+        state = fsm.initial_state
+        for token in walk:
+            state = fsm.next_state(state, tokens.index(token))
+        begun = b"".join(walk)
+        assert not fsm.is_terminal(state) or begun in spelled
+        if state < 0:
+            continue
+        assert fsm.is_terminal(state) == (begun in spelled)
+        for number, token in enumerate(tokens):
+            goes_on = any(text.startswith(begun + token) for text in spelled)
+            allowed = number in fsm.allowed_tokens(state)
+            assert allowed == goes_on if is_text(token) and is_text(begun) else allowed <= goes_on, (begun, token)
+        if not fsm.is_terminal(state):
+            assert fsm.allowed_tokens(state)
+            assert begun + text_of(vocabulary, fsm.shortest_completion(state)) in spelled
+
+
+@pytest.mark.parametrize(
+    ("tokens", "used"),
+    [
+        (["C3", "é", "a"], ["é", "a"]),
+        (["C3", "A9", "é"], ["C3", "A9", "é"]),
+        (["C3", "A9", "é", "è"], ["é", "è"]),
+        (["E2", "82AC", "€"], ["E2", "82AC", "€"]),
+        (["E2", "82", "AC", "€"], ["E2", "82", "AC", "€"]),
+        (["E2", "E282", "AC", "€"], ["E282", "AC", "€"]),
+        (["61C3", "A961", "é", "a"], ["é", "a"]),
+        (["61C3", "A9", "A961", "é", "a"], ["61C3", "A9", "A961", "é", "a"]),
+    ],
+)
+def test_parts_are_used_where_every_character_can_be_ended(tokens: list[str], used: list[str]) -> None:
+    """Two hexadecimal digits stand for a byte. A part that no usable token comes before may stay: nothing reads it."""
+    data = [token.encode() if len(token) == 1 else bytes.fromhex(token) for token in tokens]
+    begins = [token for token, read in zip(tokens, read_by_automata(data), strict=True) if read]
+    assert [token for token in begins if token in used or not token.startswith(("A", "8"))] == used
+
+
+def test_recursive_grammars_use_no_parts_that_lead_nowhere() -> None:
+    specification = {"type": "grammar", "syntax": "gbnf", "text": GRAMMAR}
+    fsm = compile_grammar(specification, Vocabulary([b"a", b"b", b"\xc3", b"a\xc3", "é".encode(), None], [5]))
+    assert fsm.allowed_tokens(fsm.initial_state) == {0, 4}
+    assert fsm.next_state(fsm.initial_state, 2) == -1
+
+
+@pytest.mark.parametrize(
+    ("missing", "schema", "accepted", "rejected"),
+    [
+        (",", {"const": {"a": 0}}, ['{"a": 0}'], []),
+        (",", {"type": "array", "items": {"const": 0}}, ["[]", "[0]"], ["[0, 0]"]),
+        (",", {"properties": {"a": {"const": 0}}, "additionalProperties": False}, ["{}", '{"a": 0}'], []),
+        (",", {"type": "object"}, ["{}", '{"b": 0}'], ['{"a": 0, "b": 0}']),
+        (":", {"type": "object"}, ["{}"], ['{"a": 0}']),
+        ('"', {"type": "object"}, ["{}"], ['{"a": 0}']),
+        (" ", {"type": "array", "items": {"const": 0}}, ["[]", "[0]"], ["[0, 0]"]),
+    ],
+)
+def test_punctuation_that_a_value_does_not_need_may_be_missing(
+    missing: str, schema: Any, accepted: list[str], rejected: list[str]
+) -> None:
+    characters = [character.encode() for character in '{}[]", :ab0' if character != missing]
+    vocabulary = Vocabulary([*characters, None], [len(characters)])
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    for text in accepted:
+        assert accepts(fsm, text), text
+    for text in rejected:
+        assert not accepts(fsm, text), text
+    rng = random.Random(0)
+    for _ in range(10):
+        random_walk(fsm, rng, longest=8)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "array", "minItems": 2}, {"required": ["a", "b"], "type": "object"}, {"const": {"a": 0, "b": 1}}],
+)
+def test_punctuation_that_is_needed_may_not(schema: Any) -> None:
+    vocabulary = Vocabulary([character.encode() for character in '{}[]" :ab0123'], [])
+    with pytest.raises(UnsatisfiableError):
+        compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+
+
+def test_a_declared_name_that_cannot_be_spelled_begins_nothing() -> None:
+    vocabulary = Vocabulary([b" ", b'"', b":", b"{", b"}", b"\xa3", b"\xd9", b"0", None], [8])
+    schema = {"type": "object", "dependentRequired": {"٣": ["a"]}}
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    state = fsm.next_state(fsm.next_state(fsm.initial_state, 3), 1)
+    assert state >= 0 and not fsm.allowed_tokens(state) & {5, 6}
+    assert text_of(vocabulary, fsm.shortest_completion(state)).startswith(b'": ')

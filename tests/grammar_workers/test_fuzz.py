@@ -1,0 +1,56 @@
+"""Half a minute of the differential fuzzer (`make soak` has hours), and its command line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.grammar_workers.fuzz import __main__ as command_line
+from tests.grammar_workers.fuzz.__main__ import default_seed, described, table
+from tests.grammar_workers.fuzz.runner import run_apart, run_here
+
+SECONDS = 30
+
+
+def test_the_engine_agrees_with_its_judges(capsys: pytest.CaptureFixture[str]) -> None:
+    seed = default_seed()
+    with capsys.disabled():
+        print(f"\nfuzzing the grammar engine for {SECONDS} s with seed {seed}", flush=True)
+    report = run_here(seed, SECONDS)
+    assert not report.failures, "\n\n".join(map(described, report.failures.values()))
+    assert report.counts["texts accepted"] > 1000
+    assert report.counts["law: has_a_way_on"] > 1000
+    assert "FAILURES: 0" in table(report, SECONDS)
+
+
+def test_the_seed_is_the_date_outside_continuous_integration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CI", "true")
+    assert default_seed() == "ci"
+    monkeypatch.delenv("CI")
+    assert default_seed().count("-") == 2
+
+
+def test_a_seed_draws_the_same_cases_again() -> None:
+    first, second = (run_here("same", 60, most=5) for _ in range(2))
+    for report in (first, second):
+        del report.counts["CPU milliseconds"]
+    assert first.counts == second.counts
+    assert first.counts["cases"] == 5
+
+
+def test_processes_share_the_cases() -> None:
+    report = run_apart("apart", 2, 2)
+    assert not report.failures
+    assert report.counts["cases"] > 1
+
+
+def test_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--case", "program/3"])
+    assert command_line.main() == 0
+    shown = capsys.readouterr().out
+    assert "compile_grammar(specification, vocabulary" in shown
+    assert "FAILURES: 0" in shown
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--seconds", "0.1", "--seed", "program"])
+    assert command_line.main() == 0
+    assert "seed program" in capsys.readouterr().out
