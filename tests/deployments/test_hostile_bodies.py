@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import random
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -16,6 +17,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from deployments.grammars import GrammarBody
 from deployments.protocol import ChatCompletionBody, CompletionBody
 from deployments.responses_api.body import ResponsesBody
+from deployments.strict_json import MOST, LargeBodies
+from grammar_workers.strict_json import JsonTextError
 from tests.deployments.applications import MAX_BODY_BYTES
 from tests.hostile.answers import fault
 from tests.hostile.many_errors import CHAT, GRAMMARS, MANY_ERRORS, MANY_PARTS, RESPONSES, TEXT
@@ -55,6 +58,24 @@ def _lenient(text: bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+SIGNS = json.dumps('":[{\\' * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("keys", lambda many: "{" + "".join(f'"{number}":0,' for number in range(many - 1)) + f'"x":{SIGNS}}}'),
+        ("objects and lists", lambda many: "[" + "[]," * (many - 1) + SIGNS + "]"),
+        ("objects and lists", lambda many: "[" + "{}," * (many - 1) + SIGNS + "]"),
+    ],
+)
+async def test_large_bodies_have_so_many_parts(what: str, body: Callable[[int], str]) -> None:
+    """What stands in texts is none."""
+    assert len(await LargeBodies().parse(body(MOST[what]).encode())) == MOST[what]
+    with pytest.raises(JsonTextError, match=f"more than {MOST[what]} {what}"):
+        await LargeBodies().parse(body(MOST[what] + 1).encode())
 
 
 async def test_whatever_is_sent_the_answer_is_right(http: httpx.AsyncClient) -> None:
