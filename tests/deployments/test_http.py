@@ -237,6 +237,36 @@ async def test_a_specification_that_has_no_key(http: httpx.AsyncClient, compiler
     assert not compiler.calls
 
 
+TWICE = '{"type":"object","properties":{"a":{"type":"integer"},"a":{}}}'
+
+
+@pytest.mark.parametrize(
+    ("field", "param", "pointer"),
+    [
+        (
+            f'"response_format":{{"type":"json_schema","schema":{TWICE}}}',
+            "response_format.schema.properties.a",
+            None,
+        ),
+        (f'"structured_outputs":{{"json":{TWICE}}}', "structured_outputs.json.properties.a", None),
+        (f'"structured_outputs":{{"json":{json.dumps(TWICE)}}}', "structured_outputs.json", "/properties/a"),
+        (
+            f'"tools":[{{"type":"function","function":{{"name":"f","parameters":{TWICE}}}}}]',
+            "tools[0].function.parameters.properties.a",
+            None,
+        ),
+    ],
+)
+async def test_a_key_that_stands_twice_in_a_schema_has_a_place(
+    http: httpx.AsyncClient, compiler: FakeCompiler, field: str, param: str, pointer: str | None
+) -> None:
+    text = f'{{"messages":{json.dumps(HELLO)},{field}}}'
+    response = await http.post("/v1/chat/completions", content=text, headers={"content-type": "application/json"})
+    detail = error(response, 400)
+    assert (detail["param"], detail.get("pointer")) == (param, pointer) and "twice" in detail["message"]
+    assert not compiler.calls
+
+
 async def test_a_full_server(http: httpx.AsyncClient, replica: FakeReplica) -> None:
     replica.faults = [(0, BackPressureError(10, 10, 429, 1.0))]
     response = await chat(http)
