@@ -8,6 +8,7 @@ from fastapi import APIRouter, Body, FastAPI, Path, Request, Response
 
 from deployments import examples
 from deployments.arguments import RateLimit
+from deployments.body_arrival import BodyArrival
 from deployments.completions import ChatCompletion, TextCompletion
 from deployments.errors import ERRORS, GENERATION, ErrorBody, install_error_handlers
 from deployments.explorer import explorer
@@ -19,11 +20,22 @@ from deployments.service import Health, ModelCard, ModelList, Service
 from deployments.strict_json import LargeBodies, StrictJsonRoute
 from deployments.tenants import Caller, Tenants
 
+BODIES = 64
+"""How many of the largest bodies may be arriving at the same time."""
+
 
 def create_http_app(
-    service: Service, *, max_body_bytes: int, tenants: Tenants, rate_limit: RateLimit | None = None
+    service: Service,
+    *,
+    max_body_bytes: int,
+    body_timeout_s: float,
+    tenants: Tenants,
+    rate_limit: RateLimit | None = None,
 ) -> FastAPI:
-    """The application around `service`; bodies above `max_body_bytes` are answered with 413."""
+    """The application around `service`.
+
+    Bodies above `max_body_bytes` are answered with 413, those that are not there after `body_timeout_s` with 408.
+    """
     api = APIRouter(route_class=StrictJsonRoute)
 
     @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=GENERATION, tags=["completions"])
@@ -67,6 +79,7 @@ def create_http_app(
         description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
         license_info={"name": "Apache-2.0"},
     )
+    app.add_middleware(BodyArrival, deadline_s=body_timeout_s, room_bytes=BODIES * max_body_bytes)
     app.state.max_body_bytes = max_body_bytes
     app.state.large_bodies = LargeBodies()
     app.state.tenants = tenants

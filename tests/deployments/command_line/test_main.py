@@ -45,6 +45,7 @@ def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
         (("generate", "x", "--timeout", "-1"), "above 0"),
         (("generate", "x", "--seed", "a"), "invalid int value"),
         (("serve", "configs/local.yaml", "--port", "80000"), "at most 65535"),
+        (("serve", "configs/local.yaml", "--health-port", "80000"), "at most 65535"),
         (("serve", "configs/local.yaml", "--deadline", "nan"), "finite"),
         (("bench", "--clients", "0"), "at least 1"),
         (("bench", "--seconds", "nan"), "finite"),
