@@ -48,6 +48,7 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m tests.gpu_workers.scenarios --count 500
 	@$(BIN)/python -m tests.gpu_workers.soak --requests 2000
 	@$(BIN)/python -m tests.integration.fuzz --requests 2000
+	@$(BIN)/python -m tests.integration.hostile --requests 1000
 	@$(BIN)/python -m tests.integration.connections
 	@$(BIN)/python -m tests.integration.stops
 	@$(BIN)/python -m benchmarks.flood

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
+from deployments.command_line.arguments import Parser, port, positive
 from deployments.haproxy import settings
 
 
@@ -62,12 +63,12 @@ def environment(folder: Path) -> dict[str, str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` needs to know."""
     parser.add_argument("config", type=Path, help="a Serve config file, such as configs/local.yaml")
-    parser.add_argument("--port", type=int, default=8000, help="HTTP port (default 8000)")
+    parser.add_argument("--port", type=port, default=8000, help="HTTP port (default 8000)")
     parser.add_argument(
-        "--health-port", type=int, help="port on which probes reach /health under any load (default: any free one)"
+        "--health-port", type=port, help="port on which probes reach /health under any load (default: any free one)"
     )
-    parser.add_argument("--metrics-port", type=int, help="port of Ray's Prometheus metrics (default: any free one)")
-    parser.add_argument("--deadline", type=float, default=300, help="seconds a start may take (default 300)")
+    parser.add_argument("--metrics-port", type=port, help="port of Ray's Prometheus metrics (default: any free one)")
+    parser.add_argument("--deadline", type=positive, default=300, help="seconds a start may take (default 300)")
 
 
 def run(options: argparse.Namespace) -> NoReturn:
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> NoReturn:
 
 def main() -> NoReturn:
     """Parses the command line; `run` does the rest."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.launcher", description="Serve a config locally.")
+    parser = Parser(prog="python -m deployments.launcher", description="Serve a config locally.")
     add_arguments(parser)
     run(parser.parse_args())
 
