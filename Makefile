@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test soak chaos lint clean bench bench-serve bench-tier browser compat reference
+.PHONY: help serve test test-long soak chaos lint clean bench bench-serve bench-tier browser compat reference
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,20 +29,28 @@ endif
 serve: $(VENV)/.installed ## Install, start a local Ray and serve the embedded model on PORT (default 8000)
 	@exec $(BIN)/python -m deployments.launcher $(CONFIG) --port $(PORT)
 
-test: $(VENV)/.installed lint ## Install, then run every check
+test: $(VENV)/.installed lint ## Install, then run every check that is quick
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/integration
 	@# Real servers need the machine for themselves.
 	@$(BIN)/python -m pytest tests/integration
 
+test-long: $(VENV)/.installed ## The tests that take longer than everybody should wait before a commit
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long --numprocesses 2 --dist worksteal --ignore tests/integration
+	@$(BIN)/python -m pytest -m long tests/integration
+
 soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m benchmarks.json_schema_suite
 	@$(BIN)/python -m benchmarks.soundness --data $(MASKBENCH) --processes 2
+	@$(BIN)/python -m tests.grammar_workers.hostile_specifications --seconds 1800
 	@$(BIN)/python -m tests.grammar_workers.fuzz --seconds 7200 --processes 2
 	@$(BIN)/python -m benchmarks.banned_words --generations 10000
 	@$(BIN)/python -m benchmarks.tool_calls --data $(MASKBENCH)
 	@$(BIN)/python -m tests.gpu_workers.scenarios --count 500
 	@$(BIN)/python -m tests.gpu_workers.soak --requests 2000
 	@$(BIN)/python -m tests.integration.fuzz --requests 2000
+	@$(BIN)/python -m tests.integration.hostile --requests 1000
+	@$(BIN)/python -m tests.integration.connections
+	@$(BIN)/python -m tests.integration.stops
 	@$(BIN)/python -m benchmarks.flood
 
 chaos: $(VENV)/.installed ## Kill, stop and lose parts of a server on five local Ray nodes under load; prints a table

@@ -27,7 +27,8 @@ from deployments.arguments import REPOSITORY
 from deployments.config_file import load_config
 from deployments.event_stream import EventStream
 from deployments.generation import COMPILER, REPLICA, Tiers
-from deployments.local_server import Progress, deploy, start_ray, stop_all
+from deployments.local_server import Progress, deploy, start_ray
+from deployments.local_stop import stop_all
 from deployments.protocol import CompletionBody
 from deployments.service import Service
 from deployments.tenants import Tenant
@@ -103,7 +104,7 @@ def server(folder: Path) -> Iterator[int]:
         deploy(checked, progress, threading.Event(), deadline_s=START_DEADLINE_S)
         yield checked.http_options.port
     finally:
-        stop_all(progress)
+        stop_all(progress, threading.Event(), gracefully=True)
 
 
 class Layers:

@@ -79,7 +79,7 @@ def called(tool_format: ToolFormat, text: str) -> tuple[str, list[tuple[str, str
     """Content, and (name, arguments) of each call."""
     parser = ToolCallParser(tool_format, 0)
     content, calls = "", []
-    for delta in (*parser.feed(text), *parser.finish()):
+    for delta in (*parser.feed(text), *parser.finish(cut=False)):
         content += delta.get("content", "")
         for call in delta.get("tool_calls", ()):
             if "id" in call:

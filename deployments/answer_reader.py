@@ -21,6 +21,11 @@ class AnswerReader:
         return self.thoughts is None and self._calls is None
 
     @property
+    def may_call(self) -> bool:
+        """Whether the model was offered tools."""
+        return self._calls is not None
+
+    @property
     def called(self) -> bool:
         """Whether a call has begun."""
         return self._calls is not None and self._calls.calls > 0
@@ -36,9 +41,9 @@ class AnswerReader:
         elif text:
             yield {"content": text}
 
-    def finish(self) -> Iterator[Delta]:
-        """The rest, when no more text comes."""
+    def finish(self, *, cut: bool) -> Iterator[Delta]:
+        """The rest, when no more text comes; `cut`: a limit is why."""
         if self.thoughts is not None and (rest := self.thoughts.finish()):
             yield {"reasoning_content": rest}
         if self._calls is not None:
-            yield from self._calls.finish()
+            yield from self._calls.finish(cut=cut)

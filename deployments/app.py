@@ -54,6 +54,7 @@ def router(args: AppArguments, compiler: Application, replica: Application) -> A
             replica,
             model=args.model_name,
             max_body_bytes=args.router.max_body_bytes,
+            body_timeout_s=args.router.body_timeout_s,
             api_keys=args.router.api_keys,
             tool_format=args.tool_format,
             thinking=args.thinking,

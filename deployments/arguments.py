@@ -117,6 +117,9 @@ class RouterArguments(Scale):
         description="Largest prompt, messages and tools as JSON; a larger one is answered with 400.",
     )
     max_body_bytes: int = Field(4 << 20, ge=1, description="Largest request body; a larger one is answered with 413.")
+    body_timeout_s: float = Field(
+        30.0, gt=0, description="How long a request body may take to arrive; a slower one is answered with 408."
+    )
 
 
 class CompilerArguments(Scale):

@@ -59,7 +59,10 @@ class AnswerCall(BaseModel):
 
 
 class AnswerMessage(BaseModel):
-    """The assistant's turn; `content` is null where it has calls alone. `reasoning_content`: what a model thought."""
+    """The assistant's turn; `content` is null where it has calls alone, or one that was cut before its arguments.
+
+    `reasoning_content`: what a model thought.
+    """
 
     role: Literal["assistant"]
     content: str | None
@@ -164,7 +167,7 @@ class Answer:
                 reasons[index] = event["finish_reason"]
         choices = []
         for index, (text, reason) in enumerate(zip(texts, reasons, strict=True)):
-            part = {"message": self._message(index, text)} if self._chat else {"text": text}
+            part = {"message": self._message(index, text, reason)} if self._chat else {"text": text}
             told = self._told(index, reports[index])
             choices.append({"index": index, **part, **told, **self._end(index, reason)})
         return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
@@ -209,7 +212,7 @@ class Answer:
             reader = self._readers[index]
             deltas = list(reader.feed(text))
             if event["finish_reason"] is not None:
-                deltas += reader.finish()
+                deltas += reader.finish(cut=event["finish_reason"] == "length")
             parts: list[dict[str, Any]] = [{"delta": delta} for delta in deltas]
         else:
             parts = [{"text": text}] if text else []
@@ -224,10 +227,10 @@ class Answer:
             choices[-1] |= self._end(index, event["finish_reason"])
         return choices
 
-    def _message(self, index: int, text: str) -> dict[str, Any]:
+    def _message(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
         reader = self._readers[index]
         content, thoughts, calls = "", "", []
-        for delta in (*reader.feed(text), *reader.finish()):
+        for delta in (*reader.feed(text), *reader.finish(cut=reason == "length")):
             content += delta.get("content", "")
             thoughts += delta.get("reasoning_content", "")
             for call in delta.get("tool_calls", ()):
@@ -235,10 +238,10 @@ class Answer:
                     calls.append({name: value for name, value in call.items() if name != "index"})
                 else:
                     calls[-1]["function"]["arguments"] += call["function"]["arguments"]
-        message: dict[str, Any] = {"role": "assistant", "content": content}
+        message: dict[str, Any] = {"role": "assistant", "content": (content or None) if reader.may_call else content}
         if reader.thoughts is not None:
             message["reasoning_content"] = thoughts
-        return message | {"content": content or None, "tool_calls": calls} if calls else message
+        return message | {"tool_calls": calls} if calls else message
 
     def _end(self, index: int, reason: str | None) -> dict[str, Any]:
         """How a choice ended, when its text has been read: one with complete calls says so."""

@@ -8,31 +8,35 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator, model_validator
-from pydantic_core import PydanticCustomError, from_json
+from pydantic import Field, StrictBool, Tag, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
-from deployments.structural_tags import JsonSchema, StructuralTag
+from deployments.fields import Only, parsed_json
+from deployments.structural_tags import Parts, StructuralTag
 from grammar_workers.grammar.reading import guess_syntax
 from grammar_workers.specification import (
+    MOST_ITEMS,
     AllOfSpecification,
     BannedWordsSpecification,
     ChoiceSpecification,
     GrammarSpecification,
     GrammarTextSpecification,
     JsonObjectSpecification,
+    JsonSchema,
     JsonSchemaSpecification,
+    PatternElements,
     PatternSpecification,
     Positions,
     PositionsSpecification,
     RegexSpecification,
+    Texts,
 )
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
+
+Items: Any = Field(min_length=1, max_length=MOST_ITEMS)
 
 
-class _Constraint(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class TextFormat(_Constraint):
+class TextFormat(StrictModel):
     """No constraint."""
 
     type: Literal["text"]
@@ -41,7 +45,7 @@ class TextFormat(_Constraint):
         return None
 
 
-class JsonObjectFormat(_Constraint):
+class JsonObjectFormat(StrictModel):
     """Any JSON object."""
 
     type: Literal["json_object"]
@@ -50,7 +54,7 @@ class JsonObjectFormat(_Constraint):
         return JsonObjectSpecification()
 
 
-class NamedJsonSchema(_Constraint):
+class NamedJsonSchema(StrictModel):
     """OpenAI's wrapper around a schema. `name`, `description` and `strict` do not change what is enforced."""
 
     name: str = Field(description="A label of the caller's; it does not influence the output.")
@@ -59,7 +63,7 @@ class NamedJsonSchema(_Constraint):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class JsonSchemaFormat(_Constraint):
+class JsonSchemaFormat(StrictModel):
     """Text that is valid under a JSON Schema, in OpenAI's shape (`json_schema`) or the short one (`schema`)."""
 
     type: Literal["json_schema"]
@@ -78,7 +82,7 @@ class JsonSchemaFormat(_Constraint):
         return JsonSchemaSpecification.model_validate({"schema": schema})
 
 
-class RegexFormat(_Constraint):
+class RegexFormat(StrictModel):
     """Text that a regular expression matches as a whole."""
 
     type: Literal["regex"]
@@ -88,7 +92,7 @@ class RegexFormat(_Constraint):
         return RegexSpecification(pattern=self.pattern)
 
 
-class GrammarFormat(_Constraint):
+class GrammarFormat(StrictModel):
     """Text of a context-free grammar."""
 
     type: Literal["grammar"]
@@ -108,26 +112,32 @@ ResponseFormat = Annotated[
 ]
 
 
-class BannedWords(_Constraint):
+class BannedWords(StrictModel):
     """Words or phrases that must not occur."""
 
-    words: list[str] = Field(min_length=1)
+    words: Annotated[Texts, Items]
     case_sensitive: StrictBool = False
     whole_words: StrictBool = Field(False, description="Only between characters that are no letter, digit or `_`.")
 
 
-class StructuredOutputs(_Constraint):
+class StructuredOutputs(StrictModel):
     """vLLM's spelling: exactly one key says what the output must match.
 
     The keys `pattern`, `positions`, `banned_words` and `all_of` are additions.
     """
 
-    json_schema: JsonSchema | str | None = Field(
-        None, alias="json", description="A JSON Schema, as an object or as its JSON text."
-    )
+    json_schema: (
+        Annotated[
+            Annotated[dict[str, Any], Tag("object")]
+            | Annotated[StrictBool, Tag("boolean")]
+            | Annotated[str, Tag("string")],
+            by_json_type("a JSON Schema: an object, a boolean, or the JSON text of one"),
+        ]
+        | None
+    ) = Field(None, alias="json", description="A JSON Schema, as an object or as its JSON text.")
     regex: str | None = Field(None, description="A regular expression that the whole output matches.")
-    choice: list[str] | None = Field(None, min_length=1, description="The output is exactly one of these.")
-    json_object: Literal[True] | None = Field(None, description="The output is any JSON object.")
+    choice: Annotated[Texts, Items] | None = Field(None, description="The output is exactly one of these.")
+    json_object: Annotated[Any, Only(True)] = Field(None, description="The output is any JSON object.")
     key: str | None = Field(
         None, pattern="^[0-9a-f]{64}$", description="The key of a grammar compiled before (`/v1/grammars`)."
     )
@@ -139,17 +149,21 @@ class StructuredOutputs(_Constraint):
     structural_tag: StructuralTag | None = Field(
         None, description="Free text with constrained regions such as tool calls, as an object or as its JSON text."
     )
-    pattern: list[tuple[str, str]] | None = Field(
-        None, min_length=1, description='A token pattern, such as `[["UPPER", "+"], [":", "1"]]`.'
+    pattern: Annotated[PatternElements, Items] | None = Field(
+        None, description='A token pattern, such as `[["UPPER", "+"], [":", "1"]]`.'
     )
     positions: Positions | None = Field(
         None, description="For each position the characters (strings) or the token ids (integers) that may stand there."
     )
-    banned_words: BannedWords | Annotated[list[str], Field(min_length=1)] | None = Field(
-        None, description="Words that must not occur: a list, or an object that says how they are compared."
-    )
-    all_of: list[GrammarSpecification] | None = Field(
-        None, min_length=1, description="Specifications, each with its `type`, all of which the output must match."
+    banned_words: (
+        Annotated[
+            Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
+            by_json_type("a list of words, or an object with `words`"),
+        ]
+        | None
+    ) = Field(None, description="Words that must not occur: a list, or an object that says how they are compared.")
+    all_of: Annotated[list[GrammarSpecification], FailFast(), Parts] | None = Field(
+        None, description="Specifications, each with its `type`, all of which the output must match."
     )
 
     @field_validator("json_schema")
@@ -157,7 +171,7 @@ class StructuredOutputs(_Constraint):
     def _parse_schema(cls, value: JsonSchema | str | None) -> JsonSchema | None:
         if not isinstance(value, str):
             return value
-        schema = _parsed(value)
+        schema = parsed_json(value)
         if not isinstance(schema, dict | bool):
             raise PydanticCustomError("schema_type", "a JSON Schema is an object or a boolean")
         return schema
@@ -165,7 +179,7 @@ class StructuredOutputs(_Constraint):
     @field_validator("structural_tag", mode="before")
     @classmethod
     def _parse_structural_tag(cls, value: Any) -> Any:
-        return _parsed(value) if isinstance(value, str) else value
+        return parsed_json(value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_key(self) -> StructuredOutputs:
@@ -200,10 +214,3 @@ class StructuredOutputs(_Constraint):
         if self.all_of is not None:
             return AllOfSpecification(specifications=self.all_of)
         return JsonObjectSpecification()
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return from_json(text, allow_inf_nan=False)
-    except ValueError as error:
-        raise PydanticCustomError("json_text", "not JSON: {error}", {"error": str(error)}) from error

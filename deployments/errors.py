@@ -15,11 +15,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from grammar_workers.errors import shortened
+
 logger = logging.getLogger("ray.serve")
 
-MAX_PROBLEMS = 8
-MAX_NAME = 200
-"""A hostile body must not make the error larger than itself."""
+MAX_MESSAGE, MAX_POINTER, MAX_PARAM = 1500, 500, 300
+"""Characters: an error does not repeat what it was given at length."""
 
 
 class ErrorDetail(BaseModel):
@@ -43,20 +44,33 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "The request or its grammar specification is at fault; says where."},
     401: {"model": ErrorBody, "description": "The server wants an API key."},
     404: {"model": ErrorBody, "description": "No such model, grammar or path."},
+    408: {"model": ErrorBody, "description": "The request did not arrive in time."},
     413: {"model": ErrorBody, "description": "The body is too large."},
+    415: {"model": ErrorBody, "description": "The body is compressed."},
     429: {
         "model": ErrorBody,
         "description": "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
     },
     500: {"model": ErrorBody, "description": "A fault of the server."},
+    502: {"model": ErrorBody, "description": "The router died before it answered; repeat the request."},
+    503: {
+        "model": ErrorBody,
+        "description": "The server is shutting down, or no router can be reached; see `Retry-After`.",
+    },
 }
 """What any path may answer, for its documentation."""
 
 GENERATION: dict[int | str, dict[str, Any]] = {
     **ERRORS,
     200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
-    408: {"model": ErrorBody, "description": "The answer was not complete within the request's `timeout_s`."},
-    503: {"model": ErrorBody, "description": "The grammar did not arrive in time, or the server is shutting down."},
+    408: {
+        "model": ErrorBody,
+        "description": "The request did not arrive in time, or the answer was not complete within its `timeout_s`.",
+    },
+    503: {
+        "model": ErrorBody,
+        "description": "The grammar did not arrive in time, or the server is shutting down; see `Retry-After`.",
+    },
 }
 """What paths that generate may answer: a stream, too, if the body asks for one."""
 
@@ -83,7 +97,12 @@ class ApiError(Exception):
         self.status = status
         self.headers = headers
         self.detail = ErrorDetail(
-            message=message, type=_kind(status), param=param, code=code, pointer=pointer, position=position
+            message=shortened(message, MAX_MESSAGE),
+            type=_kind(status),
+            param=None if param is None else shortened(param, MAX_PARAM),
+            code=code,
+            pointer=None if pointer is None else shortened(pointer, MAX_POINTER),
+            position=position,
         )
 
     def body(self) -> dict[str, Any]:
@@ -103,7 +122,7 @@ class ApiError(Exception):
             if pointer is not None and f"{pointer}/".startswith(f"{inside}/"):
                 pointer = place + pointer[len(inside) :]
                 break
-        where = "" if pointer is None else f" (at {pointer or 'the root of the schema'})"
+        where = "" if pointer is None else f" (at {shortened(pointer, MAX_POINTER) or 'the root of the schema'})"
         where += "" if position is None else f" (at position {position})"
         return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)
 
@@ -142,8 +161,11 @@ def install_error_handlers(app: FastAPI) -> None:
         return _response(error)
 
     @app.exception_handler(RequestValidationError)
-    async def _invalid_body(request: Request, error: RequestValidationError) -> JSONResponse:
-        return _response(_of_validation(error))
+    async def _invalid_path(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Bodies have told what is wrong with them already (`deployments.strict_json`).
+        first = error.errors()[0]
+        name = str(first["loc"][-1])
+        return _response(ApiError(400, f"`{name}`: {first['msg']}", param=name, code="invalid_value"))
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
@@ -160,31 +182,9 @@ def _response(error: ApiError) -> JSONResponse:
     return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
 
 
-def _of_validation(error: RequestValidationError) -> ApiError:
-    """400 naming the first field at fault; the message has the first few."""
-    problems = error.errors()[:MAX_PROBLEMS]
-    if problems[0]["type"] == "json_invalid":
-        return ApiError(400, f"the body is not valid JSON: {problems[0]['ctx']['error']}", code="invalid_json")
-    if problems[0]["loc"] == ("body",) and problems[0]["type"] in ("missing", "model_attributes_type"):
-        return ApiError(400, "the body must be a JSON object, sent as Content-Type: application/json", param="body")
-    # Where fields contradict each other the check says which one to change.
-    places = [problem.get("ctx", {}).get("param") or _field(problem["loc"]) for problem in problems]
-    lines = [
-        f"unknown field `{place}`" if problem["type"] == "extra_forbidden" else f"`{place}`: {problem['msg']}"
-        for place, problem in zip(places, problems, strict=True)
-    ]
-    code = "unknown_field" if problems[0]["type"] == "extra_forbidden" else "invalid_value"
-    return ApiError(400, "; ".join(dict.fromkeys(lines)), param=places[0], code=code)
-
-
-def _field(location: tuple[Any, ...]) -> str:
-    name = ".".join(str(part) for part in location if part != "body") or "body"
-    return name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
-
-
 def _framework_message(error: HTTPException, request: Request) -> str:
     if error.status_code == 404:
-        return f"no such path: {request.method} {request.url.path}"
+        return f"no such path: {request.method} {shortened(request.url.path, MAX_PARAM)}"
     return str(error.detail)
 
 

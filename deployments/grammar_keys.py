@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
+
 from deployments.errors import ApiError
 from deployments.generation import Grammar, Tiers
-from grammar_workers import GrammarError, GrammarOptions, grammar_key
+from grammar_workers import GrammarError, GrammarOptions
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.keys import canonical_bytes, content_key
+from grammar_workers.options import Limits
 from grammar_workers.specification import GrammarSpecification
+
+MAX_INLINE_BYTES = 1 << 16
+"""Larger specifications would keep the event loop for more than some milliseconds."""
 
 
 class GrammarKeys:
@@ -27,7 +37,15 @@ class GrammarKeys:
             self._settings = info["vocabulary_fingerprint"], GrammarOptions.model_validate(info["options"])
         fingerprint, options = self._settings
         try:
-            key = grammar_key(specification, fingerprint, options)
+            canonical = await _canonical_bytes(specification)
         except GrammarError as error:
             raise ApiError.of_grammar(error.to_dict(), param=param, places=places) from error
-        return Grammar(key, specification.model_dump(by_alias=True), param, places)
+        key = content_key(canonical, fingerprint, options)
+        return Grammar(key, json.loads(canonical), param, places)
+
+
+async def _canonical_bytes(specification: GrammarSpecification) -> bytes:
+    """Raises `GrammarError`. What takes long does so in a thread."""
+    with contextlib.suppress(LimitExceededError):
+        return canonical_bytes(specification, MAX_INLINE_BYTES)
+    return await asyncio.to_thread(canonical_bytes, specification, Limits().max_specification_bytes)

@@ -8,28 +8,28 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BaseModel, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments import examples
 from deployments.constraints import ResponseFormat, StructuredOutputs
 from deployments.errors import ERRORS, ApiError, ErrorBody
+from deployments.fields import contradiction
 from deployments.generation import Grammar, Tiers
 from deployments.grammar_keys import GrammarKeys
 from deployments.limits import LimitedCaller
 from deployments.strict_json import StrictJsonRoute
 from deployments.tenants import Caller, Tenant
 from grammar_workers.specification import GrammarSpecification
+from grammar_workers.validation import StrictModel
 
 logger = logging.getLogger("ray.serve")
 
 Key = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Grammar key, as an answer's `grammar.key` has it.")]
 
 
-class GrammarBody(BaseModel):
+class GrammarBody(StrictModel):
     """Body of `POST /v1/grammars`: one constraint, in any of its three spellings."""
-
-    model_config = ConfigDict(extra="forbid")
 
     response_format: ResponseFormat | None = Field(None, description="OpenAI's spelling.")
     structured_outputs: StructuredOutputs | None = Field(None, description="vLLM's spelling.")
@@ -39,9 +39,10 @@ class GrammarBody(BaseModel):
     @model_validator(mode="after")
     def _one(self) -> GrammarBody:
         if sum(getattr(self, name) is not None for name in self._SPELLINGS) != 1:
-            raise PydanticCustomError("one_constraint", f"give exactly one of {', '.join(self._SPELLINGS)}")
+            listed = ", ".join(f"`{name}`" for name in self._SPELLINGS)
+            raise PydanticCustomError("one_constraint", "give exactly one of {listed}", {"listed": listed})
         if self.constraint()[0] is None:
-            raise PydanticCustomError("no_constraint", "there is nothing to compile")
+            raise contradiction(self.constraint()[1], "has nothing to compile")
         return self
 
     _SPELLINGS = ("response_format", "structured_outputs", "specification")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, FastAPI, Request, Response
+from fastapi import APIRouter, Body, FastAPI, Path, Request, Response
 
 from deployments import examples
 from deployments.arguments import RateLimit
+from deployments.body_arrival import BodyArrival
 from deployments.completions import ChatCompletion, TextCompletion
 from deployments.errors import ERRORS, GENERATION, ErrorBody, install_error_handlers
 from deployments.explorer import explorer
@@ -15,15 +16,26 @@ from deployments.grammars import grammar_routes
 from deployments.limits import LimitedCaller, RateLimits
 from deployments.protocol import ChatCompletionBody, CompletionBody
 from deployments.responses_api.routes import responses_routes
-from deployments.service import Health, ModelList, Service
-from deployments.strict_json import StrictJsonRoute
+from deployments.service import Health, ModelCard, ModelList, Service
+from deployments.strict_json import LargeBodies, StrictJsonRoute
 from deployments.tenants import Caller, Tenants
+
+BODIES = 64
+"""How many of the largest bodies may be arriving at the same time."""
 
 
 def create_http_app(
-    service: Service, *, max_body_bytes: int, tenants: Tenants, rate_limit: RateLimit | None = None
+    service: Service,
+    *,
+    max_body_bytes: int,
+    body_timeout_s: float,
+    tenants: Tenants,
+    rate_limit: RateLimit | None = None,
 ) -> FastAPI:
-    """The application around `service`; bodies above `max_body_bytes` are answered with 413."""
+    """The application around `service`.
+
+    Bodies above `max_body_bytes` are answered with 413, those that are not there after `body_timeout_s` with 408.
+    """
     api = APIRouter(route_class=StrictJsonRoute)
 
     @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=GENERATION, tags=["completions"])
@@ -49,6 +61,14 @@ def create_http_app(
         """The served models."""
         return await service.models()
 
+    @api.get("/v1/models/{name:path}", response_model=ModelCard, responses=ERRORS, tags=["server"])
+    async def model(
+        name: Annotated[str, Path(description="A name from `/v1/models`.")], tenant: Caller
+    ) -> dict[str, Any]:
+        """One served model."""
+        return await service.model_card(name)
+
+    @api.head("/health", include_in_schema=False)
     @api.get("/health", response_model=Health, responses={503: {"model": ErrorBody}}, tags=["server"])
     async def health() -> dict[str, str]:
         """200 once the next request will be answered at full speed."""
@@ -59,7 +79,9 @@ def create_http_app(
         description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
         license_info={"name": "Apache-2.0"},
     )
+    app.add_middleware(BodyArrival, deadline_s=body_timeout_s, room_bytes=BODIES * max_body_bytes)
     app.state.max_body_bytes = max_body_bytes
+    app.state.large_bodies = LargeBodies()
     app.state.tenants = tenants
     app.state.rate_limits = RateLimits(rate_limit)
     app.include_router(api)

@@ -12,9 +12,13 @@ import os
 import random
 import socket
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import NoReturn
+
+from deployments.command_line.arguments import Parser, port, positive
+from deployments.haproxy import settings
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -24,12 +28,15 @@ def environment(folder: Path) -> dict[str, str]:
         # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # Serve's configuration of HAProxy lacks deadlines and bounds: this program gives them to it.
+        "RAY_SERVE_HAPROXY_BINARY_PATH": f"{sysconfig.get_path('scripts')}/turnstile-haproxy",
         # HAProxy's own ports and files are fixed by default, and a second server on the machine fails on them.
         "RAY_SERVE_HAPROXY_STATS_PORT": str(ports),
         "RAY_SERVE_HAPROXY_METRICS_PORT": str(ports + 1),
         # Where HAProxy sends what it finds no router for: to another server's proxy, if that has the fixed port.
         "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(ports + 2),
         "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(ports + 3),
+        settings.HEALTH_PORT: str(ports + 4),
         "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": f"{folder}/haproxy.cfg",
         "RAY_SERVE_HAPROXY_SOCKET_PATH": f"{folder}/admin.sock",
         "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": f"{folder}/metrics.sock",
@@ -56,9 +63,12 @@ def environment(folder: Path) -> dict[str, str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` needs to know."""
     parser.add_argument("config", type=Path, help="a Serve config file, such as configs/local.yaml")
-    parser.add_argument("--port", type=int, default=8000, help="HTTP port (default 8000)")
-    parser.add_argument("--metrics-port", type=int, help="port of Ray's Prometheus metrics (default: any free one)")
-    parser.add_argument("--deadline", type=float, default=300, help="seconds a start may take (default 300)")
+    parser.add_argument("--port", type=port, default=8000, help="HTTP port (default 8000)")
+    parser.add_argument(
+        "--health-port", type=port, help="port on which probes reach /health under any load (default: any free one)"
+    )
+    parser.add_argument("--metrics-port", type=port, help="port of Ray's Prometheus metrics (default: any free one)")
+    parser.add_argument("--deadline", type=positive, default=300, help="seconds a start may take (default 300)")
 
 
 def run(options: argparse.Namespace) -> NoReturn:
@@ -66,6 +76,8 @@ def run(options: argparse.Namespace) -> NoReturn:
     with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
         for name, value in environment(Path(folder)).items():
             os.environ.setdefault(name, value)
+        if options.health_port is not None:
+            os.environ[settings.HEALTH_PORT] = str(options.health_port)
 
         from deployments.local_server import serve_locally
 
@@ -80,7 +92,7 @@ def run(options: argparse.Namespace) -> NoReturn:
 
 def main() -> NoReturn:
     """Parses the command line; `run` does the rest."""
-    parser = argparse.ArgumentParser(prog="python -m deployments.launcher", description="Serve a config locally.")
+    parser = Parser(prog="python -m deployments.launcher", description="Serve a config locally.")
     add_arguments(parser)
     run(parser.parse_args())
 

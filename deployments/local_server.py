@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
@@ -15,7 +13,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import psutil
 import ray
 from ray import serve
 from ray.serve._private.api import serve_start
@@ -23,8 +20,9 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, Serve
 
 from deployments.arguments import AppArguments
 from deployments.config_file import ConfigError, load_config
+from deployments.haproxy.settings import Settings
+from deployments.local_stop import StopSignals, finish_requests, stop_all
 
-STOP_DEADLINE_S = 13.0
 POLL_S = 0.25
 
 EXAMPLE = {
@@ -67,39 +65,45 @@ def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s
     """Serve a config on `port` until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
 
     The start may take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None takes a free one.
+    A second signal ends the requests that a first one lets finish.
     """
-    stop = threading.Event()
-    stop_on_signals(stop)
+    signals = StopSignals()
+    signals.install()
     progress = Progress()
     try:
         progress(f"checking {path}")
         config = load_config(path)
         config.http_options.port = port
-        _check_port(config.http_options.host, port)
+        health_port = _health_port()
+        for each in (port, health_port):
+            if each is not None:
+                _check_port(config.http_options.host, each)
     except (ConfigError, StartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
     failure: StartError | None = None
     try:
-        _start(config, progress, stop, deadline_s=deadline_s, metrics_port=metrics_port)
-        if not stop.is_set():
-            print(_greeting(config), flush=True)
-        stop.wait()
+        _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)
+        if not signals.stop.is_set():
+            print(_greeting(config, health_port), flush=True)
+        signals.stop.wait()
     except StartError as error:
         failure = error
-    clean = stop_all(progress)
+    cut = finish_requests(progress, signals.hurry, drain_s=_arguments(config).router.drain_s)
+    killed = stop_all(progress, signals.hurry, gracefully=not cut)
     if failure is not None:
         print(f"error: {failure}", file=sys.stderr)
         return 1
-    print("stopped cleanly" if clean else "stopped; some processes had to be killed", flush=True)
-    return 0 if clean else 1
+    troubles = [f"{cut} open requests were cut"] * bool(cut) + [f"{killed} processes had to be killed"] * bool(killed)
+    print(f"stopped; {', '.join(troubles)}" if troubles else "stopped cleanly", flush=True)
+    return 1 if troubles else 0
 
 
 def _start(
     config: ServeDeploySchema,
     progress: Progress,
-    stop: threading.Event,
+    signals: StopSignals,
     *,
     deadline_s: float,
     metrics_port: int | None,
@@ -117,9 +121,9 @@ def _start(
             start_ray(metrics_port)
         except Exception as again:
             raise StartError(f"Ray did not start: {again}") from again
-    stop_on_signals(stop)  # Ray has put its own in their place
-    if not stop.is_set():
-        deploy(config, progress, stop, deadline_s=deadline_s - (time.monotonic() - started))
+    signals.install()  # Ray has put its own in their place
+    if not signals.stop.is_set():
+        deploy(config, progress, signals.stop, deadline_s=deadline_s - (time.monotonic() - started))
 
 
 def deploy(config: ServeDeploySchema, progress: Progress, stop: threading.Event, *, deadline_s: float) -> None:
@@ -213,34 +217,13 @@ def _reasons(application: ApplicationStatusOverview) -> str:
     return "\n".join(dict.fromkeys(message for message in messages if message))
 
 
-def stop_all(progress: Progress) -> bool:
-    """Finish open requests, stop Serve and Ray; kill what is left after the deadline. True if nothing was left."""
-    progress("stopping: open requests may finish")
-    started = psutil.Process().children(recursive=True)
-    deadline = time.monotonic() + STOP_DEADLINE_S
-
-    def shut_down() -> None:
-        # Whatever goes wrong here, the processes are looked after below.
-        with contextlib.suppress(Exception):
-            # Shutting Serve down at once would take the proxies away from under the open requests.
-            for name in serve.status().applications if ray.is_initialized() else ():
-                serve.delete(name)
-        with contextlib.suppress(Exception):
-            ray.shutdown()
-
-    worker = threading.Thread(target=shut_down, daemon=True)
-    worker.start()
-    worker.join(timeout=STOP_DEADLINE_S - 2)
-    _, left = psutil.wait_procs(started, timeout=max(0.0, deadline - time.monotonic()))
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    return not left
-
-
-def stop_on_signals(stop: threading.Event) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+def _health_port() -> int | None:
+    """None without HAProxy, whose it is. Raises `StartError` for what its other settings do not take, too."""
+    try:
+        settings = Settings.from_environment(os.environ)
+    except ValueError as error:
+        raise StartError(str(error)) from error
+    return settings.health_port if os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1" else None
 
 
 def _check_port(host: str, port: int) -> None:
@@ -261,19 +244,24 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _greeting(config: ServeDeploySchema) -> str:
+def _greeting(config: ServeDeploySchema, health_port: int | None) -> str:
     url = _url(config)
-    model = AppArguments.model_validate(config.applications[0].args).model_name
+    probes = "" if health_port is None else f"; for probes: {_url(config, health_port)}/health"
+    model = _arguments(config).model_name
     body = json.dumps({"model": model, **EXAMPLE})
     return (
-        f"\nServing {model} at {url} (documentation: {url}/docs). Ctrl-C stops. Try:\n\n"
+        f"\nServing {model} at {url} (documentation: {url}/docs{probes}). Ctrl-C stops. Try:\n\n"
         f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n"
     )
 
 
-def _url(config: ServeDeploySchema) -> str:
+def _arguments(config: ServeDeploySchema) -> AppArguments:
+    return AppArguments.model_validate(config.applications[0].args)
+
+
+def _url(config: ServeDeploySchema, port: int | None = None) -> str:
     host = config.http_options.host
-    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{config.http_options.port}"
+    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port or config.http_options.port}"
 
 
 def _log_folder() -> str:

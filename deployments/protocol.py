@@ -7,67 +7,46 @@ Numbers and booleans must be just that: `"5"` is no number here.
 
 from __future__ import annotations
 
-import json
+import functools
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    model_validator,
-)
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
+from pydantic_core import PydanticCustomError
 
 from deployments.constraints import ResponseFormat, StructuredOutputs
-from deployments.sampling import MAX_TOP_LOGPROBS, SamplingBody, contradiction
-from deployments.tool_bodies import MAX_TOOLS, NamedTool, Tool, ToolCall, ToolChoice
+from deployments.fields import Metadata, Only, Positive, TokenId, contradiction, text_parts
+from deployments.sampling import MAX_TOP_LOGPROBS, SamplingBody
+from deployments.tool_bodies import MAX_CALLS, MAX_TOOLS, NamedTool, Tool, ToolCall, ToolChoice
 from deployments.tools import Offer
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 MAX_TIMEOUT_S = 24 * 3600
+MAX_MESSAGES = 4096
+MAX_PARTS = 4096
+"""Texts that one message is made of."""
+MAX_PROMPT_TOKENS = 1 << 20
 
 
-class Only:
-    """Annotation of a field that accepts null and the given values (the ones that mean "off") and refuses any other."""
-
-    def __init__(self, *accepted: Any) -> None:
-        self.accepted = (None, *accepted)
-
-    def check(self, value: Any) -> Any:
-        if value not in self.accepted:
-            shown = " or ".join(json.dumps(accepted) for accepted in self.accepted)
-            raise PydanticCustomError("unsupported_value", "only {shown} is supported", {"shown": shown})
-        return value
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.check)
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"enum": list(self.accepted)}
-
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class TextPart(_Body):
+class TextPart(StrictModel):
     """One piece of a message's content."""
 
-    type: Literal["text"]
+    type: Annotated[Literal["text"], text_parts("text")] = Field(description="Other kinds of content are refused.")
     text: str
 
 
-class Message(_Body):
+Content = Annotated[
+    Annotated[str, Tag("string")] | Annotated[list[TextPart], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
+    by_json_type("text, or a list of text parts"),
+]
+
+
+class Message(StrictModel):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = Field(None, description="Text; null only beside `tool_calls`.")
+    content: Content | None = Field(None, description="Text; null only of the assistant.")
     name: str | None = Field(None, description="Passed to the chat template; most templates ignore it.")
     # Clients send a previous answer back exactly as they got it.
     refusal: Annotated[Any, Only()] = None
@@ -75,7 +54,9 @@ class Message(_Body):
     audio: Annotated[Any, Only()] = None
     function_call: Annotated[Any, Only()] = None
     reasoning_content: str | None = Field(None, description="What the assistant thought; templates may leave it out.")
-    tool_calls: list[ToolCall] | None = Field(None, description="Calls that the assistant made.")
+    tool_calls: Annotated[list[ToolCall], FailFast(), Field(max_length=MAX_CALLS)] | None = Field(
+        None, description="Calls that the assistant made."
+    )
     tool_call_id: str | None = Field(None, description="Of a `tool` message: the call that it answers.")
 
     @model_validator(mode="after")
@@ -84,9 +65,14 @@ class Message(_Body):
             raise contradiction("tool_calls", "belongs to the assistant")
         if (self.tool_call_id is None) == (self.role == "tool"):
             raise contradiction("tool_call_id", "belongs to messages of the role `tool`, which need it")
-        if self.content is None and not self.tool_calls:
-            raise contradiction("content", "must be text, or a list of texts")
+        if self.content is None and self.role != "assistant":
+            raise contradiction("content", "must be text, or a list of text parts")
         return self
+
+    def sent_characters(self) -> int:
+        """Of what the message says."""
+        parts = [self.content or ""] if not isinstance(self.content, list) else [part.text for part in self.content]
+        return sum(map(len, parts)) + sum(len(call.function.arguments) for call in self.tool_calls or ())
 
     def template_input(self) -> dict[str, Any]:
         """The message as chat templates take it: plain text, and `developer` by its older name."""
@@ -101,7 +87,7 @@ class Message(_Body):
         return message
 
 
-class StreamOptions(_Body):
+class StreamOptions(StrictModel):
     """What a stream carries besides text."""
 
     include_usage: StrictBool = Field(False, description="Send one more chunk with the token counts before the end.")
@@ -126,7 +112,7 @@ class GenerationBody(SamplingBody):
         " or an error event where it is streamed already.",
     )
     user: str | None = Field(None, description="Accepted and ignored.")
-    metadata: dict[str, str] | None = Field(None, description="Accepted and ignored.")
+    metadata: Metadata | None = Field(None, description="Accepted and ignored.")
 
     @model_validator(mode="after")
     def _check(self) -> GenerationBody:
@@ -149,6 +135,10 @@ class GenerationBody(SamplingBody):
 
         Banned words are part of it: under a constraint they cannot come up, so nothing has to be taken back.
         """
+        return self._specification
+
+    @functools.cached_property
+    def _specification(self) -> tuple[GrammarSpecification, str] | None:
         for name in ("response_format", "structured_outputs"):
             constraint = getattr(self, name)
             if constraint is not None and (specification := constraint.specification()) is not None:
@@ -169,6 +159,10 @@ class GenerationBody(SamplingBody):
 
     def prompt_fields(self) -> dict[str, Any]:
         """`prompt` or `messages` of a generation request."""
+        raise NotImplementedError
+
+    def sent_characters(self) -> int:
+        """Of the prompt as it was sent: known before it is put together, which costs more the larger it is."""
         raise NotImplementedError
 
     def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
@@ -192,13 +186,15 @@ class GenerationBody(SamplingBody):
 class ChatCompletionBody(GenerationBody):
     """Body of `POST /v1/chat/completions`."""
 
-    messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: StrictInt | None = Field(None, ge=1, description="The newer name of `max_tokens`.")
+    messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
+    max_completion_tokens: Positive | None = Field(None, description="The newer name of `max_tokens`.")
     logprobs: StrictBool | None = Field(None, description="Tell each token's log-probability, after the mask.")
     top_logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="With `logprobs`: so many of the likeliest tokens, too."
     )
-    tools: list[Tool] | None = Field(None, max_length=MAX_TOOLS, description="Functions that the model may call.")
+    tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
+        None, description="Functions that the model may call."
+    )
     tool_choice: ToolChoice | None = Field(
         None,
         description="`auto`, the default: calls or text. `required`: calls alone. `none`: text. Or the one function "
@@ -213,6 +209,9 @@ class ChatCompletionBody(GenerationBody):
     reasoning_effort: ReasoningEffort | None = Field(
         None, description="OpenAI's spelling of `thinking`: `none` is false, any other is true."
     )
+    verbosity: Annotated[Any, Only("medium")] = None
+    safety_identifier: str | None = Field(None, description="Accepted and ignored.")
+    prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
     modalities: Annotated[Any, Only(["text"])] = None
     store: Annotated[Any, Only(False)] = None
     service_tier: Annotated[Any, Only("auto", "default")] = None
@@ -246,9 +245,10 @@ class ChatCompletionBody(GenerationBody):
                 if getattr(self, name) is not None:
                     raise contradiction(name, "does not go with `tools`, except with `tool_choice: none`")
         called: set[str] = set()
-        for message in self.messages:
+        for index, message in enumerate(self.messages):
             if message.tool_call_id is not None and message.tool_call_id not in called:
-                raise contradiction("messages", "has a `tool_call_id` that no call before it has")
+                place = ("messages", index, "tool_call_id")
+                raise contradiction("tool_call_id", "is that of no call before it", place)
             called.update(call.id for call in message.tool_calls or ())
         return self
 
@@ -281,8 +281,15 @@ class ChatCompletionBody(GenerationBody):
     def prompt_fields(self) -> dict[str, Any]:
         return {"messages": self.template_messages()}
 
+    def sent_characters(self) -> int:
+        return sum(message.sent_characters() for message in self.messages)
+
     def template_messages(self) -> list[dict[str, Any]]:
         """The messages as chat templates take them; results of calls have the name of their function."""
+        return self._template_messages
+
+    @functools.cached_property
+    def _template_messages(self) -> list[dict[str, Any]]:
         names = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
         return [
             message.template_input() | ({"name": names[message.tool_call_id]} if message.tool_call_id else {})
@@ -290,13 +297,29 @@ class ChatCompletionBody(GenerationBody):
         ]
 
 
+def _kind_of_prompt(given: Any) -> str | None:
+    if isinstance(given, list):
+        return "texts" if given and isinstance(given[0], str) else "tokens"
+    return "text" if isinstance(given, str) else None
+
+
+Prompt = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[list[TokenId], FailFast(), Field(min_length=1, max_length=MAX_PROMPT_TOKENS), Tag("tokens")]
+    | Annotated[list[str], FailFast(), Field(min_length=1, max_length=1), Tag("texts")],
+    Discriminator(
+        _kind_of_prompt,
+        custom_error_type="wrong_type",
+        custom_error_message="must be one text, or a list of token ids",
+    ),
+]
+
+
 class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`."""
 
-    prompt: (
-        str | Annotated[list[StrictInt], Field(min_length=1)] | Annotated[list[str], Field(min_length=1, max_length=1)]
-    )
-    max_tokens: StrictInt | None = Field(16, ge=1, description="The most tokens to generate; 16 as in OpenAI's API.")
+    prompt: Prompt = Field(description="Text, also as a list of one, or token ids.")
+    max_tokens: Positive | None = Field(16, description="The most tokens to generate; 16 as in OpenAI's API.")
     logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="Tell log-probabilities, and those of so many likeliest tokens."
     )
@@ -306,6 +329,9 @@ class CompletionBody(GenerationBody):
 
     def top_logprobs_wanted(self) -> int | None:
         return self.logprobs
+
+    def sent_characters(self) -> int:
+        return len(self.prompt)
 
     def prompt_fields(self) -> dict[str, Any]:
         match self.prompt:

@@ -29,6 +29,7 @@ class Router:
         *,
         model: str,
         max_body_bytes: int,
+        body_timeout_s: float,
         api_keys: str | None,
         tool_format: ToolFormatName | Literal["auto"],
         thinking: ThinkingArguments | Literal["auto", "off"],
@@ -46,11 +47,16 @@ class Router:
         self._rate_limit = rate_limit
         self._tenants = Tenants.from_file(api_keys)
         self._max_body_bytes = max_body_bytes
+        self._body_timeout_s = body_timeout_s
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor (`serve.ingress` without an application)."""
         app = create_http_app(
-            self._service, max_body_bytes=self._max_body_bytes, tenants=self._tenants, rate_limit=self._rate_limit
+            self._service,
+            max_body_bytes=self._max_body_bytes,
+            body_timeout_s=self._body_timeout_s,
+            tenants=self._tenants,
+            rate_limit=self._rate_limit,
         )
         collect_seldom()
         return app

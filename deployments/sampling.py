@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
+from deployments.fields import DecimalName, Natural, Positive, TokenId, contradiction
 from gpu_workers.request import BannedWords, BeamSearch
+from grammar_workers.validation import FailFast, StrictModel, at_most, by_json_type
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
+MAX_STOP_LENGTH = 4096
 MAX_TOP_LOGPROBS = 20
+MAX_BIASES = 1024
 
 _PASSED_ON = (
     "min_tokens",
@@ -24,7 +27,6 @@ _PASSED_ON = (
     "repetition_penalty",
     "presence_penalty",
     "frequency_penalty",
-    "logit_bias",
     "stop_token_ids",
     "ignore_eos",
     "finish_within_budget",
@@ -49,30 +51,30 @@ _NOT_WITH_BEAMS = (
 )
 
 Penalty = Annotated[StrictFloat, Field(ge=-2, le=2)]
+Bias = Annotated[StrictFloat, Field(ge=-100, le=100)]
+StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
+Stop = Annotated[
+    Annotated[StopText, Tag("string")]
+    | Annotated[list[StopText], FailFast(), Field(max_length=MAX_STOPS), Tag("array")],
+    by_json_type("text, or a list of texts"),
+]
 
 
-def contradiction(param: str, message: str) -> PydanticCustomError:
-    """The error of a field that is fine alone, but not beside the others."""
-    return PydanticCustomError("contradiction", "`{param}` {message}", {"param": param, "message": message})
-
-
-class SamplingBody(BaseModel):
+class SamplingBody(StrictModel):
     """Settings that both completion endpoints share; null is the default everywhere."""
 
-    model_config = ConfigDict(extra="forbid")
-
     n: StrictInt | None = Field(None, ge=1, le=MAX_CHOICES, description="Outputs, each drawn for itself; default 1.")
-    max_tokens: StrictInt | None = Field(None, ge=1, description="The most tokens to generate.")
-    min_tokens: StrictInt | None = Field(
-        None, ge=0, description="Nothing but the constraint ends an output with fewer tokens."
-    )
+    max_tokens: Positive | None = Field(None, description="The most tokens to generate.")
+    min_tokens: Natural | None = Field(None, description="Nothing but the constraint ends an output with fewer tokens.")
     temperature: StrictFloat | None = Field(
         None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy; default 1."
     )
     top_p: StrictFloat | None = Field(
         None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens; default 1."
     )
-    top_k: StrictInt | None = Field(None, ge=-1, description="Most likely allowed tokens to sample from; 0 or -1: all.")
+    top_k: StrictInt | None = Field(
+        None, ge=-1, lt=1 << 63, description="Most likely allowed tokens to sample from; 0 or -1: all."
+    )
     min_p: StrictFloat | None = Field(
         None, ge=0, le=1, description="Drops tokens less likely than this share of the likeliest; default 0."
     )
@@ -83,15 +85,15 @@ class SamplingBody(BaseModel):
     frequency_penalty: Penalty | None = Field(
         None, description="Subtracted from a token's logit each time it is in the output."
     )
-    logit_bias: dict[int, Annotated[StrictFloat, Field(ge=-100, le=100)]] | None = Field(
-        None, max_length=1024, description="Added to the logits of token ids; forbidden tokens stay forbidden."
+    logit_bias: Annotated[dict[DecimalName, Bias], at_most(MAX_BIASES)] | None = Field(
+        None, description="Added to the logits of token ids; forbidden tokens stay forbidden."
     )
     seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
-    stop: str | list[str] | None = Field(
+    stop: Stop | None = Field(
         None, description="Up to 16 strings that end the text. Under a constraint they count only where it may end."
     )
-    stop_token_ids: list[StrictInt] | None = Field(
-        None, max_length=MAX_STOPS, description="Tokens that end the text, as `stop` does."
+    stop_token_ids: Annotated[list[TokenId], FailFast(), Field(max_length=MAX_STOPS)] | None = Field(
+        None, description="Tokens that end the text, as `stop` does."
     )
     ignore_eos: StrictBool | None = Field(None, description="Goes on to `max_tokens` unless the constraint ends it.")
     finish_within_budget: StrictBool | None = Field(
@@ -113,8 +115,6 @@ class SamplingBody(BaseModel):
 
     @model_validator(mode="after")
     def _check_sampling(self) -> SamplingBody:
-        if len(self.stop_strings()) > MAX_STOPS or "" in self.stop_strings():
-            raise contradiction("stop", "takes up to 16 non-empty strings")
         limit = self.limit()
         if limit is not None and (self.min_tokens or 0) > limit:
             raise contradiction("min_tokens", "is above `max_tokens`")
@@ -147,6 +147,8 @@ class SamplingBody(BaseModel):
         `drawn_seed` replaces an absent seed: a retry on another replica then repeats the same tokens.
         """
         given = {name: value for name in _PASSED_ON if (value := getattr(self, name)) is not None}
+        if self.logit_bias is not None:
+            given["logit_bias"] = {int(token_id): bias for token_id, bias in self.logit_bias.items()}
         for name in ("banned_words", "beam_search"):
             if (value := getattr(self, name)) is not None:
                 given[name] = value.model_dump()

@@ -31,9 +31,11 @@ from deployments.tenants import Tenant
 from deployments.thinking import SWITCH, Thinking
 from deployments.tool_formats import ToolFormatName
 from deployments.tools import ToolDialect
+from grammar_workers.errors import shortened
 from grammar_workers.specification import GrammarSpecification
 
 HEALTH_TIMEOUT_S = 5.0
+MAX_SHOWN_NAME = 200
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
@@ -111,13 +113,14 @@ class Service:
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
         """Check a request against the served model and start it. Raises `ApiError`."""
-        if body.model not in (None, self.model):
-            raise ApiError(404, f"the model `{body.model}` does not exist", param="model", code="model_not_found")
+        if body.model is not None:
+            self._check_model(body.model)
         request_id = _request_id(request)
         drawn_seed = _drawn_seed(request_id)
+        chat = body if isinstance(body, ChatCompletionBody) else None
+        self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
-        chat = body if isinstance(body, ChatCompletionBody) else None
         manner = None if chat is None else await self._served_manner()
         grammar = await self._grammar(body, manner)
         readers: list[AnswerReader] = []
@@ -129,15 +132,27 @@ class Service:
         return Begun(request_id, generation, readers)
 
     async def models(self) -> dict[str, Any]:
+        return ModelList(object="list", data=[await self._card()]).model_dump()
+
+    async def model_card(self, name: str) -> dict[str, Any]:
+        """Raises `ApiError` 404 for another model."""
+        self._check_model(name)
+        return (await self._card()).model_dump()
+
+    async def _card(self) -> ModelCard:
         info = await self._tiers.replica_info()
-        card = ModelCard(
+        return ModelCard(
             id=self.model,
             object="model",
             created=self._started,
             owned_by="turnstile",
             max_model_len=info["max_length"],
         )
-        return ModelList(object="list", data=[card]).model_dump()
+
+    def _check_model(self, name: str) -> None:
+        if name != self.model:
+            message = f"the model `{shortened(name, MAX_SHOWN_NAME)}` does not exist; `{self.model}` does"
+            raise ApiError(404, message, param="model", code="model_not_found")
 
     async def health(self) -> dict[str, str]:
         """Raises 503 unless both tiers answer. Their replicas join the routing table only once they are warm."""
@@ -156,6 +171,9 @@ class Service:
         param = "prompt" if generation_request["messages"] is None else "messages"
         parts = [generation_request[param], generation_request.get("tools")]
         size = sum(len(json.dumps(part, ensure_ascii=False).encode()) for part in parts if part is not None)
+        self._check_size(size, param)
+
+    def _check_size(self, size: int, param: str) -> None:
         if size > self._max_prompt_bytes:
             message = f"the prompt has {size} bytes, more than the {self._max_prompt_bytes} that this server accepts"
             raise ApiError(400, message, param=param, code="prompt_too_large")

@@ -11,31 +11,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import Field, StrictBool, model_validator
+from pydantic import Tag as Member
 from pydantic_core import PydanticCustomError
 
+from deployments.fields import NoTexts
 from grammar_workers.grammar.reading import guess_syntax
 from grammar_workers.specification import (
+    MOST_ITEMS,
+    MOST_PARTS,
     BannedWordsSpecification,
     ChoiceSpecification,
     GrammarSpecification,
     GrammarTextSpecification,
+    JsonSchema,
     JsonSchemaSpecification,
     RegexSpecification,
     StructuralTagSpecification,
     Tag,
+    Texts,
 )
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
-JsonSchema = dict[str, Any] | StrictBool
-Nothing = Annotated[list[str], Field(max_length=0)]
-"""Accepted where it is empty: exceptions to free text are a constraint of their own (`all_of` with `banned_words`)."""
-
-
-class _Format(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+Parts: Any = Field(min_length=1, max_length=MOST_PARTS)
 
 
-class JsonSchemaContent(_Format):
+class JsonSchemaContent(StrictModel):
     """A JSON text valid under a schema."""
 
     type: Literal["json_schema"]
@@ -46,7 +47,7 @@ class JsonSchemaContent(_Format):
         return JsonSchemaSpecification.model_validate({"schema": self.json_schema})
 
 
-class RegexContent(_Format):
+class RegexContent(StrictModel):
     """Text that a pattern matches as a whole."""
 
     type: Literal["regex"]
@@ -56,7 +57,7 @@ class RegexContent(_Format):
         return RegexSpecification(pattern=self.pattern)
 
 
-class GrammarContent(_Format):
+class GrammarContent(StrictModel):
     """Text of a context-free grammar."""
 
     type: Literal["grammar"]
@@ -66,7 +67,7 @@ class GrammarContent(_Format):
         return GrammarTextSpecification(syntax=guess_syntax(self.grammar), text=self.grammar)
 
 
-class ConstStringContent(_Format):
+class ConstStringContent(StrictModel):
     """Exactly this text."""
 
     type: Literal["const_string"]
@@ -76,11 +77,11 @@ class ConstStringContent(_Format):
         return ChoiceSpecification(choices=[self.value])
 
 
-class AnyTextContent(_Format):
+class AnyTextContent(StrictModel):
     """Any text that holds none of `excludes`."""
 
     type: Literal["any_text"]
-    excludes: list[str] = []
+    excludes: Texts = Field([], max_length=MOST_ITEMS)
 
     def specification(self) -> GrammarSpecification:
         if self.excludes:
@@ -93,28 +94,33 @@ Content = Annotated[
 ]
 
 
-class TagFormat(_Format):
+class TagFormat(StrictModel):
     """A region: `begin`, the content, `end` (one text, or a list of one)."""
 
     type: Literal["tag"] = "tag"
     begin: str = Field(min_length=1)
     content: Content
-    end: str | Annotated[list[str], Field(min_length=1, max_length=1)]
+    end: Annotated[
+        Annotated[str, Member("string")] | Annotated[Texts, Field(min_length=1, max_length=1), Member("array")],
+        by_json_type("a text, or a list of one"),
+    ]
 
     def tag(self) -> Tag:
         end = self.end if isinstance(self.end, str) else self.end[0]
         return Tag(begin=self.begin, content=self.content.specification(), end=end)
 
 
-class TriggeredTagsFormat(_Format):
+class TriggeredTagsFormat(StrictModel):
     """Free text in which triggers open regions."""
 
     type: Literal["triggered_tags"]
-    triggers: list[str] = Field(min_length=1)
-    tags: list[TagFormat] = Field(min_length=1)
+    triggers: Annotated[Texts, Parts]
+    tags: Annotated[list[TagFormat], FailFast(), Parts]
     at_least_one: StrictBool = False
     stop_after_first: StrictBool = False
-    excludes: Nothing = []
+    excludes: NoTexts = Field(
+        [], description="Nothing: exceptions to free text are a constraint of their own (`all_of` with `banned_words`)."
+    )
 
     def specification(self) -> GrammarSpecification:
         return StructuralTagSpecification(
@@ -125,7 +131,7 @@ class TriggeredTagsFormat(_Format):
         )
 
 
-class Structure(_Format):
+class Structure(StrictModel):
     """A region in the older shape."""
 
     begin: str = Field(min_length=1)
@@ -137,7 +143,7 @@ class Structure(_Format):
         return Tag(begin=self.begin, content=content, end=self.end)
 
 
-class StructuralTag(_Format):
+class StructuralTag(StrictModel):
     """Free text with constrained regions such as tool calls, in one of three shapes: see the module."""
 
     type: Literal["structural_tag"]
@@ -153,11 +159,13 @@ class StructuralTag(_Format):
         ]
         | None
     ) = Field(None, description="vLLM's present shape; other formats than these are refused.")
-    structures: list[Structure] | None = Field(None, min_length=1, description="vLLM's older shape, with `triggers`.")
-    tags: list[Tag] | None = Field(
-        None, min_length=1, description="Regions whose content is any specification, with `triggers`."
+    structures: Annotated[list[Structure], FailFast(), Parts] | None = Field(
+        None, description="vLLM's older shape, with `triggers`."
     )
-    triggers: list[str] | None = Field(None, min_length=1)
+    tags: Annotated[list[Tag], FailFast(), Parts] | None = Field(
+        None, description="Regions whose content is any specification, with `triggers`."
+    )
+    triggers: Annotated[Texts, Parts] | None = None
     at_least_one: StrictBool = Field(
         False, description="With `tags`: the text may not end before a region is complete."
     )

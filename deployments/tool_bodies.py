@@ -5,33 +5,45 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
-from pydantic_core import PydanticCustomError, from_json
+from pydantic import AfterValidator, Field, StrictBool, Tag
+from pydantic_core import PydanticCustomError
+
+from deployments.fields import parsed_json
+from grammar_workers.validation import StrictModel, by_json_type
 
 MAX_TOOLS = 128
+MAX_CALLS = 128
+"""In one message."""
 FunctionName = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+def _of_an_object(parameters: dict[str, Any]) -> dict[str, Any]:
+    if parameters.get("type", "object") != "object":
+        raise PydanticCustomError("parameters_type", "arguments are an object: `type` must be `object`")
+    return parameters
 
 
-class Function(_Body):
+Parameters = Annotated[dict[str, Any], AfterValidator(_of_an_object)]
+
+
+def _text_of_an_object(arguments: str) -> str:
+    if not isinstance(parsed_json(arguments or "{}"), dict):
+        raise PydanticCustomError("arguments_type", "must be the JSON text of an object")
+    return arguments
+
+
+Arguments = Annotated[str, AfterValidator(_text_of_an_object)]
+
+
+class Function(StrictModel):
     """A function that the model may call."""
 
     name: FunctionName = Field(description="Up to 64 letters, digits, underscores and hyphens.")
     description: str | None = Field(None, description="Told to the model.")
-    parameters: dict[str, Any] | None = Field(
+    parameters: Parameters | None = Field(
         None, description="JSON Schema of the arguments, an object. Absent: the function takes none."
     )
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
-
-    @field_validator("parameters")
-    @classmethod
-    def _is_an_object(cls, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-        if parameters is not None and parameters.get("type", "object") != "object":
-            raise PydanticCustomError("parameters_type", "arguments are an object: `type` must be `object`")
-        return parameters
 
     def arguments_schema(self) -> dict[str, Any]:
         """The JSON Schema that arguments must match; arguments are an object also where it does not say so."""
@@ -40,7 +52,7 @@ class Function(_Body):
         return self.parameters if "type" in self.parameters else {**self.parameters, "type": "object"}
 
 
-class Tool(_Body):
+class Tool(StrictModel):
     """One tool; functions are the only kind."""
 
     type: Literal["function"]
@@ -53,41 +65,33 @@ class Tool(_Body):
         return {"type": "function", "function": {**described, "parameters": function.arguments_schema()}}
 
 
-class FunctionChoice(_Body):
+class FunctionChoice(StrictModel):
     """Names a function."""
 
     name: str
 
 
-class NamedTool(_Body):
+class NamedTool(StrictModel):
     """The one function that must be called."""
 
     type: Literal["function"]
     function: FunctionChoice
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedTool
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("string")] | Annotated[NamedTool, Tag("object")],
+    by_json_type('"none", "auto", "required", or an object that names a function'),
+]
 
 
-class CalledFunction(_Body):
+class CalledFunction(StrictModel):
     """A call's function and arguments; `arguments` is JSON text."""
 
     name: FunctionName
-    arguments: str
-
-    @field_validator("arguments")
-    @classmethod
-    def _is_an_object(cls, arguments: str) -> str:
-        try:
-            parsed = from_json(arguments or "{}", allow_inf_nan=False)
-        except ValueError as error:
-            raise PydanticCustomError("json_text", "not JSON: {error}", {"error": str(error)}) from error
-        if not isinstance(parsed, dict):
-            raise PydanticCustomError("json_text", "the JSON text of an object")
-        return arguments
+    arguments: Arguments
 
 
-class ToolCall(_Body):
+class ToolCall(StrictModel):
     """A call that the model made earlier in the conversation."""
 
     id: str = Field(min_length=1)

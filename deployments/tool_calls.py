@@ -62,7 +62,7 @@ class ToolCallParser:
         text --trigger--> header (the name) --before_arguments--> arguments --JSON is whole--> end --> text
 
     White space and separators at the borders of calls are no content. A call that was cut off keeps what there is of
-    its arguments; a header that was cut off is content.
+    its arguments; of one that was cut off before them nothing is told.
     """
 
     def __init__(self, tool_format: ToolFormat, *id_seed: object) -> None:
@@ -84,10 +84,12 @@ class ToolCallParser:
             if place == self._place:
                 return
 
-    def finish(self) -> Iterator[Delta]:
-        """The rest, when no more text comes."""
-        if self._place in ("text", "header") and self._held:
-            yield {"content": self._held}
+    def finish(self, *, cut: bool) -> Iterator[Delta]:
+        """The rest, when no more text comes; `cut`: more would have come, so what may begin a call is no content."""
+        if self._place == "text":
+            begun = beginning_of(self._format.trigger, self._held) if cut else 0
+            if text := self._held[: len(self._held) - begun]:
+                yield {"content": text}
         self._held = ""
 
     def _text(self) -> Iterator[Delta]:

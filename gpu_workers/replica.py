@@ -29,6 +29,7 @@ from gpu_workers.request import GenerationRequest, GrammarReference, RequestErro
 from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.automaton_cache import AutomatonCache
 from grammar_workers.collector import collect_seldom
+from grammar_workers.compile import compilations
 from grammar_workers.metrics import COMPILATIONS, StoreMetrics
 from grammar_workers.store import open_store
 
@@ -191,11 +192,12 @@ class _Metrics:
         self._masks = Counter("turnstile_masks_total", "Tokens drawn under the mask of a grammar.")
         self._masks_published = 0
         self._compilations = Gauge(**COMPILATIONS)
+        self._compiled_to_warm_up = compilations()
 
     def publish(self) -> None:
         """Shows the gauges, which Ray forgets when they are not set again, and adds what was counted since."""
-        # Nothing in this package can compile: grammars come from the store or the compilers.
-        self._compilations.set(0, {"place": "model_replica"})
+        # An alarm: grammars come from the store or the compilers.
+        self._compilations.set(compilations() - self._compiled_to_warm_up, {"place": "model_replica"})
         counts = self._counts()
         for (tag, value), new in (counts - self._published).items():
             self._counters[tag].inc(new, {tag: value})

@@ -6,23 +6,27 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
 
+from grammar_workers.validation import FailFast, StrictModel
 
-class BannedWords(BaseModel):
+
+class BannedWords(StrictModel):
     """Words that free text must not have; tokens are taken back when one comes up."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
-    words: tuple[Annotated[str, Field(min_length=1, max_length=200)], ...] = Field(min_length=1, max_length=1000)
+    words: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], FailFast()] = Field(
+        min_length=1, max_length=1000
+    )
     case_sensitive: StrictBool = False
     whole_words: StrictBool = Field(
         default=False, description="Only between characters that are no letter, digit or `_`."
     )
 
 
-class BeamSearch(BaseModel):
+class BeamSearch(StrictModel):
     """Search for a likely output instead of drawing one: `transformers.generate(num_beams=...)`, under the mask."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
     num_beams: StrictInt = Field(ge=2, le=16, description="Outputs followed at the same time.")
     length_penalty: StrictFloat = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +16,7 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.grammar.rule_graph import RuleGraph
 from grammar_workers.grammar.walker import ConfigurationWalker
 from grammar_workers.json_schema.formats import PATTERNS
-from grammar_workers.keys import canonical_bytes, content_key, parse_specification
+from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
 from grammar_workers.machine_walker import MachineWalker
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.regex import compile_regex
@@ -23,6 +24,26 @@ from grammar_workers.specification import GrammarSpecification
 from grammar_workers.token_fsm import TokenFSM
 from grammar_workers.vocabulary import Vocabulary
 from grammar_workers.walker import Walker
+
+
+class _Count:
+    """A number that threads may raise at the same time."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._lock = threading.Lock()
+
+    def add(self) -> None:
+        with self._lock:
+            self.value += 1
+
+
+_compilations = _Count()
+
+
+def compilations() -> int:
+    """How many grammars this process has begun to compile since it started."""
+    return _compilations.value
 
 
 def compile_grammar(
@@ -40,6 +61,7 @@ def compile_grammar(
     Raises `GrammarError`: InvalidSpecificationError when it is malformed, UnsupportedFeatureError when it cannot be
     honoured exactly, UnsatisfiableError when nothing matches, LimitExceededError when a budget does not suffice.
     """
+    _compilations.add()
     with collector_pause, running(Budget(limits)):
         return _compiled(specification, vocabulary, options, limits, resources)
 
@@ -51,17 +73,10 @@ def _compiled(
     limits: Limits,
     resources: Mapping[str, Any],
 ) -> TokenFSM:
-    parsed = parse_specification(specification)
-    content = canonical_bytes(parsed)
-    size = len(content)
-    if size > limits.max_specification_bytes:
-        raise LimitExceededError(
-            f"the specification has {size} bytes, more than {limits.max_specification_bytes} "
-            "(limit max_specification_bytes)"
-        )
+    content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
     try:
         combination = Combination(vocabulary, resources, options, limits)
-        automaton = combination.machine(parsed)
+        automaton = combination.machine(normalized(content))
     except RecursionError:
         raise LimitExceededError(
             f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"

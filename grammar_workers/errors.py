@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+MAX_MESSAGE, MAX_POINTER = 1000, 500
+"""Characters: specifications are as long as their authors like, errors are for reading."""
+
+
+def shortened(text: str, most: int) -> str:
+    """`text`, or its beginning where it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
 
 class GrammarError(ValueError):
     """A specification that cannot be compiled.
@@ -15,9 +23,9 @@ class GrammarError(ValueError):
     code = "invalid_grammar"
 
     def __init__(self, message: str, *, pointer: str | None = None, position: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.pointer = pointer
+        super().__init__(shortened(message, MAX_MESSAGE))
+        self.message = shortened(message, MAX_MESSAGE)
+        self.pointer = None if pointer is None else shortened(pointer, MAX_POINTER)
         self.position = position
 
     def __str__(self) -> str:

@@ -7,14 +7,22 @@ import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
 from grammar_workers.json_schema.keywords import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
-from grammar_workers.options import GrammarOptions
-from grammar_workers.specification import SPECIFICATION, GrammarSpecification, JsonSchemaSpecification
+from grammar_workers.options import GrammarOptions, Limits
+from grammar_workers.specification import (
+    SPECIFICATION,
+    AllOfSpecification,
+    GrammarSpecification,
+    JsonSchemaSpecification,
+    StructuralTagSpecification,
+)
 from grammar_workers.types import GrammarKey
+from grammar_workers.validation import place_of, pointer
 
 COMPILER_VERSION = 10
 """Part of every key: raise it whenever the same specification compiles to another language or table layout."""
@@ -28,9 +36,10 @@ def parse_specification(specification: GrammarSpecification | Mapping[str, Any])
         return SPECIFICATION.validate_python(specification)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise InvalidSpecificationError(
-            f"malformed specification: {first['msg']}", pointer=_pointer(first["loc"])
-        ) from None
+        place, _ = place_of(SPECIFICATION.core_schema, first["loc"])
+        if first["type"] == "unknown_field":
+            place = (*place, first["ctx"]["param"])
+        raise InvalidSpecificationError(f"malformed specification: {first['msg']}", pointer=pointer(place)) from None
     except RecursionError:
         raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
 
@@ -44,13 +53,17 @@ def grammar_key(
     """SHA-256 (hex) of the normalised specification, the vocabulary, the compiler's version, options and resources.
 
     Annotations (titles, descriptions, examples) do not change the key; the order of properties, which is part of the
-    language, does. Raises GrammarError for a malformed specification.
+    language, does. Raises GrammarError for a malformed specification, and for one that is too large.
     """
-    return content_key(canonical_bytes(parse_specification(specification)), vocabulary_fingerprint, options, resources)
+    content = canonical_bytes(parse_specification(specification), Limits().max_specification_bytes)
+    return content_key(content, vocabulary_fingerprint, options, resources)
 
 
 def content_key(
-    content: bytes, vocabulary_fingerprint: str, options: GrammarOptions, resources: Mapping[str, Any]
+    content: bytes,
+    vocabulary_fingerprint: str,
+    options: GrammarOptions,
+    resources: Mapping[str, Any] = MappingProxyType({}),
 ) -> GrammarKey:
     """The key of a specification whose `canonical_bytes` are `content`."""
     digest = hashlib.sha256()
@@ -66,66 +79,130 @@ def content_key(
     return digest.hexdigest()
 
 
-def canonical_bytes(specification: GrammarSpecification) -> bytes:
-    """The normalised specification as JSON: no annotations, keywords sorted, names and values in the given order."""
+def canonical_bytes(specification: GrammarSpecification, most: int) -> bytes:
+    """The normalised specification as JSON: no annotations, keywords sorted, names and values in the given order.
+
+    Annotations stay where a reference may lead into them: they are schemas then.
+
+    Raises LimitExceededError as soon as it is certain that there are more than `most` bytes.
+    """
     try:
-        data = _plain_data(specification)
-        _normalize_schemas(data)
-        return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
+        normalization = _Normalization(most)
+        content = normalization.specification(specification)
+        if normalization.refers_to_annotations:
+            content = _Normalization(most, dropped=frozenset()).specification(specification)
+        canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
         raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
     except (TypeError, ValueError) as error:
         if isinstance(error, GrammarError):
             raise
         raise InvalidSpecificationError(f"the specification is not JSON: {error}") from None
+    if len(canonical) > most:
+        raise _too_large(most)
+    return canonical
 
 
-def _pointer(location: tuple[int | str, ...]) -> str:
-    """The JSON Pointer of a validation error, without the discriminators that pydantic chose the models by."""
-    parts = [
-        part
-        for index, part in enumerate(location)
-        if index > 0
-        and location[index - 1] != "content"
-        and not (index > 1 and isinstance(location[index - 1], int) and location[index - 2] == "specifications")
-    ]
-    return "".join(f"/{part}" for part in parts)
+def normalized(canonical: bytes) -> GrammarSpecification:
+    """The specification behind `canonical_bytes`: what is compiled, so that equal keys mean equal languages."""
+    return SPECIFICATION.validate_python(json.loads(canonical))
 
 
-def _plain_data(specification: GrammarSpecification) -> dict[str, Any]:
-    if isinstance(specification, JsonSchemaSpecification):
-        # Schemas may be large, and normalising makes a copy anyway.
-        return {"type": specification.type, "schema": specification.json_schema}
-    return specification.model_dump(by_alias=True)
+_HOLD_LISTS = SUBSCHEMAS | SCHEMA_LISTS
 
 
-def _normalize_schemas(data: dict[str, Any]) -> None:
-    """Normalise the schema of a specification, or those of the specifications inside it, in place."""
-    if data["type"] == "json_schema":
-        data["schema"] = _normalized(data["schema"])
-    for inner in data.get("specifications", ()):
-        _normalize_schemas(inner)
-    for tag in data.get("tags", ()):
-        _normalize_schemas(tag["content"])
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_DROPPED = ANNOTATIONS - {"$schema", "contentSchema"}
+"""Anchors are looked for inside `contentSchema`."""
 
 
-def _normalized(schema: Any) -> Any:
-    """A schema without annotations and with its keywords sorted; what is not a schema stays as it is."""
-    if not isinstance(schema, dict):
-        return schema
-    result = {}
-    for keyword in sorted(schema):
-        value = schema[keyword]
-        if keyword in ANNOTATIONS and keyword != "$schema":
-            continue
-        if keyword in SUBSCHEMAS and isinstance(value, list):
-            value = [_normalized(part) for part in value]
-        elif keyword in SUBSCHEMAS:
-            value = _normalized(value)
-        elif keyword in SCHEMA_LISTS and isinstance(value, list):
-            value = [_normalized(part) for part in value]
-        elif keyword in SCHEMA_MAPS and isinstance(value, dict):
-            # A list here is that of `dependencies`: names, not schemas.
-            value = {name: _normalized(part) for name, part in value.items()}
-        result[keyword] = value
-    return result
+class _Normalization:
+    """Of one specification, which may have `most` bytes, without the keywords in `dropped`."""
+
+    def __init__(self, most: int, dropped: frozenset[str] = _DROPPED) -> None:
+        self._most = most
+        self._dropped = dropped
+        self._bytes = 0
+        self._references: list[str] = []
+
+    @property
+    def refers_to_annotations(self) -> bool:
+        """Whether a reference has the name of an annotation on its way, be it as a keyword or as that of a property."""
+        ways = (unquote(reference).partition("#")[2].split("/") for reference in self._references)
+        return any(not self._dropped.isdisjoint(way) for way in ways)
+
+    def specification(self, specification: GrammarSpecification) -> dict[str, Any]:
+        """Plain data."""
+        match specification:
+            case JsonSchemaSpecification():
+                # Copying a schema takes as long as normalising it.
+                return {"type": specification.type, "schema": self._schema(specification.json_schema)}
+            case AllOfSpecification():
+                inner = [self.specification(one) for one in specification.specifications]
+                return {"type": specification.type, "specifications": inner}
+            case StructuralTagSpecification():
+                tags = [
+                    {"begin": tag.begin, "content": self.specification(tag.content), "end": tag.end}
+                    for tag in specification.tags
+                ]
+                rest = specification.model_dump(exclude={"type", "tags"})
+                return {"type": specification.type, "tags": tags, **rest}
+        data = specification.model_dump(by_alias=True)
+        self._count(data)
+        return data
+
+    def _schema(self, schema: Any) -> Any:
+        """A schema without annotations and with its keywords sorted; what is not a schema stays as it is."""
+        if not isinstance(schema, dict):
+            self._count(schema)
+            return schema
+        result = {}
+        self._add(1)
+        self._note_references(schema)
+        for keyword in sorted(schema):
+            value = schema[keyword]
+            if keyword in self._dropped:
+                continue
+            self._add(len(keyword) + 4)
+            if keyword in SUBSCHEMAS and not isinstance(value, list):
+                value = self._schema(value)
+            elif keyword in _HOLD_LISTS and isinstance(value, list):
+                self._add(len(value) + 1)
+                value = [self._schema(part) for part in value]
+            elif keyword in SCHEMA_MAPS and isinstance(value, dict):
+                # A list here is that of `dependencies`: names, not schemas.
+                self._add(sum(map(len, value)) + 4 * len(value) + 1)
+                value = {name: self._schema(part) for name, part in value.items()}
+            else:
+                self._count(value)
+            result[keyword] = value
+        return result
+
+    def _count(self, value: Any) -> None:
+        """Counts most of the bytes that a value has as JSON, and stops where there are too many."""
+        left = [value]
+        while left:
+            inner = left.pop()
+            if isinstance(inner, str):
+                self._add(len(inner) + 2)
+            elif isinstance(inner, dict):
+                self._add(4 * len(inner) + 1)
+                self._note_references(inner)
+                left += inner.values()
+            elif isinstance(inner, list | tuple):
+                self._add(len(inner) + 1)
+                left += inner
+            else:
+                self._add(1)
+
+    def _note_references(self, schema: dict[str, Any]) -> None:
+        self._references += [schema[name] for name in _REFERENCES if isinstance(schema.get(name), str)]
+
+    def _add(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._most:
+            raise _too_large(self._most)
+
+
+def _too_large(most: int) -> LimitExceededError:
+    return LimitExceededError(f"the specification has more than {most} bytes (limit max_specification_bytes)")

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
-from pydantic_core import PydanticCustomError
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, StrictBool, TypeAdapter
+from pydantic import Tag as Member
+from pydantic_core import CoreSchema, core_schema
+
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
+
+MOST_ITEMS = 1 << 19
+"""More do not fit into a specification (`Limits.max_specification_bytes`)."""
+MOST_POSITIONS = 1 << 17
+MOST_PARTS = 4096
+"""Specifications, or tags, that one specification is made of."""
+
+JsonSchema = Annotated[
+    Annotated[dict[str, Any], Member("object")] | Annotated[StrictBool, Member("boolean")],
+    by_json_type("a JSON Schema: an object or a boolean"),
+]
 
 
-class _Specification(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Specification(StrictModel):
+    model_config = ConfigDict(frozen=True)
 
 
 class JsonSchemaSpecification(_Specification):
     """A JSON text valid under `schema` (a JSON Schema object or boolean)."""
 
     type: Literal["json_schema"] = "json_schema"
-    json_schema: dict[str, Any] | bool = Field(alias="schema")
+    json_schema: JsonSchema = Field(alias="schema")
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
 
 class JsonObjectSpecification(_Specification):
@@ -34,11 +48,17 @@ class RegexSpecification(_Specification):
     pattern: str
 
 
+Texts = Annotated[list[str], FailFast()]
+
+
 class ChoiceSpecification(_Specification):
     """Exactly one of `choices`."""
 
     type: Literal["choice"] = "choice"
-    choices: list[str] = Field(min_length=1)
+    choices: Texts = Field(min_length=1, max_length=MOST_ITEMS)
+
+
+PatternElements = Annotated[list[tuple[str, str]], FailFast()]
 
 
 class PatternSpecification(_Specification):
@@ -49,19 +69,23 @@ class PatternSpecification(_Specification):
     """
 
     type: Literal["pattern"] = "pattern"
-    elements: list[tuple[str, str]] = Field(min_length=1)
+    elements: PatternElements = Field(min_length=1, max_length=MOST_ITEMS)
 
 
-def _character_or_token(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise PydanticCustomError("position", "a position lists characters (strings) or token ids (integers)")
-    return value
+class _CharacterOrToken:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.union_schema(
+            [core_schema.str_schema(strict=True), core_schema.int_schema(strict=True)],
+            custom_error_type="position",
+            custom_error_message="a position lists characters (strings) or token ids (integers)",
+        )
 
 
-Positions = Annotated[
-    list[Annotated[list[Annotated[str | int, BeforeValidator(_character_or_token)]], Field(min_length=1)]],
-    Field(min_length=1),
+Position = Annotated[
+    list[Annotated[str | int, _CharacterOrToken]], FailFast(), Field(min_length=1, max_length=MOST_ITEMS)
 ]
+Positions = Annotated[list[Position], FailFast(), Field(min_length=1, max_length=MOST_POSITIONS)]
 """What may stand at each position: characters, or ids of tokens."""
 
 
@@ -101,9 +125,9 @@ class BannedWordsSpecification(_Specification):
     """
 
     type: Literal["banned_words"] = "banned_words"
-    words: list[str] = Field(min_length=1)
-    case_sensitive: bool = False
-    whole_words: bool = False
+    words: Texts = Field(min_length=1, max_length=MOST_ITEMS)
+    case_sensitive: StrictBool = False
+    whole_words: StrictBool = False
 
 
 class AllOfSpecification(_Specification):
@@ -115,10 +139,10 @@ class AllOfSpecification(_Specification):
     """
 
     type: Literal["all_of"] = "all_of"
-    specifications: list[GrammarSpecification] = Field(min_length=1)
+    specifications: Annotated[list[GrammarSpecification], FailFast()] = Field(min_length=1, max_length=MOST_PARTS)
 
 
-class Tag(BaseModel):
+class Tag(StrictModel):
     """A constrained region: the text `begin`, what `content` allows, the text `end`.
 
     Both texts may contain special tokens of the vocabulary by name. A region whose content is no JSON ends with the
@@ -129,7 +153,7 @@ class Tag(BaseModel):
     content: GrammarSpecification
     end: str
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class StructuralTagSpecification(_Specification):
@@ -144,10 +168,10 @@ class StructuralTagSpecification(_Specification):
     """
 
     type: Literal["structural_tag"] = "structural_tag"
-    tags: list[Tag] = Field(min_length=1)
-    triggers: list[str] = Field(min_length=1)
-    at_least_one: bool = False
-    stop_after_first: bool = False
+    tags: Annotated[list[Tag], FailFast()] = Field(min_length=1, max_length=MOST_PARTS)
+    triggers: Texts = Field(min_length=1, max_length=MOST_PARTS)
+    at_least_one: StrictBool = False
+    stop_after_first: StrictBool = False
     separator: str | None = None
 
 

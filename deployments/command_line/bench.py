@@ -8,6 +8,7 @@ import itertools
 
 from tqdm import tqdm
 
+from deployments.command_line.arguments import finite, natural, positive
 from deployments.command_line.failure import Failure, UsageFailure
 from deployments.command_line.load import Load, Report
 from deployments.command_line.load import run as put_load
@@ -16,21 +17,21 @@ from deployments.command_line.server import add_server_arguments, authorization
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` needs to know."""
-    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32], metavar="N", help="at the same time")
+    parser.add_argument("--clients", type=natural, nargs="+", default=[1, 8, 32], metavar="N", help="at the same time")
     parser.add_argument(
-        "--structured", type=float, nargs="+", default=[0, 1], metavar="SHARE", help="of requests with a schema"
+        "--structured", type=finite, nargs="+", default=[0, 1], metavar="SHARE", help="of requests with a schema"
     )
     parser.add_argument("--unique", action="store_true", help="each schema is a new one, which must be compiled")
-    parser.add_argument("--seconds", type=float, default=5, metavar="S", help="for each row (default %(default)s)")
-    parser.add_argument("--max-tokens", type=int, default=32, metavar="N", help="of each answer (default %(default)s)")
+    parser.add_argument("--seconds", type=positive, default=5, metavar="S", help="for each row (default %(default)s)")
+    parser.add_argument("--max-tokens", type=natural, default=32, metavar="N", help="of each answer (default 32)")
     parser.add_argument("--model", help="a name from /v1/models (default: the served one)")
     add_server_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0, or 1 when a request failed. Raises `Failure` when none was answered."""
-    if min(options.clients) < 1 or options.seconds <= 0 or not all(0 <= share <= 1 for share in options.structured):
-        raise UsageFailure("--clients: at least 1; --seconds: above 0; --structured: between 0 and 1")
+    if not all(0 <= share <= 1 for share in options.structured):
+        raise UsageFailure("--structured: between 0 and 1")
     rows: list[tuple[str, ...]] = [("clients", "structured", *Report.COLUMNS)]
     failed = 0
     cells = list(itertools.product(options.clients, options.structured))

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic_core import from_json
-
 from deployments.command_line.failure import UsageFailure
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.grammar.reading import guess_syntax
 from grammar_workers.specification import GrammarSpecification
+from grammar_workers.strict_json import JsonTextError, parse_json
+from grammar_workers.validation import pointer
 
 Kind = Literal["json_schema", "specification", "regex", "grammar", "choice"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -71,8 +71,10 @@ def specification(path: str, text: str, kind: Kind | None = None) -> dict[str, A
 
 def _json(text: str) -> Any:
     try:
-        return from_json(text, allow_inf_nan=False)
-    except ValueError as error:
+        return parse_json(text)
+    except JsonTextError as error:
+        if error.place:
+            raise InvalidSpecificationError(str(error), pointer=pointer(error.place)) from error
         raise InvalidSpecificationError(f"the text is not JSON: {error}") from error
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from typing import Any
 
+from deployments.command_line.arguments import finite, natural
 from deployments.command_line.constraint_file import KIND_HELP, KINDS, read_text, specification
 from deployments.command_line.failure import Failure
 from deployments.command_line.server import Server, add_server_arguments
@@ -27,8 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kind", choices=KINDS, help=f"with --schema: {KIND_HELP}")
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--model", help="a name from /v1/models (default: the served one)")
-    sampling.add_argument("--max-tokens", type=int, metavar="N", help="the most tokens to generate")
-    sampling.add_argument("--temperature", type=float, metavar="T", help="0 is greedy (default 1)")
+    sampling.add_argument("--max-tokens", type=natural, metavar="N", help="the most tokens to generate")
+    sampling.add_argument("--temperature", type=finite, metavar="T", help="0 is greedy (default 1)")
     sampling.add_argument("--seed", type=int, metavar="N", help="equal seeds give equal tokens")
     add_server_arguments(parser)
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
 from deployments import launcher
 from deployments.command_line import bench, check, generate, precompile
+from deployments.command_line.arguments import Parser
 from deployments.command_line.failure import Failure, UsageFailure
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """Every subcommand's parser; `run` in its result is what to call with it."""
-    top = argparse.ArgumentParser(
+    top = Parser(
         prog="turnstile", description="Structured-output LLM serving: what leaves complete matches what was asked for."
     )
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")

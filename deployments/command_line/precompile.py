@@ -12,6 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from deployments.command_line.arguments import natural
 from deployments.command_line.constraint_file import KIND_HELP, KINDS, SUFFIXES, Kind, read_text, specification
 from deployments.command_line.failure import UsageFailure
 from deployments.command_line.server import Server, ServerFailure, add_server_arguments
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "input, one to a line",
     )
     parser.add_argument("--kind", choices=KINDS, help=KIND_HELP)
-    parser.add_argument("--jobs", type=int, default=4, metavar="N", help="requests at a time (default 4)")
+    parser.add_argument("--jobs", type=natural, default=4, metavar="N", help="requests at a time (default 4)")
     add_server_arguments(parser)
 
 

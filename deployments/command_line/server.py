@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from deployments.command_line.arguments import positive
 from deployments.command_line.failure import Failure
 
 API_KEY_VARIABLE = "TURNSTILE_API_KEY"
@@ -32,7 +33,7 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("server")
     group.add_argument("--url", default="http://127.0.0.1:8000", help="its address (default %(default)s)")
     group.add_argument(
-        "--timeout", type=float, default=600, metavar="S", help="longest silence, in seconds (default 600)"
+        "--timeout", type=positive, default=600, metavar="S", help="longest silence, in seconds (default 600)"
     )
     group.description = f"An API key, where the server wants one, is read from the variable {API_KEY_VARIABLE}."
 

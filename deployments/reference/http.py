@@ -45,7 +45,7 @@ def openapi() -> dict[str, Any]:
     """The OpenAPI document of the application, with nothing behind it."""
     nobody = cast(DeploymentHandle, None)
     service = Service(Tiers(nobody, nobody, new_grammars=1), model="model")
-    return create_http_app(service, max_body_bytes=1, tenants=Tenants()).openapi()
+    return create_http_app(service, max_body_bytes=1, body_timeout_s=1, tenants=Tenants()).openapi()
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:

@@ -57,8 +57,10 @@ def kind(schema: Schema) -> str:
         if "prefixItems" in schema:
             return f"({', '.join(map(kind, schema['prefixItems']))})"
         return f"list of {kind(schema.get('items', {}))}"
-    if schema.get("type") == "object" and isinstance(values := schema.get("additionalProperties"), Mapping):
-        return f"object of {kind(values)}"
+    if schema.get("type") == "object":
+        named = next(iter(schema.get("patternProperties", {}).values()), None)
+        if isinstance(values := named or schema.get("additionalProperties"), Mapping):
+            return f"object of {kind(values)}"
     name = schema.get("type", "anything")
     bounds = [text.format(_number(schema[key])) for key, text in _BOUNDS.items() if key in schema]
     return f"{name} ({', '.join(bounds)})" if bounds else str(name)

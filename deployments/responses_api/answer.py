@@ -192,7 +192,7 @@ class ResponsesAnswer:
                     for event in self._told(delta):
                         yield event
                 reason = output["finish_reason"]
-        for delta in self._reader.finish():
+        for delta in self._reader.finish(cut=reason == "length"):
             for event in self._told(delta):
                 yield event
         status: Literal["completed", "incomplete"] = "completed" if reason == "stop" else "incomplete"

@@ -8,26 +8,26 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Discriminator,
     Field,
     PrivateAttr,
     StrictBool,
     StrictFloat,
-    StrictInt,
     Tag,
     ValidationError,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
 
+from deployments.body_errors import place_of_problem, shown_place
 from deployments.constraints import GrammarFormat, JsonObjectFormat, RegexFormat, TextFormat
 from deployments.errors import ApiError
-from deployments.protocol import ChatCompletionBody, Only, ReasoningEffort
+from deployments.fields import Metadata, Only, Positive, contradiction
+from deployments.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
 from deployments.responses_api.items import InputItem, chat_messages
-from deployments.structural_tags import JsonSchema, StructuralTag
-from deployments.tool_bodies import MAX_TOOLS, FunctionName
+from deployments.structural_tags import StructuralTag
+from deployments.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from grammar_workers.specification import JsonSchema
+from grammar_workers.strict_json import Place
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
 FIELDS = {
     "messages": "input",
@@ -39,11 +39,7 @@ FIELDS = {
 """Fields of a chat completion by the name that they have here."""
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class NamedSchemaFormat(_Body):
+class NamedSchemaFormat(StrictModel):
     """Text that is valid under a JSON Schema."""
 
     type: Literal["json_schema"]
@@ -53,7 +49,7 @@ class NamedSchemaFormat(_Body):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class TextConfig(_Body):
+class TextConfig(StrictModel):
     """What the text of the answer must match."""
 
     format: (
@@ -66,7 +62,7 @@ class TextConfig(_Body):
     verbosity: Annotated[Any, Only("medium")] = None
 
 
-class ReasoningConfig(_Body):
+class ReasoningConfig(StrictModel):
     """Whether the model thinks before it answers."""
 
     effort: ReasoningEffort | None = Field(None, description="`none`: no thoughts; any other: thoughts.")
@@ -76,53 +72,62 @@ class ReasoningConfig(_Body):
     generate_summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
 
 
-class FunctionTool(_Body):
+class FunctionTool(StrictModel):
     """A function that the model may call."""
 
     type: Literal["function"]
     name: FunctionName
     description: str | None = None
-    parameters: dict[str, Any] | None = Field(None, description="JSON Schema of the arguments, an object.")
+    parameters: Parameters | None = Field(None, description="JSON Schema of the arguments, an object.")
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class NamedFunction(_Body):
+class NamedFunction(StrictModel):
     """The one function that must be called."""
 
     type: Literal["function"]
     name: str
 
 
-class StreamOptions(_Body):
+class StreamOptions(StrictModel):
     """Nothing to choose yet."""
 
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-class ResponsesBody(_Body):
+class ResponsesBody(StrictModel):
     """Body of `POST /v1/responses`. Nothing is stored: send the whole conversation each time."""
 
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
     input: Annotated[
-        Annotated[str, Tag("text")] | Annotated[list[InputItem], Field(min_length=1), Tag("items")],
-        Discriminator(lambda given: "text" if isinstance(given, str) else "items"),
+        Annotated[str, Tag("string")]
+        | Annotated[list[InputItem], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES), Tag("array")],
+        by_json_type("text, or a list of items"),
     ] = Field(description="The user's message, or the items of a conversation.")
     instructions: str | None = Field(None, description="A system message before the input.")
-    max_output_tokens: StrictInt | None = Field(None, ge=1, description="The most tokens to generate.")
+    max_output_tokens: Positive | None = Field(None, description="The most tokens to generate.")
     temperature: StrictFloat | None = Field(None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy.")
     top_p: StrictFloat | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens.")
     text: TextConfig | None = None
-    tools: list[FunctionTool] | None = Field(None, max_length=MAX_TOOLS)
-    tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = None
+    tools: Annotated[list[FunctionTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag("string")] | Annotated[NamedFunction, Tag("object")],
+            by_json_type('"none", "auto", "required", or an object that names a function'),
+        ]
+        | None
+    ) = None
     parallel_tool_calls: StrictBool | None = None
     reasoning: ReasoningConfig | None = None
     stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stream_options: StreamOptions | None = None
-    metadata: dict[str, str] | None = Field(None, description="Returned as it is.")
+    metadata: Metadata | None = Field(None, description="Returned as it is.")
     user: str | None = Field(None, description="Accepted and ignored.")
     safety_identifier: str | None = Field(None, description="Accepted and ignored.")
     prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
-    include: list[Literal["reasoning.encrypted_content"]] | None = Field(None, description="Accepted and ignored.")
+    include: Annotated[list[Literal["reasoning.encrypted_content"]], FailFast(), Field(max_length=16)] | None = Field(
+        None, description="Accepted and ignored."
+    )
     store: Annotated[Any, Only(False)] = None
     background: Annotated[Any, Only(False)] = None
     truncation: Annotated[Any, Only("disabled")] = None
@@ -137,15 +142,13 @@ class ResponsesBody(_Body):
 
     @model_validator(mode="after")
     def _make_chat(self) -> ResponsesBody:
+        messages, begins = chat_messages(self.instructions, self.input)
         try:
-            self._chat = ChatCompletionBody.model_validate(self._chat_fields())
+            self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
         except ValidationError as error:
-            first = error.errors()[0]
-            place = first.get("ctx", {}).get("param") or ".".join(map(str, first["loc"]))
-            name = next((FIELDS[field] for field in FIELDS if place.split(".")[0] == field), place)
-            message = first["msg"].replace(f"`{place}`", f"`{name}`")
-            context = {"param": name, "message": message}
-            raise PydanticCustomError("contradiction", "{message}", context) from error
+            problem = error.errors(include_url=False)[0]
+            place = _in_this_body(place_of_problem(problem, ChatCompletionBody), begins)
+            raise contradiction(shown_place(place), problem["ctx"]["message"], place) from None
         return self
 
     @property
@@ -156,7 +159,6 @@ class ResponsesBody(_Body):
     def _chat_fields(self) -> dict[str, Any]:
         fields = {
             "model": self.model,
-            "messages": chat_messages(self.instructions, self.input),
             "max_completion_tokens": self.max_output_tokens,
             "temperature": self.temperature,
             "top_p": self.top_p,
@@ -176,6 +178,18 @@ class ResponsesBody(_Body):
         if isinstance(wanted, NamedSchemaFormat):
             return {"type": "json_schema", "schema": wanted.json_schema}
         return wanted
+
+
+def _in_this_body(place: Place, begins: list[int | None]) -> Place:
+    """The place of what a chat completion has at `place`; `begins` as `chat_messages` returns it."""
+    match place:
+        case ("messages", int(message), "tool_call_id"):
+            item = begins[message]
+            assert item is not None  # only outputs of calls have such an id
+            return ("input", item, "call_id")
+        case (str(field), *rest):
+            return (*FIELDS.get(field, field).split("."), *rest)
+    return place
 
 
 def _chat_tool(tool: FunctionTool) -> dict[str, Any]:

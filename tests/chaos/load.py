@@ -87,8 +87,8 @@ async def exchange(http: httpx.AsyncClient, one: Exchange) -> None:
         async with http.stream("POST", "/v1/chat/completions", json=one.body, headers=headers) as response:
             if response.status_code != 200:
                 body = (await response.aread()).decode()
-                # A proxy answers with a page of its own when the router behind it dies.
-                if response.status_code >= 500 and not body.startswith("{"):
+                # The proxy says so when the router behind it has died.
+                if response.status_code >= 500 and '"router_lost"' in body:
                     raise ConnectionBrokenError(f"{response.status_code} {body[:200]}")
                 raise LostError(f"{response.status_code} {body}")
             if not one.body.get("stream"):

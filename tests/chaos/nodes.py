@@ -48,24 +48,25 @@ def run(options: argparse.Namespace) -> int:
     from ray.cluster_utils import Cluster
 
     from deployments.config_file import load_config
-    from deployments.local_server import Progress, deploy, stop_on_signals
+    from deployments.local_server import Progress, deploy
+    from deployments.local_stop import StopSignals
 
-    stop, changed = threading.Event(), threading.Event()
+    signals, changed = StopSignals(), threading.Event()
     progress = Progress()
     cluster = Cluster()
     try:
         add_nodes(cluster, options.metrics_port, progress)
         ray.init(address=cluster.address, namespace="serve", log_to_driver=False)
-        stop_on_signals(stop)
+        signals.install()
         signal.signal(signal.SIGHUP, lambda *_: changed.set())
         changed.set()
-        while not stop.wait(0.2):
+        while not signals.stop.wait(0.2):
             if changed.is_set():
                 changed.clear()
                 add_nodes(cluster, options.metrics_port, progress, alive())
                 config = load_config(options.config)
                 config.http_options.port = options.port
-                deploy(config, progress, stop, deadline_s=options.deadline)
+                deploy(config, progress, signals.stop, deadline_s=options.deadline)
                 print("Try: it is ready", flush=True)
     finally:
         ray.shutdown()

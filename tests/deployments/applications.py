@@ -15,6 +15,7 @@ from deployments.tenants import Tenants
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 MAX_BODY_BYTES = 100_000
+BODY_TIMEOUT_S = 0.5
 NEW_GRAMMARS = 2
 
 
@@ -28,7 +29,13 @@ def application(
 ) -> FastAPI:
     """Serves the model `tiny`; `options` are those of `Service`."""
     service = Service(Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS), model="tiny", **options)
-    return create_http_app(service, max_body_bytes=MAX_BODY_BYTES, tenants=tenants or Tenants(), rate_limit=rate_limit)
+    return create_http_app(
+        service,
+        max_body_bytes=MAX_BODY_BYTES,
+        body_timeout_s=BODY_TIMEOUT_S,
+        tenants=tenants or Tenants(),
+        rate_limit=rate_limit,
+    )
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -236,6 +237,36 @@ async def test_a_specification_that_has_no_key(http: httpx.AsyncClient, compiler
     assert not compiler.calls
 
 
+TWICE = '{"type":"object","properties":{"a":{"type":"integer"},"a":{}}}'
+
+
+@pytest.mark.parametrize(
+    ("field", "param", "pointer"),
+    [
+        (
+            f'"response_format":{{"type":"json_schema","schema":{TWICE}}}',
+            "response_format.schema.properties.a",
+            None,
+        ),
+        (f'"structured_outputs":{{"json":{TWICE}}}', "structured_outputs.json.properties.a", None),
+        (f'"structured_outputs":{{"json":{json.dumps(TWICE)}}}', "structured_outputs.json", "/properties/a"),
+        (
+            f'"tools":[{{"type":"function","function":{{"name":"f","parameters":{TWICE}}}}}]',
+            "tools[0].function.parameters.properties.a",
+            None,
+        ),
+    ],
+)
+async def test_a_key_that_stands_twice_in_a_schema_has_a_place(
+    http: httpx.AsyncClient, compiler: FakeCompiler, field: str, param: str, pointer: str | None
+) -> None:
+    text = f'{{"messages":{json.dumps(HELLO)},{field}}}'
+    response = await http.post("/v1/chat/completions", content=text, headers={"content-type": "application/json"})
+    detail = error(response, 400)
+    assert (detail["param"], detail.get("pointer")) == (param, pointer) and "twice" in detail["message"]
+    assert not compiler.calls
+
+
 async def test_a_full_server(http: httpx.AsyncClient, replica: FakeReplica) -> None:
     replica.faults = [(0, BackPressureError(10, 10, 429, 1.0))]
     response = await chat(http)
@@ -284,10 +315,50 @@ async def test_models(http: httpx.AsyncClient) -> None:
     assert [(card["id"], card["object"], card["max_model_len"]) for card in body["data"]] == [("tiny", "model", 2048)]
 
 
+async def test_one_model(http: httpx.AsyncClient) -> None:
+    (listed,) = (await http.get("/v1/models")).json()["data"]
+    assert (await http.get("/v1/models/tiny")).json() == listed
+    for name in ("other", "or/ganisation", "x" * 5000):
+        detail = error(await http.get(f"/v1/models/{name}"), 404)
+        assert detail["code"] == "model_not_found" and "`tiny`" in detail["message"] and len(detail["message"]) < 500
+
+
+async def test_probes_may_ask_for_the_head(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    assert (await http.head("/health")).status_code == 200
+
+
+async def test_compressed_bodies_are_refused(http: httpx.AsyncClient) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    body = gzip.compress(json.dumps({"prompt": "x"}).encode())
+    response = await http.post("/v1/completions", content=body, headers=headers)
+    assert "Content-Encoding" in error(response, 415)["message"]
+    headers["content-encoding"] = "identity"
+    assert (await http.post("/v1/completions", content=b'{"prompt": "x"}', headers=headers)).status_code == 200
+
+
+async def test_no_input_comes_back_at_length(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
+    long = "x" * 90_000
+    message = f"unknown keyword {long}"
+    refusal = {"code": "unsupported_grammar", "message": message, "pointer": f"/{long}", "position": None}
+    compiler.answers = [{"status": "refused", "error": refusal}]
+    responses = [
+        await chat(http, model=long),
+        await chat(http, response_format={"type": long}),
+        await chat(http, **{long: 1}),
+        await chat(http, response_format=STRUCTURED),
+        await chat(http, messages=[{"role": long, "content": "x"}]),
+        await http.get(f"/{long[:20_000]}"),
+        await http.get(f"/v1/models/{long[:20_000]}"),
+    ]
+    for response in responses:
+        assert 400 <= response.status_code < 500 and len(response.content) < 4096, response.text[:200]
+
+
 async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
     grammars = {"/v1/grammars", "/v1/grammars/{key}"}
-    assert {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health", *grammars} == set(
+    models = {"/v1/models", "/v1/models/{name}"}
+    assert {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/health", *models, *grammars} == set(
         document["paths"]
     )
     assert (await http.get("/docs")).status_code == 200

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from ray.serve._private import constants
 
 from deployments.arguments import REPOSITORY
@@ -36,6 +37,13 @@ def test_a_port_in_use_is_named() -> None:
         result = launch(REPOSITORY / "configs" / "local.yaml", port)
     assert result.returncode == 2
     assert f"port {port}" in result.stderr
+
+
+@pytest.mark.parametrize("port", [80_000, -1])
+def test_a_port_that_is_none_is_one_line(port: int) -> None:
+    result = launch(REPOSITORY / "configs" / "local.yaml", port)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: argument --port: ") and len(result.stderr.splitlines()) == 1
 
 
 def test_a_ray_that_does_not_start_is_the_reason() -> None:

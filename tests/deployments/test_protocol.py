@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from deployments.body_errors import of_validation
 from deployments.protocol import ChatCompletionBody, CompletionBody
 from gpu_workers.request import GenerationRequest, SamplingParameters
 
@@ -31,8 +32,8 @@ def refusal(**fields: Any) -> str:
     """The place of the first problem and its message."""
     with pytest.raises(ValidationError) as caught:
         chat(**fields)
-    problem = caught.value.errors()[0]
-    return ".".join(map(str, problem["loc"])) + ": " + problem["msg"]
+    detail = of_validation(caught.value.errors(), ChatCompletionBody).detail
+    return f"{detail.param}: {detail.message}"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,10 @@ def test_the_order_of_properties_survives() -> None:
         ({"structured_outputs": {"structural_tag": {}}}, "structural_tag.type"),
         ({"structured_outputs": {"structural_tag": {"type": "structural_tag"}}}, "give `format` alone"),
         ({"structured_outputs": {"structural_tag": "{"}}, "not JSON"),
-        ({"response_format": {"type": "structural_tag", "format": {"type": "sequence", "elements": []}}}, "sequence"),
+        (
+            {"response_format": {"type": "structural_tag", "format": {"type": "sequence", "elements": []}}},
+            "format.type",
+        ),
         ({"structured_outputs": {"banned_words": []}}, "banned_words"),
         ({"structured_outputs": {"all_of": [{"type": "regex"}]}}, "pattern"),
         ({"structured_outputs": {"positions": [[]]}}, "positions"),
@@ -194,6 +198,86 @@ def test_the_order_of_properties_survives() -> None:
 )
 def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], place: str) -> None:
     assert place in refusal(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param", "allowed"),
+    [
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content", "text, or a list of text parts"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content[0].type",
+            "only text parts are supported",
+        ),
+        ({"messages": [HELLO[0], {"role": "user"}]}, "messages[1].content", "text, or a list of text parts"),
+        ({"messages": [HELLO[0], {"role": "tool", "content": ""}]}, "messages[1].tool_call_id", "role `tool`"),
+        ({"messages": [HELLO[0], {"role": "god", "content": ""}]}, "messages[1].role", "'system'"),
+        ({"messages": [HELLO[0], 5]}, "messages[1]", "an object"),
+        ({"messages": [{"role": "user", "content": "", "a.b": 1}]}, 'messages[0]["a.b"]', "unknown field"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": 1}}},
+            "response_format.json_schema.schema",
+            "a JSON Schema: an object or a boolean",
+        ),
+        ({"response_format": {"type": "json_schema", "schema": []}}, "response_format.schema", "a JSON Schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
+            "response_format.json_schema.schema",
+            "",
+        ),
+        ({"response_format": {"type": "regex", "regex": 1}}, "response_format.pattern", "is required"),
+        ({"response_format": {"type": "xml"}}, "response_format.type", "'json_object'"),
+        ({"response_format": {}}, "response_format.type", "'json_object'"),
+        ({"response_format": "json"}, "response_format", "an object"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "pattern"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type", "'function'"),
+        ({"tool_choice": "any"}, "tool_choice", "'required'"),
+        ({"tool_choice": 5}, "tool_choice", '"required"'),
+        ({"stop": ["a", 5]}, "stop[1]", "string"),
+        ({"stop": 5}, "stop", "text, or a list of texts"),
+        ({"logit_bias": {"1_0": 1}}, "logit_bias.1_0", "pattern"),
+        ({"logit_bias": {"5": True}}, "logit_bias.5", "number"),
+        ({"structured_outputs": {"json": 5}}, "structured_outputs.json", "JSON text"),
+        ({"structured_outputs": {"json_object": 1}}, "structured_outputs.json_object", "true"),
+        ({"structured_outputs": {"positions": [["a"], [True]]}}, "structured_outputs.positions[1][0]", "token ids"),
+        (
+            {"structured_outputs": {"banned_words": {"words": [5]}}},
+            "structured_outputs.banned_words.words[0]",
+            "string",
+        ),
+        ({"structured_outputs": {"all_of": [{"type": "no"}]}}, "structured_outputs.all_of[0].type", "'banned_words'"),
+        (
+            {"structured_outputs": {"all_of": [{"type": "json_schema", "schema": 1}]}},
+            "structured_outputs.all_of[0].schema",
+            "a JSON Schema",
+        ),
+        (
+            {"structured_outputs": {"all_of": [{"type": "banned_words", "words": ["x"], "whole_words": "yes"}]}},
+            "structured_outputs.all_of[0].whole_words",
+            "boolean",
+        ),
+        ({"metadata": {"a": 1}}, "metadata.a", "string"),
+        ({"stream_options": {"include_usage": 1}, "stream": True}, "stream_options.include_usage", "boolean"),
+        ({"max_tokens": 10**4000}, "max_tokens", "less than"),
+        ({"verbosity": "low"}, "verbosity", '"medium"'),
+    ],
+)
+def test_the_place_is_that_of_the_body_and_the_message_says_what_is_allowed(
+    fields: dict[str, Any], param: str, allowed: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        chat(**fields)
+    detail = of_validation(caught.value.errors(), ChatCompletionBody).detail
+    assert detail.param == param
+    assert f"`{param}`" in detail.message and allowed in detail.message
+    assert "Input tag" not in detail.message and "dictionary" not in detail.message
+
+
+def test_true_is_not_one() -> None:
+    for field, value in {"best_of": True, "echo": 0, "suffix": 0, "logprobs": True, "max_tokens": True}.items():
+        with pytest.raises(ValidationError):
+            CompletionBody.model_validate({"prompt": "x", field: value})
+    assert CompletionBody.model_validate({"prompt": "x", "best_of": 1, "echo": False, "suffix": ""})
 
 
 def test_the_defaults_that_clients_send_are_accepted() -> None:
@@ -218,6 +302,9 @@ def test_the_defaults_that_clients_send_are_accepted() -> None:
         temperature=None,
         top_p=None,
         max_tokens=None,
+        verbosity="medium",
+        safety_identifier="someone",
+        prompt_cache_key="some",
     )
     request = GenerationRequest.model_validate(body.generation_request("r", drawn_seed=7))
     assert request.sampling == SamplingParameters(seed=7)

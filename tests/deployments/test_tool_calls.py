@@ -22,10 +22,10 @@ VALUES: list[dict[str, Any]] = [
 ]
 
 
-def read(parser: ToolCallParser, pieces: list[str]) -> tuple[str, list[dict[str, Any]]]:
+def read(parser: ToolCallParser, pieces: list[str], *, cut: bool = False) -> tuple[str, list[dict[str, Any]]]:
     """Content and calls; checks the order of deltas that clients rely on."""
     content, calls = "", []
-    for delta in itertools.chain(*(parser.feed(piece) for piece in pieces), parser.finish()):
+    for delta in itertools.chain(*(parser.feed(piece) for piece in pieces), parser.finish(cut=cut)):
         assert len(delta) == 1
         content += delta.get("content", "")
         for call in delta.get("tool_calls", ()):
@@ -68,16 +68,24 @@ def test_text_without_calls_is_unchanged(text: str, seed: int) -> None:
         assert (content, calls) == (text, [])
 
 
-def test_what_was_cut_off_is_not_lost() -> None:
-    tool_format = FORMATS["hermes"]
+@pytest.mark.parametrize("name", FORMATS)
+def test_of_a_call_that_was_cut_off_nothing_is_content(name: Any) -> None:
+    tool_format = FORMATS[name]
     call = tool_format.spell("f", '{"a": [1, 2]}')
+    begin = len(tool_format.begin("f"))
     for length in range(len(call) + 1):
-        content, calls = read(ToolCallParser(tool_format, 1), [call[:length]])
-        begin = len(tool_format.begin("f"))
+        content, calls = read(ToolCallParser(tool_format, 1), [call[:length]], cut=True)
+        assert content == ""
         if length < begin:
-            assert (content, calls) == (call[:length], [])
+            assert calls == []
         else:
-            assert content == "" and calls[0]["arguments"] == '{"a": [1, 2]}'[: length - begin]
+            assert calls[0]["arguments"] == '{"a": [1, 2]}'[: length - begin]
+        content, _ = read(ToolCallParser(tool_format, 1), [f"Well, {call[:length]}"], cut=True)
+        assert content.rstrip() == "Well,"
+
+
+def test_text_that_ends_like_a_call_begins_is_content() -> None:
+    assert read(ToolCallParser(FORMATS["hermes"], 1), ["a <tool_"]) == ("a <tool_", [])
 
 
 JSON_VALUES = st.recursive(

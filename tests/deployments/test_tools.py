@@ -125,6 +125,25 @@ async def test_a_call_that_was_cut_off_says_length(client: Any, replica: FakeRep
     assert choice.message.tool_calls[0].function.arguments == '{"city": "Par'[: len(CALL[18:30])]
 
 
+@pytest.mark.parametrize("tool_choice", ["auto", "required"])
+async def test_a_call_that_was_cut_off_anywhere_is_no_content(
+    http: httpx.AsyncClient, replica: FakeReplica, tool_choice: str
+) -> None:
+    replica.finish_reason = "length"
+    for length in range(len(CALL)):
+        replica.say(CALL[:length])
+        response = await ask(http, tools=TOOLS, tool_choice=tool_choice)
+        message = response.json()["choices"][0]["message"]
+        assert message["content"] is None
+        assert "content" not in (await ask(http, tools=TOOLS, tool_choice=tool_choice, stream=True)).text.replace(
+            '"content":null', ""
+        )
+        # Clients send it back exactly as they got it.
+        calls = [{"role": "tool", "tool_call_id": call["id"], "content": ""} for call in message.get("tool_calls", ())]
+        if not calls:
+            assert (await ask(http, messages=[USER, message, USER, *calls])).status_code == 200
+
+
 async def test_each_choice_has_its_own_calls(client: Any, replica: FakeReplica) -> None:
     replica.say(CALL)
     for stream in (False, True):
@@ -199,11 +218,11 @@ async def test_tool_choice_none_offers_nothing(http: httpx.AsyncClient, replica:
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [function("a b")]}, "tools.0.function.name"),
+        ({"tools": [function("a b")]}, "tools[0].function.name"),
         ({"tools": [function("f"), function("f")]}, "tools"),
-        ({"tools": [function("f", {"type": "array"})]}, "tools.0.function.parameters"),
-        ({"tools": [function("f", stric=True)]}, "tools.0.function.stric"),
-        ({"tools": [{"type": "custom", "custom": {}}]}, "tools.0.type"),
+        ({"tools": [function("f", {"type": "array"})]}, "tools[0].function.parameters"),
+        ({"tools": [function("f", stric=True)]}, "tools[0].function.stric"),
+        ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0].type"),
         ({"tools": [function(f"f{index}", None) for index in range(129)]}, "tools"),
         ({"tools": [], "tool_choice": "auto"}, "tool_choice"),
         ({"tool_choice": "any"}, "tool_choice"),
@@ -213,10 +232,10 @@ async def test_tool_choice_none_offers_nothing(http: httpx.AsyncClient, replica:
         ({"beam_search": {"num_beams": 2}}, "beam_search"),
         ({"banned_words": {"words": ["x"]}}, "banned_words"),
         ({"functions": []}, "functions"),
-        ({"messages": [USER, RESULT]}, "messages"),
-        ({"messages": [USER, {"role": "tool", "content": "x"}]}, "tool_call_id"),
-        ({"messages": [{**CALLED, "role": "user"}]}, "tool_calls"),
-        ({"messages": [{"role": "assistant", "content": None}]}, "content"),
+        ({"messages": [USER, RESULT]}, "messages[1].tool_call_id"),
+        ({"messages": [USER, {"role": "tool", "content": "x"}]}, "messages[1].tool_call_id"),
+        ({"messages": [{**CALLED, "role": "user"}]}, "messages[0].tool_calls"),
+        ({"messages": [USER, {"role": "user", "content": None}]}, "messages[1].content"),
     ],
 )
 async def test_what_cannot_be_honoured_is_refused_by_name(
@@ -224,14 +243,14 @@ async def test_what_cannot_be_honoured_is_refused_by_name(
 ) -> None:
     response = await ask(http, **fields)
     assert response.status_code == 400, response.text
-    assert param in response.json()["error"]["param"] and not replica.requests
+    assert param == response.json()["error"]["param"] and not replica.requests
 
 
 async def test_arguments_of_earlier_calls_must_be_objects(http: httpx.AsyncClient) -> None:
     for arguments in ("{", "[]", '{"a": NaN}'):
         call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
         response = await ask(http, messages=[USER, {**CALLED, "tool_calls": [call]}])
-        assert response.json()["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+        assert response.json()["error"]["param"] == "messages[1].tool_calls[0].function.arguments"
 
 
 @pytest.mark.parametrize(("choice", "index"), [("auto", 1), ("required", 1), (NAMED, 0)])

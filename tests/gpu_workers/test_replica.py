@@ -255,9 +255,25 @@ def test_metrics_know_idleness_and_every_end(replica: Any, monkeypatch: pytest.M
         "turnstile_waiting_sequences",
         COMPILATIONS["name"],
     }
-    assert not any(value for name, value in gauges.items() if name not in stored)
+    # In this test the compiler is in the replica's process.
+    assert not any(value for name, value in gauges.items() if name not in {*stored, COMPILATIONS["name"]})
     assert counted["length"] == counted["cancelled"] == 1
     assert counted["sampled"] + counted["forced"] >= 4
+
+
+def test_a_compilation_in_the_process_of_a_replica_shows(replica: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metric counts what happens: answers under grammars add nothing to it, whoever compiles here does."""
+    shown: list[float] = []
+
+    def show(metric: Any, value: float, tags: dict[str, str] | None = None) -> None:
+        if metric.info["name"] == COMPILATIONS["name"]:
+            shown.append(value)
+
+    monkeypatch.setattr(ray.serve.metrics.Gauge, "set", show)
+    asyncio.run(replica.check_health())
+    compile_grammar({"type": "regex", "pattern": "a"}, replica._loaded.vocabulary)
+    asyncio.run(replica.check_health())
+    assert shown[1] == shown[0] + 1
 
 
 def test_only_the_replica_imports_ray_and_nothing_here_compiles() -> None:

@@ -17,10 +17,11 @@ from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.fuzz import cases
 from tests.grammar_workers.fuzz.alphabets import Alphabet
-from tests.grammar_workers.fuzz.cases import Case, Draw
-from tests.grammar_workers.fuzz.check import Failure, check, examine
+from tests.grammar_workers.fuzz.cases import Case, Draw, Subject
+from tests.grammar_workers.fuzz.check import Failure, TimeIsUpError, check, cpu_limit, examine
 from tests.grammar_workers.fuzz.exclusions import JSONSCHEMA, Question, is_excluded
 from tests.grammar_workers.fuzz.json_judge import JsonJudge
+from tests.grammar_workers.fuzz.laws import verdict_of
 from tests.grammar_workers.fuzz.readings import EcmaPatterns, PythonPatterns, UnreadableError
 from tests.grammar_workers.fuzz.shrink import shrunk
 from tests.grammar_workers.fuzz.specifications import draw_specification
@@ -281,6 +282,13 @@ def test_an_engine_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "compile_grammar", loop)
     found = examine("compiles", Case({"type": "json_object"}, {}, every_byte()), None, 0.2)
     assert found is not None and "CPU time" in found
+
+
+def test_a_judge_that_does_not_end() -> None:
+    case = Case({"type": "regex", "pattern": "(a*)*b"}, {}, every_byte())
+    with pytest.raises(TimeIsUpError), cpu_limit(0.2):
+        verdict_of(Subject(case), 40 * b"a")
+    assert examine("complete", case, 40 * b"a", 0.2) is None
 
 
 def one_bit_more(fsm: TokenFSM, state: int) -> Any:

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers import GrammarError, GrammarOptions, Vocabulary, compile_grammar, grammar_key, keys
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.keys import canonical_bytes, parse_specification
 from grammar_workers.specification import SPECIFICATION
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.schemas import Schema, schemas
@@ -283,3 +285,46 @@ def test_fingerprints_tell_vocabularies_apart() -> None:
     assert Vocabulary(list(tokens), (3,)).fingerprint == every[0].fingerprint
     # None and b"" mean the same.
     assert Vocabulary([b"a", b"b", b"ab", None, b""], [3]).fingerprint == every[0].fingerprint
+
+
+@pytest.mark.parametrize(
+    ("reference", "holder"),
+    [
+        ("#/examples/0", {"examples": [None]}),
+        ("#/%65xamples/0", {"examples": [None]}),
+        ("#/default", {"default": None}),
+        ("#/properties/a/examples/0", {"properties": {"a": {"examples": [None]}}}),
+        ("#anchor", {"contentSchema": {"$anchor": "anchor", "not": None}}),
+        ("#/indirect", {"indirect": {"$ref": "#/examples/0"}, "examples": [None]}),
+    ],
+)
+def test_what_a_reference_leads_to_is_part_of_the_key(reference: str, holder: dict[str, Any]) -> None:
+    """Equal keys share one automaton, so an annotation that is used as a schema is none."""
+
+    def specification(referred: dict[str, Any]) -> dict[str, Any]:
+        text = json.dumps({"$ref": reference, **holder}).replace("null", json.dumps(referred))
+        return {"type": "json_schema", "schema": json.loads(text)}
+
+    fsms = [compile_grammar(specification({"type": kind}), bytes_vocabulary()) for kind in ("integer", "string")]
+    allowed = [sorted(fsm.allowed_tokens(fsm.initial_state)) for fsm in fsms]
+    assert allowed[0] != allowed[1] and fsms[0].key != fsms[1].key
+
+
+def test_the_size_is_known_before_all_of_a_specification_is_looked_at() -> None:
+    """What is counted is never more than there is, and stops a specification that has twenty times too much."""
+    for schema in ({"enum": [1] * 10_000}, {"allOf": [{}] * 10_000}, {"x": [[[]]] * 10_000}, {"const": "x" * 50_000}):
+        specification = parse_specification({"type": "json_schema", "schema": schema})
+        size = len(canonical_bytes(specification, 1 << 20))
+        assert canonical_bytes(specification, size)
+        with pytest.raises(LimitExceededError, match="max_specification_bytes"):
+            canonical_bytes(specification, size - 1)
+        normalization = keys._Normalization(size // 10)
+        with pytest.raises(LimitExceededError):
+            normalization.specification(specification)
+
+
+@given(schemas())
+def test_a_size_that_is_counted_is_never_more_than_there_is(schema: Schema) -> None:
+    normalization = keys._Normalization(1 << 20)
+    content = normalization.specification(parse_specification({"type": "json_schema", "schema": schema}))
+    assert normalization._bytes <= len(json.dumps(content, separators=(",", ":")))

@@ -58,7 +58,9 @@ class Server:
         command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s)]
         environment = {**os.environ, "RAY_TMPDIR": str(self._folder)}
         with self._log_path.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment, process_group=0
+            )
 
     def wait_ready(self) -> None:
         deadline = time.monotonic() + self._deadline_s
@@ -75,6 +77,13 @@ class Server:
     @property
     def log(self) -> str:
         return self._log_path.read_text()
+
+    @property
+    def health_port(self) -> int:
+        """Where probes ask; known when it is ready."""
+        found = re.search(r"for probes: http://[^:]+:(\d+)/health", self.log)
+        assert found is not None
+        return int(found[1])
 
     def interrupt(self) -> tuple[int, list[psutil.Process]]:
         """What Ctrl-C does. Returns the exit code and the processes that are left over."""

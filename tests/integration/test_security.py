@@ -40,6 +40,7 @@ TOOL = {
     "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": 1}}}},
 }
 LARGE_ENUM = {"enum": [f"value-{number:05}" for number in range(5000)]}
+MANY_KEYS = {f"key{number}": number for number in range(100_000)}
 IMAGE = [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]
 
 CASES: dict[str, tuple[dict[str, Any], set[int]]] = {
@@ -70,6 +71,8 @@ CASES: dict[str, tuple[dict[str, Any], set[int]]] = {
     "a prompt above the limit": (chat(messages=[{"role": "user", "content": "x" * (2 << 20)}]), {400}),
     "a body above the limit": (chat(user="x" * (5 << 20)), {413}),
     "a seed outside of 64 bits": (chat(seed=1 << 70), {400}),
+    "a body of many errors": (chat(messages=[{}] * 1_000_000), {400}),
+    "a body of many unknown keys": (chat(**MANY_KEYS), {400}),
 }
 
 

@@ -82,6 +82,13 @@ def test_kernels_cached_at_build_time_are_found_in_the_cluster() -> None:
     assert warm_up.index("touch --date=@") < warm_up.index("compileall") < warm_up.index("warm_up(")
 
 
+def test_haproxy_is_started_by_the_program_that_the_pods_name() -> None:
+    (path,) = re.findall(r"> (\S*turnstile-haproxy)", " ".join(arguments_of("RUN")))
+    text = (K8S / "base" / "rayservice.yaml").read_text()
+    assert re.search(rf"RAY_SERVE_HAPROXY_BINARY_PATH\n\s+value: {re.escape(path)}\n", text)
+    assert "-m deployments.haproxy " in " ".join(arguments_of("RUN"))
+
+
 def test_downloads_go_to_the_volume() -> None:
     (path,) = re.findall(r"HF_HOME=(\S+)", " ".join(arguments_of("ENV")))
     assert path.startswith("/var/cache/turnstile/")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deployments.haproxy.settings import TRUSTED_PROXIES
 from tests.k8s.manifests import K8S, OVERLAYS, REPOSITORY, build, of_kind, ray_groups, ray_service
 
 DOCUMENT = (REPOSITORY / "docs" / "kubernetes.md").read_text()
@@ -15,18 +16,25 @@ DOCUMENT = (REPOSITORY / "docs" / "kubernetes.md").read_text()
 
 @pytest.mark.usefixtures("kustomize")
 def test_the_readers_own_overlay_chooses_the_image_of_every_ray_node(tmp_path: Path) -> None:
-    example, addition = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    example, trusting, addition = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
     assert "../turnstile/k8s/overlays/cpu-demo" in example
-    overlay = os.path.relpath(K8S / "overlays" / "cpu-demo", tmp_path.resolve())
+    demo = K8S / "overlays" / "cpu-demo"
+    overlay = os.path.relpath(demo, tmp_path.resolve())
     (tmp_path / "kustomization.yaml").write_text(example.replace("../turnstile/k8s/overlays/cpu-demo", overlay))
     groups = ray_groups(ray_service(build(tmp_path)))
     images = {group["template"]["spec"]["containers"][0]["image"] for group in groups.values()}
     assert images == {"turnstile:0.1.0"}
+    trusted = tmp_path / "trusted"
+    trusted.mkdir()
+    (trusted / "kustomization.yaml").write_text(f"resources: [{os.path.relpath(demo, trusted.resolve())}]\n{trusting}")
+    for group in ray_groups(ray_service(build(trusted))).values():
+        (container,) = group["template"]["spec"]["containers"]
+        assert {"name": TRUSTED_PROXIES, "value": "10.244.0.0/16"} in container["env"]
     monitored = tmp_path / "monitored"
     monitored.mkdir()
     addition = addition.replace("../../components", os.path.relpath(K8S / "components", monitored.resolve()))
     (monitored / "kustomization.yaml").write_text(
-        f"resources: [{os.path.relpath(K8S / 'overlays' / 'cpu-demo', monitored.resolve())}]\n{addition}"
+        f"resources: [{os.path.relpath(demo, monitored.resolve())}]\n{addition}"
     )
     assert of_kind(build(monitored), "PodMonitor")
 

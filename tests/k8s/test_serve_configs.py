@@ -11,6 +11,7 @@ import yaml
 from deployments.app import build_app
 from deployments.arguments import AppArguments, Scale
 from deployments.config_file import config_problems
+from deployments.haproxy.settings import Settings
 from tests.k8s.manifests import K8S, SERVE_CONFIGS, Manifest, ray_groups, ray_service
 
 
@@ -158,5 +159,8 @@ def test_proxies_listen_where_the_probes_and_the_service_look(service: Manifest,
         (container,) = group["template"]["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert ports["serve"] == embedded["http_options"]["port"]
+        environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
         if name != "head":
-            assert container["readinessProbe"]["httpGet"]["port"] == ports["serve"]
+            assert container["readinessProbe"]["httpGet"] == {"path": "/-/healthz", "port": "health"}
+            assert ports["health"] == int(environment["TURNSTILE_HEALTH_PORT"])
+        assert Settings.from_environment(environment).health_port not in (None, ports["serve"])

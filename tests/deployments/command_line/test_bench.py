@@ -32,9 +32,8 @@ def test_failures_are_counted(command: Command, closed_url: str, monkeypatch: py
     assert command("bench", "--url", closed_url, *ROW, "--structured", "0")[0] == 0
 
 
-@pytest.mark.parametrize("flags", [("--clients", "0"), ("--seconds", "0"), ("--structured", "1.5")])
-def test_wrong_usage(command: Command, flags: tuple[str, ...]) -> None:
-    assert command("bench", *flags)[0] == 2
+def test_wrong_usage(command: Command) -> None:
+    assert command("bench", "--structured", "1.5")[0] == 2
 
 
 @pytest.mark.parametrize(("unique", "schemas"), [(True, 20), (False, 8)])

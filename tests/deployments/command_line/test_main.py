@@ -36,6 +36,32 @@ def test_an_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None
     assert "chekc" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("generate", "x", "--temperature", "nan"), "finite"),
+        (("generate", "x", "--temperature", "inf"), "finite"),
+        (("generate", "x", "--max-tokens", "0"), "at least 1"),
+        (("generate", "x", "--timeout", "-1"), "above 0"),
+        (("generate", "x", "--seed", "a"), "invalid int value"),
+        (("serve", "configs/local.yaml", "--port", "80000"), "at most 65535"),
+        (("serve", "configs/local.yaml", "--health-port", "80000"), "at most 65535"),
+        (("serve", "configs/local.yaml", "--deadline", "nan"), "finite"),
+        (("bench", "--clients", "0"), "at least 1"),
+        (("bench", "--seconds", "nan"), "finite"),
+        (("precompile", "x", "--jobs", "0"), "at least 1"),
+        (("generate", "x", "--temperature", "x" * 100_000), "no number"),
+        ((), "COMMAND"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and words in line and len(line) < 300
+
+
 def test_as_a_program_without_ray() -> None:
     """A check needs the grammar engine only: starting it must not cost the seconds of Ray or torch."""
     program = """

@@ -14,7 +14,8 @@ from typing import Any
 
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.fuzz.cases import Case, Draw, Subject, draw
-from tests.grammar_workers.fuzz.laws import LAWS, Witness, is_accepted
+from tests.grammar_workers.fuzz.json_judge import JsonJudge
+from tests.grammar_workers.fuzz.laws import LAWS, Witness, is_accepted, verdict_of
 from tests.grammar_workers.fuzz.spelling import many_orders
 from tests.grammar_workers.fuzz.walks import Walker, text_of
 
@@ -24,6 +25,7 @@ _WALKS = 8
 _STATES = 8
 _MUTATIONS = 24
 _MOST_ORDERS = 24
+_JUDGING = frozenset([verdict_of.__name__, JsonJudge.of_value.__name__])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +78,10 @@ def check(drawn: Draw, rng: random.Random, counts: Counts) -> list[Failure]:
         with cpu_limit(CPU_SECONDS):
             round_.run()
     except (Exception, TimeIsUpError) as error:
-        round_.fail(*round_.doing, _said(error))
+        if _is_of_a_judge(error):
+            counts["cut short by a judge that takes too long"] += 1
+        else:
+            round_.fail(*round_.doing, _said(error))
     counts["CPU milliseconds"] += int(1000 * (time.process_time() - begin))
     return list(round_.failures.values())
 
@@ -87,7 +92,13 @@ def examine(law: str, case: Case, witness: Witness, seconds: float = CPU_SECONDS
         with cpu_limit(seconds):
             return LAWS[law](Subject(case), witness)
     except (Exception, TimeIsUpError) as error:
-        return _said(error)
+        return None if _is_of_a_judge(error) else _said(error)
+
+
+def _is_of_a_judge(error: BaseException) -> bool:
+    """Whether it is a judge that did not come to an end, as patterns read by backtracking may not."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return isinstance(error, TimeIsUpError) and any(frame.name in _JUDGING for frame in frames)
 
 
 def _said(error: BaseException) -> str:

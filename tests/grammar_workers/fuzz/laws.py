@@ -15,7 +15,15 @@ from grammar_workers import TokenFSM
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
 from tests.grammar_workers.fuzz.cases import Subject
 from tests.grammar_workers.fuzz.json_judge import JsonJudge
-from tests.grammar_workers.fuzz.spelling import NotJsonError, many_orders, numbers_in, orders, parse, plain
+from tests.grammar_workers.fuzz.spelling import (
+    NotJsonError,
+    many_orders,
+    numbers_in,
+    orders,
+    parse,
+    plain,
+    strings_in,
+)
 from tests.grammar_workers.fuzz.verdicts import Answer, Verdict
 from tests.grammar_workers.fuzz.vocabularies import can_spell, tokenizations
 from tests.grammar_workers.fuzz.walks import allowed_tokens, text_of
@@ -82,11 +90,21 @@ def complete(subject: Subject, data: bytes) -> str | None:
     text = data.decode(errors="replace")
     if is_accepted(subject, data) is not False or not can_spell(subject.vocabulary, text):
         return None
-    if "\\" in text and subject.options.escapes == "any" and not can_spell(subject.vocabulary, _ESCAPES):
+    if "\\" in text and subject.options.escapes == "any" and not _can_escape(subject, text):
         return None
     if verdict_of(subject, data).answer != Answer.VALID:
         return None
     return f"valid, but refused ({subject.refusal})" if subject.refusal else "valid, but refused"
+
+
+def _can_escape(subject: Subject, text: str) -> bool:
+    """Whether `escapes: any` is about this text: a character that is escaped must have tokens of its own, too."""
+    try:
+        strings = strings_in(plain(parse(text)))
+    except NotJsonError:
+        return True
+    needed = "".join(subject.write(character)[1:-1] for character in {*"".join(strings)})
+    return can_spell(subject.vocabulary, _ESCAPES + needed)
 
 
 def complete_in_some_order(subject: Subject, data: bytes) -> str | None:
@@ -98,11 +116,13 @@ def complete_in_some_order(subject: Subject, data: bytes) -> str | None:
     except (NotJsonError, UnicodeDecodeError):
         return None
     text = subject.write(value)
-    if many_orders(value) > _MOST_ORDERS or not can_spell(subject.vocabulary, text) or _has_long_numbers(text):
+    if many_orders(value) > _MOST_ORDERS or _has_long_numbers(text):
         return None
     if subject.judge.of_value(value, data.decode()).answer != Answer.VALID:
         return None
     texts = [text for order in orders(value) for text in subject.write_both(order)]
+    if not all(can_spell(subject.vocabulary, text) for text in texts):
+        return None
     if any(is_accepted(subject, text.encode()) is not False for text in texts):
         return None
     return f"valid, but refused in every order of its properties ({subject.refusal or 'compiled'})"

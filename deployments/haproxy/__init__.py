@@ -1,0 +1,1 @@
+"""HAProxy as Serve starts it, with what it lacks there: deadlines, bounds, answers in JSON, a stop."""

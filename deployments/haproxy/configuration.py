@@ -1,0 +1,132 @@
+"""Serve's configuration of HAProxy, as text, made to hold against slow, many and broken clients."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from deployments.haproxy import replies
+from deployments.haproxy.settings import HEALTH_CONNECTIONS, PIPES, Settings
+
+FRONTEND = "frontend http_frontend"
+NO_BACKEND = "backend default_backend"
+STATISTICS = ("listen stats", "frontend prometheus")
+"""Serve reads what it needs from HAProxy's socket, and these listen on all addresses."""
+
+STOPPING, STOPPING_FILE = "stopping", "stopping.acl"
+"""While the ACL file beside the configuration has this word in it, requests are refused."""
+ADDRESSES = "addresses"
+ONE_CLIENT = "ipmask(32,64)"
+"""An address of IPv4, a network of IPv6, as a client is given them."""
+
+
+class UnknownConfiguration(Exception):
+    """Serve has written something else than its versions that we know."""
+
+
+@dataclasses.dataclass
+class _Section:
+    head: str
+    lines: list[str]
+
+    def replace(self, pattern: str, line: str) -> None:
+        """Put a line in the place of those that begin with `pattern`."""
+        self.drop(pattern)
+        self.lines.insert(0, f"    {line}")
+
+    def drop(self, pattern: str) -> None:
+        self.lines = [line for line in self.lines if not re.match(rf"\s+{pattern}\b", line)]
+
+    def begin_with(self, *lines: str) -> None:
+        """Rules come into force in their order: before Serve's own."""
+        self.lines[:0] = [f"    {line}" for line in lines]
+
+
+def hardened(configuration: str, settings: Settings, folder: Path) -> str:
+    """`configuration`, written by Serve, with deadlines, bounds and pages; raises `UnknownConfiguration`.
+
+    `folder` is the one that the configuration lies in.
+    """
+    sections = _sections(configuration)
+    by_head = {section.head: section for section in sections}
+    missing = [head for head in ("global", "defaults", FRONTEND, NO_BACKEND) if head not in by_head]
+    if missing:
+        raise UnknownConfiguration(f"no section `{missing[0]}`: this version of Ray is not known to Turnstile")
+    frontend = by_head[FRONTEND]
+    by_head["global"].replace("maxconn", f"maxconn {settings.connections + HEALTH_CONNECTIONS}")
+    by_head["global"].begin_with(f"maxpipes {PIPES}")
+    _set_defaults(by_head["defaults"], settings)
+    serves = any(line.strip().startswith("use_backend") for line in frontend.lines)
+    by_head[NO_BACKEND].lines = ["    " + _return(replies.NO_SUCH_PATH if serves else replies.NOT_READY)]
+    refusal = _return(replies.STOPPING, f"{{ str({STOPPING}) -f {folder / STOPPING_FILE} }}")
+    added = [_addresses(), *_health(frontend, settings, refusal)]
+    frontend.begin_with(
+        f"maxconn {settings.connections}",
+        *_per_address(settings),
+        # A request whose body stops coming takes no place in a router, as far as the body fits into a buffer.
+        f"http-request wait-for-body time {_ms(settings.body_s)}",
+        refusal,
+        "acl plain_text res.hdr(content-type) -m beg text/plain",
+        *(_return(reply, f"{{ status {status} }} plain_text", "response") for status, reply in replies.OF_SERVE),
+    )
+    kept = [section for section in sections if section.head not in STATISTICS]
+    return "".join(f"{section.head}\n" + "".join(f"{line}\n" for line in section.lines) for section in [*kept, *added])
+
+
+def _sections(configuration: str) -> list[_Section]:
+    """A section begins where a line does."""
+    sections: list[_Section] = []
+    for line in configuration.splitlines():
+        if line[:1].strip() and not line.startswith("#"):
+            sections.append(_Section(line.strip(), []))
+        elif line.strip() and sections:
+            sections[-1].lines.append(line)
+    return sections
+
+
+def _set_defaults(defaults: _Section, settings: Settings) -> None:
+    defaults.drop("errorfile")
+    defaults.replace("timeout http-request", f"timeout http-request {_ms(settings.header_s)}")
+    defaults.replace("timeout client", f"timeout client {_ms(settings.client_s)}")
+    # What connects ahead of its first request, and sends none, is let go in silence.
+    defaults.begin_with("option http-ignore-probes", *(f"http-error {reply.arguments}" for reply in replies.OWN))
+
+
+def _per_address(settings: Settings) -> list[str]:
+    """Of an address that has too many, some connections hear why; twice as many are the end."""
+    most = settings.connections_per_address
+    if not most:
+        return []
+    trusted = " ".join(settings.trusted_proxies)
+    return [
+        *([f"acl trusted src {trusted}"] if trusted else []),
+        f"tcp-request connection track-sc0 src,{ONE_CLIENT} table {ADDRESSES}" + (" unless trusted" if trusted else ""),
+        f"tcp-request connection reject if {{ sc0_conn_cur gt {2 * most} }}",
+        f"tcp-request connection set-var(sess.crowded) bool(true) if {{ sc0_conn_cur gt {most} }}",
+        _return(replies.crowded(most), "{ var(sess.crowded) -m bool }"),
+    ]
+
+
+def _addresses() -> _Section:
+    return _Section(f"backend {ADDRESSES}", ["    stick-table type ipv6 size 100k expire 1m store conn_cur"])
+
+
+def _health(frontend: _Section, settings: Settings, refusal: str) -> list[_Section]:
+    """Answers `/health` and Serve's own check as `frontend` does, on a port that clients do not fill."""
+    if settings.health_port is None:
+        return []
+    (bind,) = (line for line in frontend.lines if re.match(r"\s+bind\b", line))
+    port = re.sub(r":\d+\s*$", f":{settings.health_port}", bind)
+    health = _Section("frontend health", [port, *(line for line in frontend.lines if line != bind)])
+    elsewhere = _return(replies.NO_SUCH_PATH, "!{ path /health /-/healthz }")
+    health.begin_with(f"maxconn {HEALTH_CONNECTIONS}", refusal, elsewhere)
+    return [health]
+
+
+def _return(reply: replies.Reply, condition: str = "", direction: str = "request") -> str:
+    return f"http-{direction} return {reply.arguments}" + (f" if {condition}" if condition else "")
+
+
+def _ms(seconds: float) -> str:
+    return f"{round(1000 * seconds)}ms"

@@ -1,0 +1,69 @@
+"""What HAProxy answers itself, with the body that clients of OpenAI's API expect.
+
+It has no fastapi to import: HAProxy is started, and started again, through this package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+SHUTTING_DOWN = "shutting_down"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reply:
+    """A status with an error; `retry_after_s`: when to come back."""
+
+    status: int
+    message: str
+    code: str | None = None
+    retry_after_s: int | None = None
+
+    @property
+    def body(self) -> str:
+        """As `deployments.errors.ErrorBody`."""
+        if self.status == 429:
+            kind = "rate_limit_error"
+        else:
+            kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return json.dumps({"error": {"message": self.message, "type": kind, "param": None, "code": self.code}})
+
+    @property
+    def arguments(self) -> str:
+        """What `http-error` and `http-request return` take."""
+        quoted = self.body.replace("'", "’")
+        retry = "" if self.retry_after_s is None else f" hdr Retry-After {self.retry_after_s}"
+        return f"status {self.status} content-type application/json string '{quoted}'{retry}"
+
+
+OWN = (
+    Reply(400, "the request is not valid HTTP, or it ended early"),
+    Reply(403, "this is not allowed"),
+    Reply(408, "the request did not arrive in time"),
+    Reply(413, "the body is too large"),
+    Reply(429, "too many requests", retry_after_s=1),
+    Reply(500, "internal error"),
+    Reply(502, "the connection to the router broke: repeat the request", "router_lost"),
+    Reply(503, "no router can be reached", "router_lost", retry_after_s=1),
+    Reply(504, "the router did not answer in time", "router_lost"),
+)
+"""Where no rule says what to answer."""
+
+OF_SERVE = (
+    (404, Reply(503, "no application is served here now", "not_ready", retry_after_s=5)),
+    (408, Reply(408, "the request took longer than it may")),
+    (429, Reply(429, "the server is at its capacity; try again shortly", "server_full", retry_after_s=1)),
+    (500, Reply(500, "internal error", "internal_error")),
+    (503, Reply(503, "no router can take the request", "router_lost", retry_after_s=1)),
+)
+"""For what Serve answers in plain text, which the application never does: its proxy knows no application, and so on."""
+NO_SUCH_PATH = Reply(404, "no such path")
+NOT_READY = OF_SERVE[0][1]
+STOPPING = Reply(503, "the server is shutting down", SHUTTING_DOWN, retry_after_s=5)
+
+
+def crowded(connections: int) -> Reply:
+    """To an address that has more than `connections` open."""
+    message = f"more than {connections} connections are open from this address; a proxy of many clients can be trusted"
+    return Reply(429, message, "too_many_connections", retry_after_s=1)

@@ -1,0 +1,215 @@
+"""What clients meet at a real HAProxy: deadlines, bounds, answers that are OpenAI's, and a stop."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from deployments.errors import ErrorBody
+from deployments.haproxy import admin
+from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, PER_ADDRESS, TRUSTED_PROXIES, Settings
+from tests.deployments.haproxy.processes import HAProxy, haproxy, router, talk
+from tests.redis_server import free_port
+
+HEAD = b"POST /0 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+MOST = 4
+
+
+@pytest.fixture(scope="module")
+def routers() -> Iterator[int]:
+    with router() as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory, routers: int) -> Iterator[HAProxy]:
+    """One that loses patience soon."""
+    settings = Settings(connections=100, header_s=0.5, body_s=0.5, client_s=1.0)
+    with haproxy(tmp_path_factory.mktemp("quick"), settings, routers) as process:
+        yield process
+
+
+@pytest.fixture
+def narrow(tmp_path: Path, routers: int) -> Iterator[HAProxy]:
+    """One that has room for few."""
+    settings = Settings(
+        health_port=free_port(),
+        connections=4 * MOST,
+        connections_per_address=MOST,
+        trusted_proxies=("127.0.0.8/31", "10.0.0.0/8"),
+    )
+    with haproxy(tmp_path / "node", settings, routers) as process:
+        yield process
+
+
+def error(answer: httpx.Response | bytes, status: int) -> Any:
+    """The error of an answer, which must have OpenAI's body and no key more."""
+    if isinstance(answer, bytes):
+        head, _, text = answer.partition(b"\r\n\r\n")
+        assert head.split()[1] == b"%d" % status and b"content-type: application/json" in head.lower(), answer
+        body = json.loads(text)
+    else:
+        assert answer.status_code == status and answer.headers["content-type"] == "application/json", answer.text
+        body = answer.json()
+    detail = ErrorBody.model_validate(body).model_dump()["error"]
+    assert {name: detail[name] for name in ("message", "type", "param", "code")} == body["error"]
+    return body["error"]
+
+
+def get(port: int, path: str = "/0", source: str = "127.0.0.1") -> httpx.Response:
+    transport = httpx.HTTPTransport(local_address=source)
+    with httpx.Client(transport=transport, trust_env=False, timeout=20) as client:
+        return client.get(f"http://127.0.0.1:{port}{path}")
+
+
+def hold(port: int, source: str, stack: ExitStack) -> None:
+    """A connection on which half a header was sent."""
+    held = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
+    stack.enter_context(held)
+    held.sendall(b"GET /0 HTTP/1.1\r\nhos")
+
+
+def test_deadlines(quick: HAProxy) -> None:
+    """Slow clients are let go; those that wait for an answer are not slow."""
+    cases: dict[str, tuple[tuple[bytes, ...], float]] = {
+        "nothing": ((), 0),
+        "half a header": ((b"POST /0 HTTP/1.1\r\nhos",), 0),
+        "a header bit by bit": ((b"POST /0 HTTP/1.1\r\nhos", *[b"a"] * 20), 0.1),
+        "half a body": ((HEAD % 10, b"abc"), 0),
+        "a body bit by bit": ((HEAD % 100, *[b"a"] * 20), 0.1),
+        "half of a long body": ((HEAD % 100_000, b"a" * 50_000), 0),
+        "half of a header of HTTP/2": ((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\1\0\1\0\0\0\0\1aa",), 0),
+        "a slow router": ((b"GET /2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",), 0),
+        "a slow stream": ((b"GET /stream/2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",), 0),
+    }
+    with ThreadPoolExecutor(len(cases)) as threads:
+        sent = [threads.submit(talk, quick.port, *parts, pause_s=pause) for parts, pause in cases.values()]
+        answers = dict(zip(cases, (one.result() for one in sent), strict=True))
+    for name in ("a slow router", "a slow stream"):
+        answer, seconds = answers.pop(name)
+        assert answer.endswith(b"0123456789") and seconds >= 2
+    assert max(seconds for _, seconds in answers.values()) < 3.5
+    assert answers["nothing"][0] == b""
+    assert error(answers["half a body"][0], 408)["type"] == "invalid_request_error"
+    error(answers["half of a long body"][0], 400)
+
+
+def test_an_address_with_too_many_connections(narrow: HAProxy) -> None:
+    with ExitStack() as stack:
+        for _ in range(MOST):
+            hold(narrow.port, "127.0.0.2", stack)
+        refused = get(narrow.port, source="127.0.0.2")
+        assert error(refused, 429)["code"] == "too_many_connections" and refused.headers["retry-after"] == "1"
+        for _ in range(MOST):
+            hold(narrow.port, "127.0.0.2", stack)
+        with pytest.raises(httpx.TransportError):
+            get(narrow.port, source="127.0.0.2")
+        assert get(narrow.port, source="127.0.0.3").status_code == 200
+    assert get(narrow.port, source="127.0.0.2").status_code == 200
+
+
+def test_a_trusted_proxy_has_no_bound(narrow: HAProxy) -> None:
+    with ExitStack() as stack:
+        for _ in range(3 * MOST):
+            hold(narrow.port, "127.0.0.9", stack)
+        assert get(narrow.port, source="127.0.0.9").status_code == 200
+
+
+def test_the_health_port_is_free_when_no_other_is(narrow: HAProxy) -> None:
+    health = narrow.settings.health_port
+    assert health is not None
+    with ExitStack() as stack:
+        for _ in range(5 * MOST):
+            hold(narrow.port, "127.0.0.9", stack)
+        with pytest.raises(httpx.TimeoutException):
+            httpx.get(f"http://127.0.0.1:{narrow.port}/0", timeout=1, trust_env=False)
+        assert get(health, "/health").status_code == 200
+        assert get(health, "/-/healthz").text == "success"
+        error(get(health, "/v1/models"), 404)
+
+
+def test_a_stop(narrow: HAProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one moment on everything new is refused, also after a reload; what is under way is not."""
+    monkeypatch.setenv(admin.SOCKET, str(narrow.folder.parent / "admin.sock"))
+    health = narrow.settings.health_port
+    assert health is not None and admin.open_requests() == 0
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(get, narrow.port, "/1")
+        streaming = threads.submit(get, narrow.port, "/stream/1")
+        while admin.open_requests() < 2:
+            pass
+        admin.refuse_requests()
+        for answer in (get(narrow.port), get(health, "/health"), get(health, "/-/healthz")):
+            assert error(answer, 503)["code"] == "shutting_down" and int(answer.headers["retry-after"]) > 0
+        body = b"x" * 200_000
+        assert b'"shutting_down"' in talk(narrow.port, HEAD % len(body) + body)[0]
+        narrow.routers = []
+        narrow.start()
+        assert error(get(narrow.port), 503)["code"] == "shutting_down"
+        assert (running.result().text, streaming.result().text) == ("0123456789", "0123456789")
+    admin.close_ports()
+    psutil.wait_procs([psutil.Process(process.pid) for process in narrow._processes], timeout=5)
+    with pytest.raises(httpx.ConnectError):
+        get(narrow.port)
+
+
+def test_a_socket_that_nobody_listens_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "node").mkdir()
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(tmp_path / "node" / "admin.sock"))
+    monkeypatch.setenv(admin.SOCKET, str(tmp_path / "admin.sock"))
+    admin.refuse_requests()
+    admin.close_ports()
+    assert admin.open_requests() == 0
+    monkeypatch.delenv(admin.SOCKET)
+    assert admin.open_requests() == 0
+
+
+def test_without_application_or_router(tmp_path: Path) -> None:
+    with haproxy(tmp_path / "none", Settings(connections=100)) as none:
+        answer = get(none.port, "/v1/chat/completions")
+        assert error(answer, 503)["code"] == "not_ready" and int(answer.headers["retry-after"]) > 0
+    nobody = free_port()
+    with haproxy(tmp_path / "gone", Settings(connections=100), nobody) as gone:
+        assert error(get(gone.port), 503)["code"] == "router_lost"
+
+
+def test_a_router_that_dies(narrow: HAProxy) -> None:
+    assert error(get(narrow.port, "/die"), 502)["code"] == "router_lost"
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "code"),
+    [(404, 503, "not_ready"), (408, 408, None), (429, 429, "server_full"), (500, 500, "internal_error")]
+    + [(503, 503, "router_lost")],
+)
+def test_what_serve_says_in_plain_text(quick: HAProxy, said: int, status: int, code: str | None) -> None:
+    """Its proxy, where it knows no application, and the routers, where they are full."""
+    assert error(get(quick.port, f"/plain/{said}"), status)["code"] == code
+    assert get(quick.port, "/plain/200").text == "0123456789"
+
+
+def test_as_serve_starts_it(tmp_path: Path, routers: int) -> None:
+    """Only the two ports listen."""
+    process = HAProxy(tmp_path / "node", [routers], Settings())
+    health = free_port()
+    try:
+        process.start_program(
+            **{HEALTH_PORT: str(health), PER_ADDRESS: "2", TRUSTED_PROXIES: "10.1.2.3, fd00::/8", CONNECTIONS: "100"},
+            RAY_SERVE_HAPROXY_BINARY_PATH="/this/program/itself",
+        )
+        assert get(process.port).status_code == get(health, "/health").status_code == 200
+        listening = psutil.Process(process._processes[0].pid).net_connections("tcp")
+        found = {(each.laddr.ip, each.laddr.port) for each in listening if each.status == psutil.CONN_LISTEN}
+        assert found == {("127.0.0.1", process.port), ("127.0.0.1", health)}
+    finally:
+        process.end()
