@@ -70,6 +70,8 @@ bench-serve: $(VENV)/.installed ## Load through HTTP beside FastAPI and `generat
 bench-tier: $(VENV)/.installed ## Real servers under cold schemas and with more compilers (an idle machine)
 	@$(BIN)/python -m benchmarks.cold_storm
 	@$(BIN)/python -m benchmarks.scale_out
+	@$(BIN)/python -m benchmarks.slow_grammars
+	@$(BIN)/python -m benchmarks.new_beside_known
 
 browser: $(VENV)/.installed ## The explorer in a Chromium against the server on PORT (CHROMIUM=program: another browser)
 	@$(PIP_INSTALL) --editable '.[browser]'

@@ -36,6 +36,8 @@ class Measurements:
     broken_streams: int = 0
     sent: int = 0
     first_tokens: list[float] = field(default_factory=list)
+    answers: list[float] = field(default_factory=list)
+    """Whole ones."""
     statuses: dict[int, int] = field(default_factory=dict)
     """Answers that were no success, by status; 0: the connection broke."""
 
@@ -46,6 +48,7 @@ class Measurements:
         self.broken_streams += other.broken_streams
         self.sent += other.sent
         self.first_tokens += other.first_tokens
+        self.answers += other.answers
         for status, count in other.statuses.items():
             self.statuses[status] = self.statuses.get(status, 0) + count
 
@@ -163,11 +166,18 @@ class Requests:
                     if not seen and line.startswith(b"data: {") and _has_text(line):
                         seen = True
                         measurements.first_tokens.append(time.monotonic() - started)
+                measurements.answers.append(time.monotonic() - started)
         except (aiohttp.ClientError, OSError):
             measurements.statuses[0] = measurements.statuses.get(0, 0) + 1
 
     async def at_rate(
-        self, rate: float, next_schema: Callable[[], Any], measurements: Measurements, *, count: int | None = None
+        self,
+        rate: float,
+        next_schema: Callable[[], Any],
+        measurements: Measurements,
+        *,
+        count: int | None = None,
+        max_tokens: int = 4,
     ) -> None:
         """`rate` requests a second, `count` of them or until cancelled; those under way are given up then."""
         started = time.monotonic()
@@ -175,7 +185,7 @@ class Requests:
         try:
             for number in itertools.count() if count is None else range(count):
                 await asyncio.sleep(max(0.0, started + number / rate - time.monotonic()))
-                task = asyncio.create_task(self.answer(next_schema(), measurements))
+                task = asyncio.create_task(self.answer(next_schema(), measurements, max_tokens))
                 under_way.add(task)
                 task.add_done_callback(under_way.discard)
             await asyncio.gather(*under_way)

@@ -97,7 +97,8 @@ def compiler(core: int, store_url: str, connection: Connection) -> None:
 
 def _waited_s() -> float:
     """How long the children of this process have stood ready without their core (Linux: sched-stats.rst)."""
-    tasks = [task for child in psutil.Process().children() for task in Path(f"/proc/{child.pid}/task").iterdir()]
+    children = psutil.Process().children(recursive=True)
+    tasks = [task for child in children for task in Path(f"/proc/{child.pid}/task").iterdir()]
     return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
 
 

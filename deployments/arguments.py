@@ -126,10 +126,13 @@ class CompilerArguments(Scale):
     """The grammar tier."""
 
     processes: int = Field(
-        1, ge=1, description="Worker processes of each replica; each compiles one grammar at a time."
+        1,
+        ge=1,
+        description="Grammars that each replica compiles at a time. It has one process more, so that those which take "
+        "long hold nobody up.",
     )
-    compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation; the worker is killed after it.")
-    memory_limit_mb: int = Field(4096, ge=64, description="Memory of one worker process, in MiB.")
+    compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation; its process is killed after it.")
+    memory_limit_mb: int = Field(4096, ge=64, description="Memory of one compile process, in MiB.")
     max_wait_s: float = Field(
         120.0, gt=0, description="Longest wait for a compilation, queue included; after it the answer is 429."
     )

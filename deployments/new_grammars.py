@@ -22,7 +22,7 @@ LONGEST_TURN_S = 1.0
 MOST_WAITING = 1024
 """Of one tenant, in one router."""
 
-PAUSE, LONGEST_PAUSE = 3.0, 12.0
+PAUSE, LONGEST_PAUSE = 4.0, 15.0
 """Of a long line after a turn while others are active, in lengths of the turn: at least, and while others wait for a
 first token."""
 
@@ -59,6 +59,18 @@ class _Line:
         return self.waiting > LONG_LINE
 
 
+class _Turn:
+    """Has `over` called when it ends, at the latest after `LONGEST_TURN_S`."""
+
+    def __init__(self, tenant: str, line: _Line, over: contextlib.ExitStack) -> None:
+        loop = asyncio.get_running_loop()
+        self.tenant = tenant
+        self.line = line
+        self.over = over
+        self.began = loop.time()
+        self.timer = loop.call_later(LONGEST_TURN_S, over.close)
+
+
 class NewGrammars:
     """Gives each tenant `at_once` turns, half of them while others are active. Lives in one event loop.
 
@@ -70,7 +82,7 @@ class NewGrammars:
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._known: LeastRecentlyUsed[bool] = LeastRecentlyUsed(0, lambda _: 0)
-        self._under_way: set[str] = set()
+        self._under_way: dict[str, _Turn] = {}
         self._lines: dict[str, _Line] = {}
         self._waits = Histogram(
             "turnstile_new_grammar_wait_seconds",
@@ -84,8 +96,10 @@ class NewGrammars:
         self._pauses: set[asyncio.Task[None]] = set()
 
     def learn(self, key: str) -> None:
-        """This grammar is ready: it needs no turn any more."""
+        """This grammar is ready: it needs no turn any more, and one that it has ends."""
         self._known.put(key, True)
+        if (turn := self._under_way.get(key)) is not None:
+            self._end(turn)
 
     @contextlib.contextmanager
     def served(self, tenant: str) -> Iterator[None]:
@@ -98,9 +112,9 @@ class NewGrammars:
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str, key: str | None, timeout_s: float | None) -> AsyncIterator[None]:
-        """A turn for a grammar, until the block ends with the first token or for `LONGEST_TURN_S`; none is needed for
-        one that is known or under way, or where there is none (None). Raises `ApiError`: 429 where too many wait, 408
-        after `timeout_s`.
+        """A turn for a grammar, until it is ready (`learn`), but not beyond the block, which ends with the first token,
+        nor `LONGEST_TURN_S`; none is needed for one that is known or under way, or where there is none (None). Raises
+        `ApiError`: 429 where too many wait, 408 after `timeout_s`.
         """
         self._active.put(tenant, True)
         if key is None or key in self._known or key in self._under_way:
@@ -110,20 +124,18 @@ class NewGrammars:
         line = self._lines.setdefault(tenant, _Line(self._at_once))
         line.users += 1
         try:
-            loop = asyncio.get_running_loop()
-            came = loop.time()
-            over = await self._wait(line, tenant, timeout_s)
-            began = loop.time()
-            self._waits.observe(began - came)
-            self._under_way.add(key)
-            timer = loop.call_later(LONGEST_TURN_S, over.close)
+            came = asyncio.get_running_loop().time()
+            turn = _Turn(tenant, line, await self._wait(line, tenant, timeout_s))
+            self._waits.observe(turn.began - came)
+            if key in self._known or self._under_way.setdefault(key, turn) is not turn:
+                self._end(turn)  # another request has brought the same grammar in the meantime
             try:
                 with self._awaiting_token(tenant):
                     yield
             finally:
-                self._under_way.discard(key)
-                timer.cancel()
-                self._pause(line, tenant, loop.time() - began, over)
+                if self._under_way.get(key) is turn:
+                    del self._under_way[key]
+                self._end(turn)
         finally:
             line.users -= 1
             if not line.users:
@@ -162,19 +174,22 @@ class NewGrammars:
                 self._arrived.set()
                 self._arrived = asyncio.Event()
 
-    def _pause(self, line: _Line, tenant: str, turn_s: float, over: contextlib.ExitStack) -> None:
-        """Ends a turn after the pause."""
-        if not (line.is_long and self._others_are_active(tenant)):
-            over.close()
+    def _end(self, turn: _Turn) -> None:
+        """Ends a turn, after a pause where its line is long. Does nothing the second time."""
+        if turn.timer.cancelled():
             return
+        turn.timer.cancel()
+        if turn.line.is_long and self._others_are_active(turn.tenant):
+            turn_s = asyncio.get_running_loop().time() - turn.began
+            task = asyncio.create_task(self._pause(turn, turn_s))
+            self._pauses.add(task)
+            task.add_done_callback(self._pauses.discard)
+        else:
+            turn.over.close()
 
-        async def pause() -> None:
-            with over, contextlib.suppress(TimeoutError):
-                await asyncio.sleep(PAUSE * turn_s)
-                async with asyncio.timeout((LONGEST_PAUSE - PAUSE) * turn_s):
-                    while line.is_long and self._awaiting.keys() - {tenant}:
-                        await self._arrived.wait()
-
-        task = asyncio.create_task(pause())
-        self._pauses.add(task)
-        task.add_done_callback(self._pauses.discard)
+    async def _pause(self, turn: _Turn, turn_s: float) -> None:
+        with turn.over, contextlib.suppress(TimeoutError):
+            await asyncio.sleep(PAUSE * turn_s)
+            async with asyncio.timeout((LONGEST_PAUSE - PAUSE) * turn_s):
+                while turn.line.is_long and self._awaiting.keys() - {turn.tenant}:
+                    await self._arrived.wait()

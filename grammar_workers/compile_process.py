@@ -1,28 +1,25 @@
-"""What runs inside a worker process of the compile pool: `python -m grammar_workers.compile_process FD SETTINGS`.
+"""What a compile process does: it answers jobs, one at a time, at the lowest priority and within its limits.
 
-The process talks to its pool over the socket FD in messages of `multiprocessing.connection` framing: JSON, never
-pickles. It reports ready once its compiler is loaded, then answers jobs one at a time, at the lowest priority. Its
-memory is limited, and it ends when the pool's end of the socket closes, however the pool's process came to die.
+It is forked by `fork_server` and talks to its pool over a socket in messages of `multiprocessing.connection` framing:
+JSON, never pickles. It ends when the pool's end of the socket closes, however the pool's process came to die.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import queue
-import resource
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from grammar_workers import GrammarOptions, compile_grammar, warm_up, warm_up_formats
+from grammar_workers.child_call import call_in_child
 from grammar_workers.errors import GrammarError, LimitExceededError
 from grammar_workers.vocabulary import load_vocabulary
 
@@ -35,7 +32,8 @@ SESSION_PRIORITY = 10
 
 def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunction]:
     """The vocabulary's fingerprint and the compile function for `model`, warm."""
-    vocabulary = load_vocabulary(model)
+    # What reads a tokenizer is larger than all the rest, and may start threads, which no fork survives.
+    vocabulary = call_in_child(load_vocabulary, model)
     warm_up(vocabulary)
     warm_up_formats(vocabulary)
     grammar_options = GrammarOptions.model_validate(options)
@@ -61,30 +59,19 @@ def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
     return json.loads(header), artifact
 
 
-def main(descriptor: int, settings: dict[str, Any]) -> int:
-    """Serve jobs until the pool is gone; returns 1 if the compiler cannot be loaded.
-
-    `settings`: `target` ("module:function" returning what `load_compiler` does), its `arguments`, `memory_limit_mb`.
-    """
+def answer_jobs(connection: Connection, compile_artifact: CompileFunction) -> NoReturn:
+    """Report ready, then answer jobs until the pool is gone, which ends the process."""
     _be_first_to_run_out_of_memory()
-    limit = settings["memory_limit_mb"] << 20
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-    connection = Connection(descriptor)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
-    try:
-        module, _, function = settings["target"].partition(":")
-        fingerprint, compile_artifact = getattr(importlib.import_module(module), function)(**settings["arguments"])
-    except Exception as error:
-        traceback.print_exc()
-        connection.send_bytes(encode({"status": "failed", "message": f"{type(error).__name__}: {error}"}))
-        return 1
-    # Only now: everybody waits for a process that is loading, and on a busy machine it would take minutes.
+    connection.send_bytes(encode({"status": "ready"}))
+    # Only now: on a busy machine it may be long until the next line runs.
     _lower_priority()
-    connection.send_bytes(encode({"status": "ready", "fingerprint": fingerprint}))
     while True:
-        header, _ = decode(jobs.get())
-        connection.send_bytes(_answer(compile_artifact, header))
+        message = jobs.get()
+        # What kills the process from now on may be the job's fault.
+        connection.send_bytes(encode({"status": "begun"}))
+        connection.send_bytes(_answer(compile_artifact, decode(message)[0]))
 
 
 def _answer(compile_artifact: CompileFunction, job: dict[str, Any]) -> bytes:
@@ -127,7 +114,3 @@ def _lower_priority() -> None:
     # The session gets about a tenth of the weight of another one, so that a saturated machine still compiles.
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(SESSION_PRIORITY))
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), json.loads(sys.argv[2])))

@@ -8,6 +8,7 @@ Everybody in this process who wants the same key at the same time waits for one 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -16,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 from grammar_workers import artifact
-from grammar_workers.compile_pool import MAX_RUNS, CompilePool, ResourceLimitError
+from grammar_workers.compile_pool import MAX_RUNS, AbandonedError, CompilePool, ResourceLimitError
 from grammar_workers.errors import GrammarError
 from grammar_workers.refusals import RefusalCache
 from grammar_workers.store import GrammarStore, StoredArtifact
@@ -88,8 +89,13 @@ class CompileService:
         GrammarError when it was refused and QueueFullError when too many compilations wait.
 
         A caller that is cancelled leaves the others' production alone; when the last one leaves, a compilation that
-        has not begun is dropped.
+        has not begun is dropped, and one that takes long while others wait is stopped.
         """
+        while True:
+            with contextlib.suppress(AbandonedError):  # it ended just when this caller joined those who had left
+                return await self._artifact(key, specification, tenant)
+
+    async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         if refusal := self._refusals.get(key):
             raise refusal
         production = self._productions.get(key)
@@ -105,8 +111,6 @@ class CompileService:
             return await asyncio.shield(production.task)
         finally:
             production.waiters -= 1
-            if not production.waiters and production.job is not None and production.job.cancel():
-                self._forget(key, production)
 
     async def state(self, key: str) -> Literal["queued", "compiling"] | GrammarError | StoredArtifact | None:
         """What is known about `key` in this process and in the store; a GrammarError where it was refused."""
@@ -148,11 +152,11 @@ class CompileService:
 
     async def _compile(self, key: str, specification: dict[str, Any], tenant: str, production: _Production) -> bytes:
         if not production.waiters:
-            raise asyncio.CancelledError
+            raise AbandonedError
         # The request's id is added by Serve: that of the first of those who wait for it.
         fields = {"grammar_key": key, "tenant": tenant}
         started = time.monotonic()
-        production.job = self._pool.submit(key, specification, tenant)
+        production.job = self._pool.submit(key, specification, tenant, lambda: production.waiters > 0)
         try:
             data = await asyncio.wrap_future(production.job)
         except GrammarError as error:

@@ -34,8 +34,9 @@ class GrammarCompiler:
 
     Ready (the constructor returns) when its processes have loaded and warmed the vocabulary of `model` and the
     artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
-    compilations run at a time, each within `compile_timeout_s` seconds and `memory_limit_mb` MiB; nobody waits for one
-    longer than `max_wait_s`. `options` are those of `GrammarOptions`.
+    compilations run at a time, and as many that take long, in `processes + 1` processes, each within
+    `compile_timeout_s` seconds and `memory_limit_mb` MiB; nobody waits for one longer than `max_wait_s`. `options` are
+    those of `GrammarOptions`.
     """
 
     def __init__(

@@ -56,12 +56,16 @@ class FairQueue(Generic[Item]):
             del self._queues[tenant]
         return tenant, item
 
-    def keep(self, wanted: Callable[[Item], bool]) -> None:
-        """Drop what is not wanted any more."""
+    def keep(self, wanted: Callable[[Item], bool]) -> list[Item]:
+        """Drop what is not wanted any more; returns it."""
+        dropped: list[Item] = []
         for tenant, items in list(self._queues.items()):
-            kept = deque(item for item in items if wanted(item))
+            kept: deque[Item] = deque()
+            for item in items:
+                (kept if wanted(item) else dropped).append(item)
             if kept:
                 self._queues[tenant] = kept
             else:
                 del self._queues[tenant]
-        self._length = sum(map(len, self._queues.values()))
+        self._length -= len(dropped)
+        return dropped

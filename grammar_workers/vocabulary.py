@@ -31,7 +31,7 @@ class Vocabulary:
     a grammar names them. `size` is the width of the model's logits: ids from `len(token_bytes)` up are never allowed.
     Where not every byte of UTF-8 has a token, automata use of the tokens that hold parts of characters only those after
     which every character can be ended (`partial_characters`). Raises ValueError for end or special ids outside the
-    vocabulary.
+    vocabulary. Pickles as these arguments, without its tables.
     """
 
     def __init__(
@@ -60,6 +60,9 @@ class Vocabulary:
         self._runs_after: LeastRecentlyUsed[string_slice.Runs] = LeastRecentlyUsed(
             _RUNS_BYTES, lambda runs: runs.nbytes
         )
+
+    def __reduce__(self) -> tuple[type[Vocabulary], tuple[Any, ...]]:
+        return Vocabulary, (self._bytes, self.eos_token_ids, self.special_tokens, self.size)
 
     def __len__(self) -> int:
         return self.size

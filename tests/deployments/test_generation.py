@@ -86,6 +86,17 @@ async def test_one_tenants_new_grammars_take_turns_and_others_do_not_wait(
     assert len(replica.requests) == 11
 
 
+async def test_a_busy_model_keeps_no_new_grammar_waiting(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    replica.release.clear()
+    asked = unseen(tiers, 10)
+    await settled()
+    assert len(compiler.calls) == 10
+    replica.release.set()
+    assert {await text(await one) for one in asked} == {"0 1 2 3 4 "}
+
+
 async def test_what_is_generated_for_others_halves_the_turns(
     tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
 ) -> None:

@@ -154,6 +154,49 @@ async def test_a_long_line_pauses_after_each_turn_while_others_are_active(monkey
             await held.let_go(second)
 
 
+async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)
+    async with holders(1) as (turns, held):
+        for key in "abc":
+            await held.enter("one", key)
+        turns.learn("a")
+        await held.are_inside("a", "b")
+        await held.let_go("a")  # its turn is over already: nobody gets another for it
+        assert held.inside == ["a", "b"]
+        turns.learn("b")
+        await held.are_inside("a", "b", "c")
+
+
+async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)
+    async with holders(2) as (turns, held):
+        for key in "abccd":
+            await held.enter("one", key)
+        turns.learn("a")
+        turns.learn("b")
+        await held.are_inside(*"abccd")
+    async with holders(1) as (turns, held):
+        for key in "abbc":
+            await held.enter("one", key)
+        turns.learn("a")
+        await held.are_inside(*"ab")
+        turns.learn("b")
+        await held.are_inside(*"abbc")
+
+
+async def test_a_pause_is_measured_by_the_grammar_not_by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
+    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)
+    async with holders(1) as (turns, held):
+        turns.learn("known")
+        await held.enter("two", "known")
+        await held.enter("one", "a")
+        await held.enter("one", "b")
+        turns.learn("a")
+        # Neither "a" nor "known" has a first token.
+        await held.are_inside("known", "a", "b")
+
+
 async def test_known_grammars_and_those_under_way_need_no_turn() -> None:
     async with holders() as (turns, held):
         for key in "abc":

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from grammar_workers import artifact
+from grammar_workers.child_call import call_in_child
 from grammar_workers.compile_process import CompileFunction
 from grammar_workers.errors import UnsatisfiableError
 
@@ -16,9 +18,14 @@ FINGERPRINT = "fa4e"
 
 
 def load(failure: str | None = None, starts: str | None = None, **unused: Any) -> tuple[str, CompileFunction]:
-    """`failure`: raise it. `starts`: a folder that gets a file named after each process that starts."""
+    """`failure`: raise it. `starts`: a folder that gets a file named after each process that loads."""
     if failure == "exit":
         os._exit(3)
+    if failure == "hang":
+        call_in_child(time.sleep, 600)
+    if failure == "threads":
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        return FINGERPRINT, behave
     if failure is not None:
         raise OSError(failure)
     if starts is not None:
@@ -46,7 +53,7 @@ def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
             while not Path(specification["until"]).exists():
                 time.sleep(0.01)
         case "spin":
-            while True:
+            while "until" not in specification or not Path(specification["until"]).exists():
                 pass
         case "stop":
             os.kill(os.getpid(), signal.SIGSTOP)

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from grammar_workers.compile_pool import CompileFailedError, CompilePool, ResourceLimitError
+from grammar_workers.compile_pool import AbandonedError, CompileFailedError, CompilePool, ResourceLimitError
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
 from grammar_workers.fair_queue import QueueFullError
 from grammar_workers.worker_process import WorkerStartError
@@ -31,8 +32,12 @@ pool = CompilePool("tests.grammar_workers.compile_jobs:load", {})
 pool.wait_ready()
 if sys.argv[1] == "busy":
     pool.submit("0" * 64, {"do": "spin"})
-print(*pool.pids, flush=True)
+print(pool.server_pid, *pool.pids, flush=True)
 sys.stdin.readline()
+"""
+LOADING = """
+from grammar_workers.compile_pool import CompilePool
+CompilePool("tests.grammar_workers.compile_jobs:load", {"failure": "hang"}).wait_ready()
 """
 
 
@@ -51,6 +56,13 @@ def pool() -> Iterator[CompilePool]:
     """Two processes with generous limits."""
     with running(processes=2, timeout_s=60) as pool:
         yield pool
+
+
+@pytest.fixture(autouse=True)
+def slices_of_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short ones, and no others: on a busy machine the quickest job may take a second."""
+    monkeypatch.setattr("grammar_workers.compile_pool.SLICE_S", 0.05)
+    monkeypatch.setattr("grammar_workers.compile_pool.LONGEST_SLICE_S", 1e9)
 
 
 def submit(pool: CompilePool, action: str, **details: Any) -> Future[bytes]:
@@ -73,6 +85,13 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def kill(*pids: int | None) -> None:
+    for pid in pids:
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not any(pid is not None and alive(pid) for pid in pids))
 
 
 def test_answers(pool: CompilePool) -> None:
@@ -110,7 +129,7 @@ def test_a_specification_nested_beyond_the_stack_is_refused(pool: CompilePool) -
 def test_lowest_priority_own_session_no_gpu(pool: CompilePool) -> None:
     assert run(pool, "nice").decode() == f"19 {os.SCHED_IDLE}"
     parent, session, devices = run(pool, "environment").decode().split()
-    assert int(parent) == os.getpid()
+    assert int(parent) == pool.server_pid
     assert int(session) in pool.pids
     assert devices == "''"
 
@@ -125,16 +144,16 @@ def test_asyncio(pool: CompilePool) -> None:
 def test_a_killed_process_costs_its_job_a_second_run(pool: CompilePool, tmp_path: Path) -> None:
     before = set(pool.pids)
     assert run(pool, "die once", trace=str(tmp_path / "trace"))
-    assert len(before & set(pool.pids)) == 1
+    assert len(before & set(pool.pids)) == 2
 
 
 def test_idle_processes_that_were_killed_are_replaced(pool: CompilePool) -> None:
     killed = pool.pids
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    # No job is refused for having met dead processes only.
+    # No job is refused for having met dead or dying processes only.
     assert all(result.result(60) for result in [submit(pool, "nothing") for _ in range(8)])
-    eventually(lambda: len(pool.pids) == 2 and not set(killed) & set(pool.pids))
+    eventually(lambda: len(pool.pids) == 3 and not set(killed) & set(pool.pids))
 
 
 def test_a_job_that_kills_its_process_again_is_refused(tmp_path: Path) -> None:
@@ -162,18 +181,18 @@ def test_the_deadline_kills_and_the_neighbours_go_on(action: str, tmp_path: Path
         assert caught.value.code == "grammar_limit_exceeded"
         (pid,) = map(int, log.read_text().split())
         eventually(lambda: not alive(pid))
-        eventually(lambda: len(pool.pids) == 2)
+        eventually(lambda: len(pool.pids) == 3)
         assert run(pool, "nothing")
 
 
 def test_the_memory_limit() -> None:
     with running(memory_limit_mb=1024) as pool:
-        (before,) = pool.pids
+        before = set(pool.pids)
         assert run(pool, "allocate", bytes=100 << 20)
         with pytest.raises(ResourceLimitError, match="more memory than the limit of 1024 MiB"):
             run(pool, "allocate", bytes=2 << 30)
         assert run(pool, "nothing")
-        assert pool.pids != [before]
+        eventually(lambda: len(pool.pids) == 2 and len(before & set(pool.pids)) == 1)
 
 
 def test_the_queue_is_bounded_and_forgets_cancelled_jobs(tmp_path: Path) -> None:
@@ -199,8 +218,10 @@ def test_processes_that_cannot_load_say_why() -> None:
         CompilePool(TARGET, {"failure": "no such model"}, processes=2).wait_ready()
     with pytest.raises(WorkerStartError, match="ended before it was ready"):
         CompilePool(TARGET, {"failure": "exit"}).wait_ready()
-    with pytest.raises(WorkerStartError, match="not ready within"):
+    with pytest.raises(WorkerStartError, match="not loaded within"):
         CompilePool(TARGET, {}, start_timeout_s=0).wait_ready()
+    with pytest.raises(WorkerStartError, match="has started threads"):
+        CompilePool(TARGET, {"failure": "threads"}).wait_ready()
 
 
 def test_a_pool_that_cannot_restart_is_unhealthy_and_leaves_nobody_waiting(tmp_path: Path) -> None:
@@ -210,8 +231,9 @@ def test_a_pool_that_cannot_restart_is_unhealthy_and_leaves_nobody_waiting(tmp_p
         pool.check_health()
         (starts / "moved").mkdir()
         starts.rename(tmp_path / "away")
+        kill(pool.server_pid, *pool.pids)
         with pytest.raises(CompileFailedError, match="could not load the compiler"):
-            run(pool, "die")
+            run(pool, "nothing")
         with pytest.raises(WorkerStartError):
             pool.check_health()
         (tmp_path / "away").rename(starts)
@@ -225,6 +247,186 @@ def healthy(pool: CompilePool) -> bool:
     except WorkerStartError:
         return False
     return True
+
+
+def test_a_slow_job_holds_nobody_up(tmp_path: Path) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    with running() as pool:
+        slow = submit(pool, "spin", until=str(gate), log=str(log))
+        eventually(log.exists)
+        assert all(run(pool, "nothing") for _ in range(20))
+        assert not slow.done()
+        gate.touch()
+        assert slow.result(60)
+    assert len(log.read_text().split()) == 1, "it was run again though there was room for it"
+
+
+def test_a_job_that_does_nothing_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grammar_workers.compile_pool.LONGEST_SLICE_S", 0.1)
+    with running() as pool:
+        stopped = submit(pool, "stop")
+        assert run(pool, "nothing")
+        assert not stopped.done()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_many_slow_jobs_hold_nobody_up_and_all_end(processes: int, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with running(processes=processes) as pool:
+        slow = [submit(pool, "spin", until=str(gate)) for _ in range(4)]
+        seen = set(pool.pids)
+        for _ in range(6):
+            assert pool.submit(secrets.token_hex(32), {"do": "nothing"}, "other").result(60)
+            children = psutil.Process(pool.server_pid).children()
+            assert len([child for child in children if child.status() != psutil.STATUS_ZOMBIE]) <= processes + 1
+            seen |= set(pool.pids)
+        assert not any(job.done() for job in slow)
+        assert len(seen) > processes + 1, "nobody made room"
+        eventually(lambda: pool.queued + processes == pool.backlog == 4)
+        gate.touch()
+        assert all(job.result(60) for job in slow)
+        assert pool.backlog == 0
+
+
+def test_tenants_take_turns_in_the_slow_lane_too(tmp_path: Path) -> None:
+    gates = [tmp_path / f"gate {number}" for number in range(5)]
+    log = tmp_path / "log"
+    with running() as pool:
+
+        def slow(number: int, tenant: str) -> Future[bytes]:
+            job = {"do": "spin", "until": str(gates[number]), "log": str(log)}
+            future = pool.submit(secrets.token_hex(32), job, tenant)
+            eventually(lambda: log.exists() and len(log.read_text().split()) == number + 1)
+            return future
+
+        jobs = [slow(number, "one") for number in range(4)]
+        jobs.append(slow(4, "two"))
+        assert run(pool, "nothing")
+        assert pool.queued == 4
+        gates[0].touch()
+        jobs[0].result(60)
+        gates[1].touch()
+        jobs[1].result(60)
+        # Two of the first tenant's wait still, and have waited for longer.
+        gates[4].touch()
+        assert jobs[4].result(60) and not jobs[2].done() and not jobs[3].done()
+
+
+def test_a_slow_job_that_nobody_wants_makes_room_for_others(tmp_path: Path) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    wanted = [True, True]
+    with running() as pool:
+
+        def slow(number: int) -> Future[bytes]:
+            job = {"do": "spin", "until": str(gate), "log": str(log)}
+            future = pool.submit(secrets.token_hex(32), job, "", lambda: wanted[number])
+            eventually(lambda: log.exists() and len(log.read_text().split()) == number + 1)
+            return future
+
+        first, second = slow(0), slow(1)
+        assert run(pool, "nothing")
+        assert pool.queued == 1
+        wanted[0] = False
+        with pytest.raises(AbandonedError):
+            first.result(60)
+        # Nobody waits for the place of the second: somebody may ask for it again.
+        eventually(lambda: pool.queued == 0)
+        wanted[1] = False
+        time.sleep(0.3)  # for somebody to look
+        gate.touch()
+        assert second.result(60)
+
+
+def test_a_full_slow_lane_refuses(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with running(tenant_queue_size=1) as pool:
+        slow = []
+        for _ in range(3):
+            slow.append(submit(pool, "spin", until=str(gate)))
+            eventually(lambda: not len(pool._lanes._quick))
+        last = pool.submit(secrets.token_hex(32), {"do": "nothing"}, "other")
+        assert last.result(60)
+        with pytest.raises(QueueFullError):
+            slow[2].result(60)
+        gate.touch()
+        assert slow[0].result(60) and slow[1].result(60)
+
+
+def test_a_replacement_is_forked_not_loaded(tmp_path: Path) -> None:
+    with running({"starts": str(tmp_path)}, timeout_s=0.3) as pool:
+        for _ in range(3):
+            with pytest.raises(ResourceLimitError):
+                run(pool, "spin")
+            kill(*pool.pids)
+            assert run(pool, "nothing")
+        assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_killed_fork_server_is_replaced_and_its_processes_go_on(tmp_path: Path) -> None:
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    with running() as pool:
+        busy = submit(pool, "wait", until=str(gate), log=str(log))
+        eventually(log.exists)
+        server, workers = pool.server_pid, pool.pids
+        kill(server)
+        assert run(pool, "nothing")
+        eventually(lambda: pool.server_pid not in (server, None))
+        assert pool.pids == workers
+        gate.touch()
+        assert busy.result(60)
+        kill(pool.server_pid, *workers)
+        assert run(pool, "nothing")
+        assert not set(pool.pids) & set(workers)
+
+
+def test_a_fork_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running() as pool:
+        server = pool.server_pid
+        assert server is not None
+        os.kill(server, signal.SIGSTOP)
+        killed = pool.pids
+        kill(killed[0])
+        assert run(pool, "nothing"), "the other process works"
+        # It dies while it is asked for a process.
+        time.sleep(1.5)
+        kill(server)
+        eventually(lambda: len(pool.pids) == 2 and killed[0] not in pool.pids)
+        # And once more, but for itself.
+        monkeypatch.setattr("grammar_workers.worker_process._FORK_TIMEOUT_S", 0.1)
+        server = pool.server_pid
+        assert server is not None
+        os.kill(server, signal.SIGSTOP)
+        killed = pool.pids
+        kill(*killed)
+        assert run(pool, "nothing")
+        assert pool.server_pid != server
+
+
+def test_a_fork_server_that_is_killed_while_it_loads_says_so() -> None:
+    pool = CompilePool(TARGET, {"failure": "hang"})
+    eventually(lambda: pool.server_pid is not None)
+    server = psutil.Process(pool.server_pid)
+    eventually(lambda: bool(server.children()))
+    (child,) = server.children()
+    server.kill()
+    with pytest.raises(WorkerStartError, match="ended before it was ready"):
+        pool.wait_ready()
+    eventually(lambda: not alive(child.pid))
+
+
+def test_no_descriptors_are_left_over() -> None:
+    def descriptors(pid: int | None) -> int:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+
+    with running() as pool:
+        before = {pid: descriptors(pid) for pid in (os.getpid(), pool.server_pid)}
+        for _ in range(5):
+            killed = set(pool.pids)
+            kill(*killed)
+            assert run(pool, "nothing")
+            while killed & set(pool.pids) or len(pool._ready) < 2:
+                time.sleep(0.02)
+        assert {pid: descriptors(pid) for pid in before} == before
 
 
 def test_closing_kills_and_settles_everything(tmp_path: Path) -> None:
@@ -242,14 +444,24 @@ def test_closing_kills_and_settles_everything(tmp_path: Path) -> None:
         submit(pool, "nothing")
 
 
+def test_a_fork_server_that_hangs_while_it_loads_dies_with_its_parent() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", LOADING])
+    program = psutil.Process(parent.pid)
+    eventually(lambda: len(program.children(recursive=True)) == 2)
+    pids = [process.pid for process in program.children(recursive=True)]
+    parent.kill()
+    parent.wait()
+    eventually(lambda: not any(map(alive, pids)))
+
+
 @pytest.mark.parametrize("state", ["idle", "busy"])
 def test_workers_die_with_their_parent(state: str) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, state], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout
-    (pid,) = map(int, parent.stdout.readline().split())
-    assert alive(pid)
+    pids = list(map(int, parent.stdout.readline().split()))
+    assert len(pids) == 3 and all(map(alive, pids))
     parent.kill()
     parent.communicate()
-    eventually(lambda: not alive(pid))
+    eventually(lambda: not any(map(alive, pids)))

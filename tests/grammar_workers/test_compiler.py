@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from ray.serve.exceptions import BackPressureError
 
 from grammar_workers import TokenFSM, artifact, compile_service, compiler, grammar_key
 from grammar_workers.autoscaling import COMPILATION_BACKLOG
-from grammar_workers.compile_pool import CompileFailedError, CompilePool
+from grammar_workers.compile_pool import AbandonedError, CompileFailedError, CompilePool
 from grammar_workers.compiler import GrammarCompiler
 from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.metrics import COMPILATIONS, STORE_ENTRIES
@@ -154,18 +155,62 @@ def test_a_compilation_nobody_waits_for_is_not_begun(shared: GrammarCompiler, tm
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        # Somebody who wants the same after all starts afresh.
-        returning = asyncio.create_task(shared.compile(abandoned, {"do": "nothing"}))
         gate.touch()
         await holding
-        assert (await returning)["source"] == "compiled"
+        await eventually(lambda: pool.backlog == 0)
+        assert (await shared.status(abandoned))["status"] == "unknown"
+        assert compilations(log) == 0
+        # Somebody who wants the same after all starts afresh.
+        assert (await shared.compile(abandoned, {"do": "nothing"}))["source"] == "compiled"
 
     asyncio.run(call())
-    assert compilations(log) == 0
+
+
+def test_who_comes_when_the_last_has_just_left_is_served(
+    shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, stopped = new_key(), Future[bytes]()
+
+    async def call() -> dict[str, Any]:
+        with monkeypatch.context() as patch:
+            patch.setattr(shared._pool, "submit", lambda *arguments: stopped)
+            leaving = asyncio.create_task(shared.compile(key, {"do": "nothing"}))
+            while key not in shared._service._productions or shared._service._productions[key].job is None:
+                await asyncio.sleep(0.01)
+        leaving.cancel()
+        returning = asyncio.create_task(shared.compile(key, {"do": "nothing"}))
+        await asyncio.sleep(0)
+        stopped.set_exception(AbandonedError())
+        return await returning
+
+    assert asyncio.run(call())["status"] == "ready"
+
+
+def test_a_slow_compilation_that_nobody_waits_for_ends_where_others_wait(
+    shared: GrammarCompiler, tmp_path: Path, log: Path
+) -> None:
+    gate, key = tmp_path / "gate", new_key()
+
+    async def call() -> None:
+        leaving = asyncio.create_task(shared.compile(key, {"do": "spin", "log": str(log)}))
+        await eventually(lambda: compilations(log) == 1)
+        wait = {"do": "wait", "until": str(gate), "log": str(log)}
+        waiting = asyncio.create_task(shared.compile(new_key(), wait))
+        await eventually(lambda: compilations(log) == 2)
+        assert (await shared.compile(new_key(), {"do": "nothing"}))["status"] == "ready"
+        assert shared._pool.queued == 1
+        leaving.cancel()
+        await eventually(lambda: shared._pool.queued == 0)
+        gate.touch()
+        assert (await waiting)["status"] == "ready"
+        await eventually(lambda: key not in shared._service._productions)
+        assert (await shared.status(key))["status"] == "unknown"
+
+    asyncio.run(call())
 
 
 def test_a_full_queue_pushes_back(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared._pool._queue, "capacity", 0)
+    monkeypatch.setattr(shared._pool._lanes._quick, "capacity", 0)
     with pytest.raises(BackPressureError) as caught:
         asyncio.run(shared.compile(new_key(), {"do": "nothing"}))
     assert (caught.value.status_code, caught.value.retry_after_s) == (429, 1.0)

@@ -124,7 +124,7 @@ def test_pods_have_the_cpus_and_memory_that_replicas_use(service: Manifest, embe
     groups = ray_groups(service)
     assert arguments.compiler.num_cpus >= arguments.compiler.processes
     memory = gibibytes(groups["grammar"])
-    assert memory >= arguments.compiler.processes * arguments.compiler.memory_limit_mb / 1024 + 3, (
+    assert memory >= (arguments.compiler.processes + 1) * arguments.compiler.memory_limit_mb / 1024 + 3, (
         "routers and Ray need 3"
     )
     gpus = container_resources(groups["model"]).get("nvidia.com/gpu", "0")
