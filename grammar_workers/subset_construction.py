@@ -125,7 +125,7 @@ class SubsetConstruction:
         """The subsets where look-arounds are passed on the way."""
         behinds = self._behinds[: len(behind)]
         first = (behind, self._settle(source, {_NOTHING: source.start}, behind, at_start=at_start))
-        numbers = {first: 0}
+        numbers = {_key_of(*first): 0}
         states = [first]
         moves = []
         accepting = []
@@ -133,12 +133,13 @@ class SubsetConstruction:
         unsettled: dict[Hashable, int] = {}
 
         def settled(identity: Hashable, after: _Behind, pending: dict[_Obligations, int]) -> int:
-            state = (after, self._settle(source, pending, after, at_start=False))
-            number = numbers.get(state)
+            threads = self._settle(source, pending, after, at_start=False)
+            key = _key_of(after, threads)
+            number = numbers.get(key)
             if number is None:
                 self._budget.check_states(len(numbers))
-                number = numbers[state] = len(states)
-                states.append(state)
+                number = numbers[key] = len(states)
+                states.append((after, threads))
             unsettled[identity] = number
             return number
 
@@ -147,8 +148,9 @@ class SubsetConstruction:
             if not behinds and len(threads) == 1 and (only := next(iter(threads)))[0] == _NOTHING:
                 row = []
                 for bits in self._following(source, only[1] & ~ENDS):
-                    number = unsettled.get(bits) if bits else DEAD
-                    row.append(settled(bits, behind, {_NOTHING: bits}) if number is None else number)
+                    identity: Hashable = _hashable(bits)
+                    number = unsettled.get(identity) if bits else DEAD
+                    row.append(settled(identity, behind, {_NOTHING: bits}) if number is None else number)
                 moves.append(row)
                 continue
             reached: list[dict[_Obligations, int]] = [{} for _ in range(self._many_classes)]
@@ -166,7 +168,7 @@ class SubsetConstruction:
                         for state, automaton in zip(behind, behinds, strict=True)
                     ]
                 )
-                identity = (after, *pending.items())
+                identity = (after, *((owed, _hashable(bits)) for owed, bits in pending.items()))
                 number = unsettled.get(identity)
                 row.append(settled(identity, after, pending) if number is None else number)
             moves.append(row)
@@ -275,6 +277,15 @@ class SubsetConstruction:
 
     def _all_accept(self, owed: _Obligations) -> bool:
         return all(o == _AT_END or self._aheads[o[0]].accepting[o[1]] for o in owed)
+
+
+def _key_of(behind: _Behind, threads: _Threads) -> Hashable:
+    return behind, frozenset((owed, _hashable(bits)) for owed, bits in threads)
+
+
+def _hashable(bits: int) -> bytes:
+    """The bits as a key. The hash of an integer is its remainder by 2**61 - 1: of single bits there are only 61."""
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 
 
 def _listed(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> _Automaton:
