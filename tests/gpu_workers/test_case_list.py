@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_workers.masks import AllowedTokens, Constraint, MaskReader, read_row
-from gpu_workers.output_head import OutputHead
+from gpu_workers.guided.masks import AllowedTokens, Constraint, MaskReader, read_row
+from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampler import Draw, Sampler
+from gpu_workers.sampling.sampler import Draw, Sampler
 from grammar_workers import compile_grammar
 from tests.gpu_workers.support import (
     END,
