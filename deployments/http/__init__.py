@@ -1,0 +1,1 @@
+"""The HTTP application: routes, errors with OpenAI's body, tenants and limits, event streams."""

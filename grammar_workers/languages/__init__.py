@@ -1,0 +1,10 @@
+"""What a specification means: each kind becomes a language of characters or an automaton over bytes.
+
+    specification --combine--> json_schema/                            --+--> an automaton over bytes (`pushdown`),
+                               regex/, regular_kinds, token_pattern    --+    or a rule graph (`cfg`)
+                               cfg/, structural_tag                    --+
+                               positions, banned_words (aho_corasick)  --+
+
+`banned_in_json` takes words out of the strings of JSON; `all_of` is an intersection, where that is exact.
+May import `dfa`, `pushdown`, `vocabulary` and the modules beside the packages.
+"""

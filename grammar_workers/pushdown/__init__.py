@@ -1,0 +1,11 @@
+"""Automata over bytes with a stack and a counter: what most specifications become.
+
+    languages --builder--> automaton: states, transitions by byte, calls with return states, counters (`opcodes`)
+                 |-- strings, string_moves, escape_shapes, escape_spelling, json_text   JSON strings
+                 |-- trie                                                              listed texts
+                 +-- shared                                                            parts made once for all
+    automaton --intersect--> with a regular language;  --liveness--> which counters matter;
+              --shortest--> a shortest text to an end
+
+May import `dfa`, `vocabulary` and the modules beside the packages.
+"""

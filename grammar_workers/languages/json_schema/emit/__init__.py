@@ -1,0 +1,8 @@
+"""From rules to an automaton over bytes.
+
+rules --graphs--> what can still end --emitter--> `pushdown.builder`
+                    property_order   names in the order of their declaration
+                    property_names   declared, matched and free names beside each other
+                    separators       commas, colons, white space
+                    numbers          numbers by their digits
+"""

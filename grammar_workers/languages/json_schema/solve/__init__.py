@@ -1,0 +1,10 @@
+"""Which formulas have values, and how arrays and objects of them go on.
+
+formula --nonempty--> rules: one per set of formulas and type, kept only if some value satisfies it
+            |-- scalars, number_dfa     languages of strings and numbers
+            |-- derivatives             what an array or object still asks after each part (Brzozowski)
+            |     |-- arrays, objects, any_order     which parts there may be
+            |     +-- exploration                    all derivatives that are reached
+            |-- disjoint                which formulas exclude each other
+            +-- unsatisfiable           why nothing is left, for the error message
+"""
