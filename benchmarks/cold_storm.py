@@ -129,7 +129,7 @@ def main() -> int:
     results = []
     phases = (len(tier_arms) + len(replica_arms)) * options.rounds
     with tqdm(total=phases, desc="phases", disable=None) as progress:
-        for module, arms in (("deployments.launcher", tier_arms), ("benchmarks.in_replica", replica_arms)):
+        for module, arms in (("deployments.local.launcher", tier_arms), ("benchmarks.in_replica", replica_arms)):
             with (
                 tempfile.TemporaryDirectory() as folder,
                 Server(server_arguments(folder), module=module, deadline_s=START_DEADLINE_S) as server,

@@ -25,16 +25,16 @@ from tqdm import tqdm
 from benchmarks.processes import cpu_seconds
 from deployments.arguments import REPOSITORY
 from deployments.config_file import load_config
-from deployments.event_stream import EventStream
-from deployments.generation import COMPILER, REPLICA, Tiers
-from deployments.local_server import Progress, deploy, start_ray
-from deployments.local_stop import stop_all
-from deployments.protocol import CompletionBody
-from deployments.service import Service
-from deployments.tenants import Tenant
+from deployments.http.event_stream import EventStream
+from deployments.http.tenants import Tenant
+from deployments.local.server import Progress, deploy, start_ray
+from deployments.local.stop import stop_all
+from deployments.openai.protocol import CompletionBody
+from deployments.routing.service import Service
+from deployments.routing.tiers import COMPILER, REPLICA, Tiers
 from gpu_workers.config import EngineConfig
-from gpu_workers.engine import Engine
-from gpu_workers.loader import load
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import load
 from gpu_workers.request import GenerationRequest, GrammarReference
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
 from tests.redis_server import free_port

@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.processes import AS_NICE_AS_OTHERS
-from deployments.launcher import environment
+from deployments.local.launcher import environment
 
 
 def main() -> int:

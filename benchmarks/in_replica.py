@@ -17,13 +17,14 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.handle import DeploymentHandle
 
-from deployments import config_file, launcher
+from deployments import config_file
 from deployments.app import router
 from deployments.arguments import AppArguments
+from deployments.local import launcher
 from gpu_workers.replica import ModelReplica
 from gpu_workers.request import GrammarReference
 from grammar_workers import GrammarError, GrammarOptions, compile_grammar, warm_up, warm_up_formats
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 
 class NoCompilers:

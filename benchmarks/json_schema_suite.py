@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from grammar_workers import GrammarError, GrammarOptions, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.json_schema.keywords import DRAFTS
+from grammar_workers.languages.json_schema.read.keywords import DRAFTS
 
 _HOME = Path(__file__).parents[1] / "tests"
 ARCHIVE = _HOME / "data" / "json-schema-test-suite" / "suite.tar.xz"

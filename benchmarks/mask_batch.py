@@ -27,7 +27,7 @@ from tqdm import tqdm
 from benchmarks.engines import ENGINES, Llguidance, Turnstile, Xgrammar, installed
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
 from grammar_workers import TokenFSM
-from grammar_workers.mask_batch import fill_masks, forbid_unmasked
+from grammar_workers.matching.masks import fill_masks, forbid_unmasked
 from grammar_workers.types import StateId
 
 SCHEMA: dict[str, Any] = {

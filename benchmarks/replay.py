@@ -14,10 +14,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.instances import Instance
 from gpu_workers.config import EngineConfig
-from gpu_workers.engine import Engine
-from gpu_workers.loader import LoadedModel, prepare
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import LoadedModel, prepare
 from gpu_workers.request import GenerationRequest, GrammarReference
-from gpu_workers.sampler import Draw, Prepared, Sampler
+from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
 from grammar_workers import TokenFSM, Vocabulary
 
 PROMPT = list(range(1000, 1008))

@@ -44,11 +44,11 @@ from benchmarks.heavy_schemas import heavy_schema
 from benchmarks.load import START_DEADLINE_S, Measurements, Requests, connect, quantile_ms
 from deployments.arguments import REPOSITORY
 from grammar_workers import compile_grammar, grammar_key
-from grammar_workers.compiler import GrammarCompiler
-from grammar_workers.metrics import COMPILATIONS
-from grammar_workers.store import open_store
-from grammar_workers.store.redis_client import RedisClient
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.artifacts.store import open_store
+from grammar_workers.artifacts.store.redis_client import RedisClient
+from grammar_workers.service.deployment import GrammarCompiler
+from grammar_workers.service.metrics import COMPILATIONS
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.integration.server import Server
 from tests.redis_server import RedisServer
 

@@ -6,7 +6,7 @@ import re
 import time
 from typing import Any
 
-from grammar_workers.compile_process import CompileFunction, load_compiler
+from grammar_workers.service.worker import CompileFunction, load_compiler
 
 LOAD = "benchmarks.slow_compilation:load"
 _ORDER = "compile for {} s, number {}"

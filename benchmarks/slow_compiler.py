@@ -13,16 +13,17 @@ from typing import Any
 from ray.serve import Application
 
 from benchmarks.slow_compilation import LOAD
-from deployments import app, config_file, launcher
+from deployments import app, config_file
 from deployments.arguments import AppArguments
-from grammar_workers import compiler
+from deployments.local import launcher
+from grammar_workers.service import deployment
 
 
-class GrammarCompiler(compiler.GrammarCompiler):
+class GrammarCompiler(deployment.GrammarCompiler):
     """The real one over such processes."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        compiler.LOAD_COMPILER = LOAD
+        deployment.LOAD_COMPILER = LOAD
         super().__init__(*arguments, **options)
 
 

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from benchmarks.replay import MAX_LENGTH, VocabularyTokenizer, random_llama
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
-from gpu_workers.engine import Engine
-from gpu_workers.loader import prepare
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import prepare
 from gpu_workers.request import GenerationRequest, GrammarReference
 from grammar_workers import TokenFSM, compile_grammar
 

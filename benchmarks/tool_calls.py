@@ -27,12 +27,12 @@ from tqdm import tqdm
 
 from benchmarks.maskbench_data import parse_with_data
 from deployments.arguments import REPOSITORY
-from deployments.tool_bodies import FunctionChoice, NamedTool, Tool, ToolChoice
-from deployments.tool_calls import ToolCallParser
-from deployments.tool_formats import FORMATS, ToolFormat, ToolFormatName
-from deployments.tools import Offer, ToolDialect
+from deployments.chat.tool_calls import ToolCallParser
+from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName
+from deployments.chat.tools import Offer, ToolDialect
+from deployments.openai.tool_bodies import FunctionChoice, NamedTool, Tool, ToolChoice
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 WORDS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<call:", "</call>")
 """What some tokenizer has, or could have, as a special token."""

@@ -15,7 +15,7 @@ from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from transformers import AutoTokenizer
 
 from grammar_workers import Vocabulary
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 _DATA = Path(mistral_common.__file__).parent / "data"
 _SENTENCEPIECE = _DATA / "mistral_instruct_tokenizer_240323.model.v3"

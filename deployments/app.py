@@ -10,9 +10,9 @@ from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
 from deployments.arguments import AppArguments
-from deployments.router import Router
+from deployments.routing.router import Router
 from gpu_workers.replica import ModelReplica
-from grammar_workers.compiler import GrammarCompiler
+from grammar_workers.service.deployment import GrammarCompiler
 
 # One key always meets the same compiler, whose caches know it; the next on the ring when that one is full.
 BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(

@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from deployments.tool_formats import ToolFormatName
+from deployments.chat.tool_formats import ToolFormatName
 from gpu_workers.config import EngineConfig
-from grammar_workers.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.options import GrammarOptions
+from grammar_workers.service.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.specification import GrammarSpecification
 
 MAX_PROMPT_BYTES = 1 << 20
@@ -103,8 +103,8 @@ class RouterArguments(Scale):
     )
     api_keys: str | None = Field(
         None,
-        description="A YAML file with the hashes of API keys and their tenants (`deployments/tenants.py`); without one "
-        "everybody may ask.",
+        description="A YAML file with the hashes of API keys and their tenants (`deployments/http/tenants.py`); "
+        "without one everybody may ask.",
     )
     rate_limit: RateLimit | None = Field(
         None,
@@ -177,7 +177,8 @@ class AppArguments(_Arguments):
     )
     tool_format: ToolFormatName | Literal["auto"] = Field(
         "auto",
-        description="How the model writes tool calls (`deployments/tool_formats.py`); `auto`: by its chat template.",
+        description="How the model writes tool calls (`deployments/chat/tool_formats.py`); `auto`: by its chat "
+        "template.",
     )
     thinking: ThinkingArguments | Literal["auto", "off"] = Field(
         "auto", description="How the model marks what it thinks before it answers; `auto`: by its chat template."

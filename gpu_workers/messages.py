@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_workers.engine.sequence import Sequence
 from gpu_workers.request import RequestError
-from gpu_workers.sequence import Sequence
 from grammar_workers import TokenFSM
 
 

@@ -19,19 +19,19 @@ from ray.serve.handle import DeploymentHandle
 from ray.serve.metrics import Counter, Gauge, Histogram
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.draft_model import load_draft_model
-from gpu_workers.engine import Engine
-from gpu_workers.grammar_source import GrammarSource
-from gpu_workers.loader import load
+from gpu_workers.engine.engine import Engine
+from gpu_workers.guided.grammar_source import GrammarSource
+from gpu_workers.model.loader import load
+from gpu_workers.model.prompt import chat_template, generation_prompt
 from gpu_workers.output import GenerationOutput
-from gpu_workers.prompt import chat_template, generation_prompt
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
+from gpu_workers.speculative.draft_model import load_draft_model
 from grammar_workers import GrammarOptions, grammar_key, warm_up
-from grammar_workers.automaton_cache import AutomatonCache
-from grammar_workers.collector import collect_seldom
+from grammar_workers.artifacts.automaton_cache import AutomatonCache
+from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
-from grammar_workers.metrics import COMPILATIONS, StoreMetrics
-from grammar_workers.store import open_store
+from grammar_workers.service.gc_control import collect_seldom
+from grammar_workers.service.metrics import COMPILATIONS, StoreMetrics
 
 _RETRY_PAUSE_S = 0.1
 _SWITCH_INTERVAL_S = 1e-4

@@ -7,23 +7,23 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from grammar_workers import number_automaton
-from grammar_workers.banned_words import banned_words
 from grammar_workers.budget import Budget, running
-from grammar_workers.collector import collector_pause, skip_what_exists
-from grammar_workers.combination import Combination
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.grammar.rule_graph import RuleGraph
-from grammar_workers.grammar.walker import ConfigurationWalker
-from grammar_workers.json_schema.formats import PATTERNS
 from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
-from grammar_workers.machine_walker import MachineWalker
+from grammar_workers.languages.banned_words import banned_words
+from grammar_workers.languages.cfg.rule_graph import RuleGraph
+from grammar_workers.languages.combine import Combination
+from grammar_workers.languages.json_schema.read.formats import PATTERNS
+from grammar_workers.languages.json_schema.solve import number_dfa
+from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.matching.cfg_recognizer import ConfigurationWalker
+from grammar_workers.matching.pushdown_recognizer import MachineWalker
+from grammar_workers.matching.recognizer import Walker
+from grammar_workers.matching.token_fsm import TokenFSM
 from grammar_workers.options import GrammarOptions, Limits
-from grammar_workers.regex import compile_regex
+from grammar_workers.service.gc_control import collector_pause, skip_what_exists
 from grammar_workers.specification import GrammarSpecification
-from grammar_workers.token_fsm import TokenFSM
-from grammar_workers.vocabulary import Vocabulary
-from grammar_workers.walker import Walker
+from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 
 class _Count:
@@ -96,8 +96,8 @@ def warm_up(vocabulary: Vocabulary) -> None:
     What exists by then is taken to live as long as the process, and is hidden from the garbage collector: a full
     collection would walk through all modules and the vocabulary in the middle of some compilation or step.
     """
-    number_automaton.any_number()
-    number_automaton.integer()
+    number_dfa.any_number()
+    number_dfa.integer()
     # Case folding and word characters are tables over all of Unicode.
     banned_words(["a"], Limits(), whole_words=True)
     # Patterns with negated classes need Python's own tables of digits, letters and spaces.

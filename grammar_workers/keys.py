@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ValidationError
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
-from grammar_workers.json_schema.keywords import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
+from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import (
     SPECIFICATION,

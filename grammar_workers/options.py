@@ -32,7 +32,7 @@ class GrammarOptions(BaseModel):
     number_spelling: Literal["plain", "any"] = Field(
         "plain",
         description="`plain`: an integer is never written with a fraction. `any`: 1.0 is an integer, too (not in "
-        "draft 4), and equals a listed 1.",
+        "draft 4), and equals a listed 1. An integer never has an exponent, and no number more than 64 digits.",
     )
     escapes: Literal["minimal", "any"] = Field(
         "minimal",

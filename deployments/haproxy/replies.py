@@ -22,7 +22,7 @@ class Reply:
 
     @property
     def body(self) -> str:
-        """As `deployments.errors.ErrorBody`."""
+        """As `deployments.http.errors.ErrorBody`."""
         if self.status == 429:
             kind = "rate_limit_error"
         else:

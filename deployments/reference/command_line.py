@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from deployments.command_line.main import parser
-from grammar_workers.features import table
+from deployments.cli.main import parser
+from deployments.reference.grammar_features import table
 
 INTRODUCTION = """\
 # Command line

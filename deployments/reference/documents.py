@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from deployments.reference.command_line import command_line
 from deployments.reference.config import config
+from deployments.reference.grammar_features import reference as features
 from deployments.reference.http import http
 from deployments.reference.metrics import metrics
-from grammar_workers.features import reference as features
 
 
 def documents() -> dict[str, str]:

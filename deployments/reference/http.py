@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from ray.serve.handle import DeploymentHandle
 
-from deployments.generation import Tiers
-from deployments.http import create_http_app
+from deployments.http.app import create_http_app
+from deployments.http.tenants import Tenants
+from deployments.reference.grammar_features import table
 from deployments.reference.schema_tables import link, name_of, references, sections
-from deployments.service import Service
-from deployments.tenants import Tenants
-from grammar_workers.features import table
+from deployments.routing.service import Service
+from deployments.routing.tiers import Tiers
 
 INTRODUCTION = """\
 # HTTP API

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from deployments.arguments import REPOSITORY
-from grammar_workers import metrics as shared
-from grammar_workers.features import table
+from deployments.reference.grammar_features import table
+from grammar_workers.service import metrics as shared
 
 INTRODUCTION = """\
 # Metrics

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grammar_workers.features import table
+from deployments.reference.grammar_features import table
 
 Schema = Mapping[str, Any]
 

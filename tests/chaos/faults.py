@@ -17,7 +17,7 @@ from tests.integration.traffic import structured
 from tests.redis_server import RedisServer
 
 DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
-COMPILE_PROCESS = "grammar_workers.fork_server"
+COMPILE_PROCESS = "grammar_workers.service.fork_server"
 CONTROLLER = "ray::ServeController"
 
 Recovered = Callable[[], bool]

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos.nodes CONFIG --port N`: as `deployments.launcher`, on several Ray nodes of this machine.
+"""`python -m tests.chaos.nodes CONFIG --port N`: as `deployments.local.launcher`, on several Ray nodes of this machine.
 
 SIGHUP replaces lost nodes and brings Serve to what CONFIG says by then. SIGINT and SIGTERM end everything at once.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from deployments.launcher import add_arguments, environment
+from deployments.local.launcher import add_arguments, environment
 
 START_TRIES = 3
 
@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
     from ray.cluster_utils import Cluster
 
     from deployments.config_file import load_config
-    from deployments.local_server import Progress, deploy
-    from deployments.local_stop import StopSignals
+    from deployments.local.server import Progress, deploy
+    from deployments.local.stop import StopSignals
 
     signals, changed = StopSignals(), threading.Event()
     progress = Progress()

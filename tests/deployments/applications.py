@@ -8,10 +8,10 @@ import httpx
 from fastapi import FastAPI
 
 from deployments.arguments import RateLimit
-from deployments.generation import Tiers
-from deployments.http import create_http_app
-from deployments.service import Service
-from deployments.tenants import Tenants
+from deployments.http.app import create_http_app
+from deployments.http.tenants import Tenants
+from deployments.routing.service import Service
+from deployments.routing.tiers import Tiers
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 MAX_BODY_BYTES = 100_000

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from deployments.grammars import GrammarBody
-from deployments.protocol import ChatCompletionBody, CompletionBody
-from deployments.responses_api.body import ResponsesBody
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody
+from deployments.openai.responses.body import ResponsesBody
+from deployments.routing.grammars import GrammarBody
 from grammar_workers.validation import StrictModel
 
 BODIES: list[type[BaseModel]] = [ChatCompletionBody, CompletionBody, ResponsesBody, GrammarBody]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deployments.generation import Generation, Tiers
+from deployments.routing.tiers import Generation, Tiers
 from tests.deployments.applications import application
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from py_mini_racer import MiniRacer
 
-from deployments import logprobs as answers
-from deployments.constraints import StructuredOutputs
 from deployments.explorer import PAGE
-from deployments.logprobs import Surroundings, chat_logprobs, diagnostics
-from deployments.protocol import ChatCompletionBody
-from deployments.tenants import ApiKey, Tenants
-from gpu_workers.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogprob, TokenNames, TokenReport
+from deployments.http.tenants import ApiKey, Tenants
+from deployments.openai import logprobs as answers
+from deployments.openai.constraints import StructuredOutputs
+from deployments.openai.logprobs import Surroundings, chat_logprobs, diagnostics
+from deployments.openai.protocol import ChatCompletionBody
+from gpu_workers.sampling.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogprob, TokenNames, TokenReport
 from grammar_workers import Vocabulary
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica

@@ -10,8 +10,8 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
-from deployments.errors import ApiError
-from deployments.generation import MAX_TRIES, Generation, Grammar, Tiers
+from deployments.http.errors import ApiError
+from deployments.routing.tiers import MAX_TRIES, Generation, Grammar, Tiers
 from tests.deployments.applications import NEW_GRAMMARS
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 

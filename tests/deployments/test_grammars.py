@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.tenants import Tenants
+from deployments.http.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled

@@ -14,10 +14,10 @@ import httpx
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from deployments.grammars import GrammarBody
-from deployments.protocol import ChatCompletionBody, CompletionBody
-from deployments.responses_api.body import ResponsesBody
-from deployments.strict_json import MOST, LargeBodies
+from deployments.http.strict_json import MOST, LargeBodies
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody
+from deployments.openai.responses.body import ResponsesBody
+from deployments.routing.grammars import GrammarBody
 from grammar_workers.strict_json import JsonTextError
 from tests.deployments.applications import MAX_BODY_BYTES
 from tests.hostile.answers import fault

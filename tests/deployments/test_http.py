@@ -305,7 +305,7 @@ async def test_health_does_not_wait_for_ever(
         return {}
 
     monkeypatch.setattr(compiler, "info", info)
-    monkeypatch.setattr("deployments.service.HEALTH_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("deployments.routing.service.HEALTH_TIMEOUT_S", 0.01)
     assert error(await http.get("/health"), 503)["code"] == "not_ready"
 
 

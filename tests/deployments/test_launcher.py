@@ -11,11 +11,11 @@ import pytest
 from ray.serve._private import constants
 
 from deployments.arguments import REPOSITORY
-from deployments.launcher import environment
+from deployments.local.launcher import environment
 
 
 def launch(config: Path, port: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deployments.launcher", str(config), "--port", str(port)]
+    command = [sys.executable, "-m", "deployments.local.launcher", str(config), "--port", str(port)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
 
 
@@ -49,7 +49,7 @@ def test_a_port_that_is_none_is_one_line(port: int) -> None:
 def test_a_ray_that_does_not_start_is_the_reason() -> None:
     program = """
 import sys, pathlib, ray
-from deployments.local_server import serve_locally
+from deployments.local.server import serve_locally
 def fail(**settings): raise TimeoutError("the raylet did not answer")
 ray.init = fail
 config = pathlib.Path("configs/local.yaml")

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments import limits
 from deployments.arguments import RateLimit
-from deployments.errors import ApiError
-from deployments.limits import RateLimits
-from deployments.tenants import TENANT_HEADER
+from deployments.http import limits
+from deployments.http.errors import ApiError
+from deployments.http.limits import RateLimits
+from deployments.http.tenants import TENANT_HEADER
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from deployments import local_stop
 from deployments.haproxy import admin
-from deployments.local_stop import StopSignals, finish_requests
+from deployments.local import stop as local_stop
+from deployments.local.stop import StopSignals, finish_requests
 
 
 @pytest.fixture

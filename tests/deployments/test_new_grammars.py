@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.errors import ApiError
-from deployments.new_grammars import PAUSE, NewGrammars
+from deployments.http.errors import ApiError
+from deployments.routing.grammar_admission import PAUSE, NewGrammars
 from tests.deployments.fakes import settled
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +89,7 @@ async def test_half_the_turns_while_others_are_active() -> None:
 
 
 async def test_others_are_active_while_they_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.ACTIVE_S", 0)
+    monkeypatch.setattr("deployments.routing.grammar_admission.ACTIVE_S", 0)
     async with holders(6) as (turns, held):
         await held.enter("two", "x")
         await held.let_go("x")
@@ -103,8 +103,8 @@ async def test_others_are_active_while_they_are_served(monkeypatch: pytest.Monke
 
 
 async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
-    monkeypatch.setattr("deployments.new_grammars.LONGEST_PAUSE", 1e9)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_PAUSE", 1e9)
     async with holders(1) as (turns, held):
         turns.learn("known")
         await held.enter("two", "known")
@@ -119,9 +119,9 @@ async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatc
 
 @pytest.mark.parametrize("is_long", [False, True])
 async def test_a_pause_has_an_end_and_a_short_line_none(is_long: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0 if is_long else 8)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0 if is_long else 8)
     if not is_long:
-        monkeypatch.setattr("deployments.new_grammars.PAUSE", 1e9)
+        monkeypatch.setattr("deployments.routing.grammar_admission.PAUSE", 1e9)
     async with holders(1) as (turns, held):
         turns.learn("known")
         await held.enter("two", "known")
@@ -133,7 +133,7 @@ async def test_a_pause_has_an_end_and_a_short_line_none(is_long: bool, monkeypat
 
 
 async def test_a_long_line_pauses_after_each_turn_while_others_are_active(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0)
     async with holders(1) as (_, held):
         loop = asyncio.get_running_loop()
         for others in (False, True):
@@ -155,7 +155,7 @@ async def test_a_long_line_pauses_after_each_turn_while_others_are_active(monkey
 
 
 async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
     async with holders(1) as (turns, held):
         for key in "abc":
             await held.enter("one", key)
@@ -168,7 +168,7 @@ async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token(mo
 
 
 async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
     async with holders(2) as (turns, held):
         for key in "abccd":
             await held.enter("one", key)
@@ -185,8 +185,8 @@ async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn(m
 
 
 async def test_a_pause_is_measured_by_the_grammar_not_by_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONG_LINE", 0)
-    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 1e6)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
     async with holders(1) as (turns, held):
         turns.learn("known")
         await held.enter("two", "known")
@@ -220,7 +220,7 @@ async def test_who_leaves_the_line_takes_no_turn() -> None:
 
 
 async def test_a_turn_that_takes_long_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.LONGEST_TURN_S", 0.01)
+    monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 0.01)
     async with holders(1) as (_, held):
         await held.enter("one", "a")
         await held.enter("one", "b")
@@ -234,7 +234,7 @@ async def test_a_turn_that_takes_long_holds_nobody_up(monkeypatch: pytest.Monkey
 
 
 async def test_a_full_line_and_a_line_that_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deployments.new_grammars.MOST_WAITING", 1)
+    monkeypatch.setattr("deployments.routing.grammar_admission.MOST_WAITING", 1)
     async with holders(1) as (turns, held):
         await held.enter("one", "a")
         with pytest.raises(ApiError) as late:

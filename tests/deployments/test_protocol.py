@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from deployments.body_errors import of_validation
-from deployments.protocol import ChatCompletionBody, CompletionBody
+from deployments.http.body_errors import of_validation
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody
 from gpu_workers.request import GenerationRequest, SamplingParameters
 
 HELLO = [{"role": "user", "content": "hello"}]

@@ -9,12 +9,12 @@ import pytest
 from pydantic import BaseModel
 
 from deployments.arguments import AppArguments, CompilerArguments, ReplicaArguments, RouterArguments
-from deployments.command_line.main import parser
-from deployments.protocol import ChatCompletionBody, CompletionBody
+from deployments.cli.main import parser
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody
 from deployments.reference import documents as reference
 from deployments.reference.http import openapi
-from gpu_workers.attention import IMPLEMENTATION
 from gpu_workers.config import EngineConfig
+from gpu_workers.model.attention import IMPLEMENTATION
 from tests.documents import REPOSITORY
 from tests.k8s.test_monitoring import exported
 

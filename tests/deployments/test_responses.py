@@ -10,7 +10,7 @@ import openai
 import pydantic
 import pytest
 
-from deployments.responses_api.answer import Response
+from deployments.openai.responses.answer import Response
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
 pytestmark = pytest.mark.anyio

@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 from ray.exceptions import ActorDiedError
 
-from deployments.generation import Tiers
-from deployments.protocol import ChatCompletionBody, CompletionBody
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody
+from deployments.routing.tiers import Tiers
 from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
 from tests.deployments.applications import NEW_GRAMMARS
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from benchmarks.tool_calls import called, generated, vocabulary
 from deployments.arguments import ThinkingArguments
-from deployments.protocol import ChatCompletionBody
-from deployments.thinking import FAMILIES, Thinking, ThoughtReader
-from deployments.tool_formats import FORMATS
-from deployments.tools import ToolDialect
+from deployments.chat.thinking import FAMILIES, Thinking, ThoughtReader
+from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tools import ToolDialect
+from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
 from grammar_workers import GrammarError, Vocabulary, compile_grammar
 from grammar_workers.specification import SPECIFICATION, JsonSchemaSpecification

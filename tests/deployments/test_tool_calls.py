@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.tool_calls import JsonValue, ToolCallParser, call_id
-from deployments.tool_formats import FORMATS, ToolFormat, detected_format, renders_tools
+from deployments.chat.tool_calls import JsonValue, ToolCallParser, call_id
+from deployments.chat.tool_formats import FORMATS, ToolFormat, detected_format, renders_tools
 
 VALUES: list[dict[str, Any]] = [
     {},

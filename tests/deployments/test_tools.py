@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from benchmarks.tool_calls import fault, generated, prefixes, vocabulary
-from deployments.protocol import ChatCompletionBody
-from deployments.tool_formats import FORMATS
-from deployments.tools import ToolDialect
+from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tools import ToolDialect
+from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
 from grammar_workers import compile_grammar
 from tests.deployments.applications import application, client_of

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.draft_model import DraftModel
-from gpu_workers.engine import Engine
-from gpu_workers.loader import prepare
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import prepare
 from gpu_workers.request import GenerationRequest
+from gpu_workers.speculative.draft_model import DraftModel
 from tests.gpu_workers.support import (
     CONFIGS,
     TableFSM,

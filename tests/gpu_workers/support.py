@@ -29,11 +29,11 @@ from transformers import (
 )
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.draft_model import DraftModel
-from gpu_workers.engine import Engine
-from gpu_workers.loader import LoadedModel, prepare
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import LoadedModel, prepare
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference
+from gpu_workers.speculative.draft_model import DraftModel
 from grammar_workers import Vocabulary
 from grammar_workers.types import Successor
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gpu_workers.attention import AttentionPlan, decode_group, segment, slot_attention
-from gpu_workers.kv_pool import KVPool
+from gpu_workers.cache.kv_pool import KVPool
+from gpu_workers.model.attention import AttentionPlan, decode_group, segment, slot_attention
 
 HEADS, KV_HEADS, HEAD_DIM, LENGTH = 4, 2, 8, 100
 
@@ -33,7 +33,7 @@ def test_decode_rows_and_segments_equal_whole_sequences(
     queries: list[int], slots: list[int], call_nbytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three rows decode a few tokens each while two prompts are computed in chunks, in one step."""
-    monkeypatch.setattr("gpu_workers.attention._CALL_NBYTES", call_nbytes)
+    monkeypatch.setattr("gpu_workers.model.attention._CALL_NBYTES", call_nbytes)
     torch.manual_seed(0)
     pool = KVPool(
         layers=1,
@@ -84,7 +84,7 @@ def test_rows_read_together_are_adjacent_and_of_similar_length(rows: dict[int, i
         layers=1, slots=41, length=LENGTH, kv_heads=2, head_dim=8, dtype=torch.float32, device=torch.device("cpu")
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpu_workers.attention._CALL_NBYTES", call_nbytes)
+        patch.setattr("gpu_workers.model.attention._CALL_NBYTES", call_nbytes)
         group = decode_group(pool, slots, [end - 1 for end in ends], [1] * len(slots))
     assert [row for read in group.reads for row in range(len(slots))[read.rows]] == list(range(len(slots)))
     for read in group.reads:

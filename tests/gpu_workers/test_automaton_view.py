@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpu_workers.automaton_view import MOST_SUCCESSORS, MOST_TOKENS, add_surroundings
+from gpu_workers.guided.automaton_view import MOST_SUCCESSORS, MOST_TOKENS, add_surroundings
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import LimitExceededError
 

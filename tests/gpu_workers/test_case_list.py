@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_workers.masks import AllowedTokens, Constraint, MaskReader, read_row
-from gpu_workers.output_head import OutputHead
+from gpu_workers.guided.masks import AllowedTokens, Constraint, MaskReader, read_row
+from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampler import Draw, Sampler
+from gpu_workers.sampling.sampler import Draw, Sampler
 from grammar_workers import compile_grammar
 from tests.gpu_workers.support import (
     END,
@@ -136,12 +136,13 @@ def test_zero_overhead_without_a_grammar() -> None:
 
     settings: list[dict[str, Any]] = [{}, {"temperature": 0}, {"logprobs": 2}, {"banned_words": {"words": ["a"]}}]
     settings += [{"repetition_penalty": 1.2, "min_tokens": 3}, {"diagnostics": True}]
+    requests = [request("abc", max_tokens=10, **one) for one in settings]
     threading.setprofile(watch)
     sys.setprofile(watch)
     try:
         with running_engine(fetch=grammars(t=text_fsm("a", "ab"))) as engine:
             entered.clear()  # what starts the engine
-            results = run(engine, *(request("abc", max_tokens=10, **one) for one in settings))
+            results = run(engine, *requests)
             without = set(entered)
             run(engine, request("abc", grammar="t"))
     finally:

@@ -13,9 +13,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import GPT2Config, PreTrainedModel, PreTrainedTokenizerFast
 
-from gpu_workers.engine import Engine
-from gpu_workers.loader import LoadedModel, prepare
-from gpu_workers.randomness import uniforms
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import LoadedModel, prepare
+from gpu_workers.sampling.randomness import uniforms
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from tests.gpu_workers.support import TableFSM, engine_config, grammars, request, run, tiny_model
 

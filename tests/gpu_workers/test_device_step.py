@@ -10,8 +10,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from gpu_workers import device_tables
-from gpu_workers.device_tables import DeviceAutomata, TableMemory
+from gpu_workers.device_step import tables
+from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
 from gpu_workers.request import GenerationRequest
 from grammar_workers import TokenFSM, compile_grammar
 from tests.gpu_workers.support import (
@@ -124,7 +124,7 @@ def check_tables(memory: TableMemory, fsm: TokenFSM, base: int) -> None:
 
 
 def test_automata_take_turns_on_a_small_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_tables, "_IDLE_STEPS", 3)
+    monkeypatch.setattr(tables, "_IDLE_STEPS", 3)
     letters, record, endless = automata().values()
     memory = TableMemory(WIDTH, 14_400, torch.device("cpu"))
     assert memory.allowed(torch.tensor([0])).all()

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_workers.draft_model import DraftModel, load_draft_model
-from gpu_workers.loader import UnsupportedModelError, prepare
+from gpu_workers.model.loader import UnsupportedModelError, prepare
+from gpu_workers.speculative.draft_model import DraftModel, load_draft_model
 from tests.gpu_workers.support import (
     CONFIGS,
     byte_tokenizer,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from gpu_workers.engine import Engine
+from gpu_workers.engine.engine import Engine
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from grammar_workers.errors import LimitExceededError
@@ -432,7 +432,7 @@ def test_no_grammar_code_runs_for_rows_without_one(monkeypatch: pytest.MonkeyPat
         raise AssertionError("grammar code entered")
 
     for name in ("read_row", "unpack", "advance", "MaskReader.start", "MaskReader.table", "Constraint.__init__"):
-        monkeypatch.setattr(f"gpu_workers.masks.{name}", never)
+        monkeypatch.setattr(f"gpu_workers.guided.masks.{name}", never)
     with running_engine() as engine:
         results = run(engine, *(request("abc", max_tokens=10, temperature=i % 2) for i in range(6)))
     assert all(result.error is None for result in results)

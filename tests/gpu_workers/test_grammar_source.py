@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gpu_workers.grammar_source import GrammarSource
+from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.request import GrammarReference, RequestError
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar, grammar_key
-from grammar_workers.automaton_cache import AutomatonCache
+from grammar_workers.artifacts.automaton_cache import AutomatonCache
+from grammar_workers.artifacts.store import open_store
 from grammar_workers.errors import UnsupportedFeatureError
-from grammar_workers.store import open_store
 from tests.gpu_workers.support import byte_vocabulary
 
 SPECIFICATION = {"type": "choice", "choices": ["yes", "no"]}

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.loader import UnsupportedModelError, load, prepare, token_limit
+from gpu_workers.model.loader import UnsupportedModelError, load, prepare, token_limit
 from tests.gpu_workers.support import CONFIGS, END, WIDTH, byte_tokenizer, byte_vocabulary, engine_config, tiny_model
 
 SIZES: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_workers.output_head import OutputHead
+from gpu_workers.model.output_head import OutputHead
 
 WIDTH, LIMIT = 96, 90
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from gpu_workers.engine import Engine
-from gpu_workers.loader import prepare
-from gpu_workers.quantization import Int8Linear, quantize_int8
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import prepare
+from gpu_workers.model.quantization import Int8Linear, quantize_int8
 from tests.gpu_workers.support import (
     CONFIGS,
     byte_tokenizer,

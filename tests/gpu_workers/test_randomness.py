@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_workers.randomness import device_uniforms, philox, uniforms
+from gpu_workers.sampling.randomness import device_uniforms, philox, uniforms
 
 # Random123's kat_vectors for philox4x32-10: counter, key, result.
 KNOWN = [

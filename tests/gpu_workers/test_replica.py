@@ -21,8 +21,8 @@ import gpu_workers
 from gpu_workers.replica import ModelReplica
 from gpu_workers.request import GrammarReference
 from grammar_workers import GrammarError, compile_grammar, grammar_key
-from grammar_workers.metrics import COMPILATIONS, STORE_BYTES, STORE_ENTRIES
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.service.metrics import COMPILATIONS, STORE_BYTES, STORE_ENTRIES
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "turnstile-tiny")
 PERSON = {

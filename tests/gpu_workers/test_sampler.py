@@ -19,12 +19,12 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from gpu_workers.masks import AllowedTokens, read_row, unpack
-from gpu_workers.output_head import OutputHead
-from gpu_workers.penalties import History, adjust, adjustment
+from gpu_workers.guided.masks import AllowedTokens, read_row, unpack
+from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampler import Draw, Sampler, inverse_cdf, softmax_weights
-from gpu_workers.truncation import cuts_by_sorting, drop_unlikely, top_p_cuts, truncate
+from gpu_workers.sampling.penalties import History, adjust, adjustment
+from gpu_workers.sampling.sampler import Draw, Sampler, inverse_cdf, softmax_weights
+from gpu_workers.sampling.truncation import cuts_by_sorting, drop_unlikely, top_p_cuts, truncate
 
 LIMIT = 1000
 WIDTH = 1024
@@ -232,8 +232,8 @@ def test_rows_without_a_grammar_read_no_mask(monkeypatch: pytest.MonkeyPatch) ->
     def never(*_: object) -> None:
         raise AssertionError("mask code entered")
 
-    monkeypatch.setattr("gpu_workers.sampler.unpack", never)
-    monkeypatch.setattr("gpu_workers.sampler.forbid_unmasked", never)
+    monkeypatch.setattr("gpu_workers.sampling.sampler.unpack", never)
+    monkeypatch.setattr("gpu_workers.sampling.sampler.forbid_unmasked", never)
     Sampler(make_head()).sample(features(4), [draw(i, None, temperature=i % 2) for i in range(4)])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_workers.engine import Engine
+from gpu_workers.engine.engine import Engine
 from tests.gpu_workers.support import (
     TableFSM,
     collect,

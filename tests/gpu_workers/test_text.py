@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_workers.text import TextStream
+from gpu_workers.model.text import TextStream
 
 PIECES = st.lists(st.text(alphabet="ab\n€𝄞é", max_size=4).map(str.encode) | st.binary(max_size=3), max_size=12)
 

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from grammar_workers import artifact
-from grammar_workers.child_call import call_in_child
-from grammar_workers.compile_process import CompileFunction
+from grammar_workers.artifacts import artifact
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.service.child_call import call_in_child
+from grammar_workers.service.worker import CompileFunction
 
 FINGERPRINT = "fa4e"
 

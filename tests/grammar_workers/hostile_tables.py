@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers import GrammarError, Limits, TokenFSM, artifact, compile_grammar
-from grammar_workers.machine_builder import MachineBuilder
-from grammar_workers.machine_walker import MachineWalker
+from grammar_workers import GrammarError, Limits, TokenFSM, compile_grammar
+from grammar_workers.artifacts import artifact
+from grammar_workers.matching.pushdown_recognizer import MachineWalker
+from grammar_workers.pushdown.builder import MachineBuilder
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS, TOOL_CALL
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
-from grammar_workers.automaton_cache import AutomatonCache
+from grammar_workers.artifacts.automaton_cache import AutomatonCache
+from grammar_workers.artifacts.lru import LeastRecentlyUsed
+from grammar_workers.artifacts.refusals import RefusalCache
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.lru import LeastRecentlyUsed
-from grammar_workers.refusals import RefusalCache
 
 KEYS = st.sampled_from("abcdefgh")
 SIZES = st.integers(0, 60)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
 from grammar_workers import GrammarError, GrammarOptions, Limits, Vocabulary, compile_grammar
-from grammar_workers.banned_words import banned_words
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
-from grammar_workers.json_restriction import matters_outside
+from grammar_workers.languages.banned_in_json import matters_outside
+from grammar_workers.languages.banned_words import banned_words
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import (
     accepts,

@@ -12,9 +12,9 @@ import jsonschema
 import pytest
 
 from grammar_workers import Limits, TokenFSM, Vocabulary, compile_grammar, grammar_key
+from grammar_workers.artifacts.store import open_store
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.regex import compile_regex
-from grammar_workers.store import open_store
+from grammar_workers.languages.regex.compile import compile_regex
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
 
 

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from grammar_workers import Vocabulary
-from grammar_workers.child_call import call_in_child
+from grammar_workers.service.child_call import call_in_child
 
 
 class UnpicklableError(Exception):

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 import pytest
 
-from grammar_workers import GrammarOptions, collector, compile_grammar
-from grammar_workers.collector import CollectorPause
+from grammar_workers import GrammarOptions, compile_grammar
+from grammar_workers.service import gc_control
+from grammar_workers.service.gc_control import CollectorPause
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
@@ -76,7 +77,7 @@ class Ring:
 def test_a_process_that_serves_collects_old_garbage_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     before = gc.get_threshold()
     try:
-        collector.collect_seldom()
+        gc_control.collect_seldom()
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[:2] == before[:2]
         full = gc.get_stats()[2]["collections"]
@@ -88,9 +89,9 @@ def test_a_process_that_serves_collects_old_garbage_seldom(monkeypatch: pytest.M
         del kept, ring
         gc.collect(1)
         assert seen() is not None
-        collector._start_collecting.cache_clear()
-        monkeypatch.setattr(collector, "FULL_COLLECTION_S", 0.01)
-        collector.collect_seldom()
+        gc_control._start_collecting.cache_clear()
+        monkeypatch.setattr(gc_control, "FULL_COLLECTION_S", 0.01)
+        gc_control.collect_seldom()
         ring = Ring()
         seen = weakref.ref(ring)
         gc.collect(1)

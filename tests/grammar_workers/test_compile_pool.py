@@ -18,16 +18,16 @@ from typing import Any
 import psutil
 import pytest
 
-from grammar_workers.compile_pool import AbandonedError, CompileFailedError, CompilePool, ResourceLimitError
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
-from grammar_workers.fair_queue import QueueFullError
-from grammar_workers.worker_process import WorkerStartError
+from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool, ResourceLimitError
+from grammar_workers.service.worker_handle import WorkerStartError
 from tests.grammar_workers import compile_jobs
 
 TARGET = "tests.grammar_workers.compile_jobs:load"
 PROGRAM = """
 import sys
-from grammar_workers.compile_pool import CompilePool
+from grammar_workers.service.pool import CompilePool
 pool = CompilePool("tests.grammar_workers.compile_jobs:load", {})
 pool.wait_ready()
 if sys.argv[1] == "busy":
@@ -36,7 +36,7 @@ print(pool.server_pid, *pool.pids, flush=True)
 sys.stdin.readline()
 """
 LOADING = """
-from grammar_workers.compile_pool import CompilePool
+from grammar_workers.service.pool import CompilePool
 CompilePool("tests.grammar_workers.compile_jobs:load", {"failure": "hang"}).wait_ready()
 """
 
@@ -61,8 +61,8 @@ def pool() -> Iterator[CompilePool]:
 @pytest.fixture(autouse=True)
 def slices_of_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short ones, and no others: on a busy machine the quickest job may take a second."""
-    monkeypatch.setattr("grammar_workers.compile_pool.SLICE_S", 0.05)
-    monkeypatch.setattr("grammar_workers.compile_pool.LONGEST_SLICE_S", 1e9)
+    monkeypatch.setattr("grammar_workers.service.pool.SLICE_S", 0.05)
+    monkeypatch.setattr("grammar_workers.service.pool.LONGEST_SLICE_S", 1e9)
 
 
 def submit(pool: CompilePool, action: str, **details: Any) -> Future[bytes]:
@@ -262,7 +262,7 @@ def test_a_slow_job_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_a_job_that_does_nothing_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grammar_workers.compile_pool.LONGEST_SLICE_S", 0.1)
+    monkeypatch.setattr("grammar_workers.service.pool.LONGEST_SLICE_S", 0.1)
     with running() as pool:
         stopped = submit(pool, "stop")
         assert run(pool, "nothing")
@@ -392,7 +392,7 @@ def test_a_fork_server_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -
         kill(server)
         eventually(lambda: len(pool.pids) == 2 and killed[0] not in pool.pids)
         # And once more, but for itself.
-        monkeypatch.setattr("grammar_workers.worker_process._FORK_TIMEOUT_S", 0.1)
+        monkeypatch.setattr("grammar_workers.service.worker_handle._FORK_TIMEOUT_S", 0.1)
         server = pool.server_pid
         assert server is not None
         os.kill(server, signal.SIGSTOP)

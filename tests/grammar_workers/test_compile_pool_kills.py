@@ -14,7 +14,7 @@ from concurrent.futures import Future
 import psutil
 import pytest
 
-from grammar_workers.compile_pool import AbandonedError, CompileFailedError, CompilePool, ResourceLimitError
+from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool, ResourceLimitError
 from tests.grammar_workers.compile_jobs import behave
 
 SECONDS = 60
@@ -25,8 +25,8 @@ PROCESSES = 2
 @pytest.mark.timeout(600)
 def test_kills_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SLICE_S", "LONGEST_SLICE_S"):
-        monkeypatch.setattr(f"grammar_workers.compile_pool.{name}", 0.02)
-    monkeypatch.setattr("grammar_workers.worker_process._FORK_TIMEOUT_S", 1.0)
+        monkeypatch.setattr(f"grammar_workers.service.pool.{name}", 0.02)
+    monkeypatch.setattr("grammar_workers.service.worker_handle._FORK_TIMEOUT_S", 1.0)
     seed = secrets.randbits(32)
     print(f"seed {seed}")
     draw = random.Random(seed)

@@ -16,14 +16,17 @@ import ray.serve.metrics
 import redis
 from ray.serve.exceptions import BackPressureError
 
-from grammar_workers import TokenFSM, artifact, compile_service, compiler, grammar_key
-from grammar_workers.autoscaling import COMPILATION_BACKLOG
-from grammar_workers.compile_pool import AbandonedError, CompileFailedError, CompilePool
-from grammar_workers.compiler import GrammarCompiler
+from grammar_workers import TokenFSM, grammar_key
+from grammar_workers.artifacts import artifact
+from grammar_workers.artifacts.store.redis_tier import PREFIX
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.metrics import COMPILATIONS, STORE_ENTRIES
-from grammar_workers.store.redis_tier import PREFIX
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.service import deployment as compiler
+from grammar_workers.service import service
+from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
+from grammar_workers.service.deployment import GrammarCompiler
+from grammar_workers.service.metrics import COMPILATIONS, STORE_ENTRIES
+from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.grammar_workers import compile_jobs
 
 MODEL = str(Path(__file__).parents[2] / "models" / "turnstile-tiny")
@@ -359,7 +362,7 @@ def test_rubbish_in_redis_is_compiled_over(redis_url: str, tmp_path: Path, log: 
 def test_limits_reach_the_processes_and_their_refusals_are_forgotten_sooner(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compile_service, "REMEMBER_RESOURCE_REFUSAL_S", 0.0)
+    monkeypatch.setattr(service, "REMEMBER_RESOURCE_REFUSAL_S", 0.0)
     key = new_key()
     with running("memory://", compile_timeout_s=0.5) as deployed:
         for _ in range(2):
@@ -408,7 +411,7 @@ def test_logs_name_the_key_and_the_tenant(shared: GrammarCompiler, caplog: pytes
 
 def test_with_the_real_compiler(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiler, "LOAD_COMPILER", "grammar_workers.compile_process:load_compiler")
+        patch.setattr(compiler, "LOAD_COMPILER", "grammar_workers.service.worker:load_compiler")
         deployed = GrammarCompiler(MODEL, f"file://{tmp_path}", options={"whitespace": "flexible"})
     try:
         info = asyncio.run(deployed.info())

@@ -55,7 +55,7 @@ def fewest_bytes(fsm: TokenFSM, state: int, bound: int) -> int:
         ({"type": "string", "pattern": "^(ab)*c$", "minLength": 5001}, 5003),
         ({"type": "string", "pattern": "^é+$", "minLength": 3000}, 6002),
         ({"type": "string", "pattern": "^(ab)*c$", "minLength": 999, "maxLength": 1001}, 1001),
-        ({"type": "array", "items": {"type": "integer"}, "minItems": 10_000}, 30_000),
+        ({"type": "array", "items": {"type": "integer"}, "minItems": 1_000}, 3_000),
         ({"type": "array", "items": {"type": "string", "minLength": 100}, "minItems": 100}, 10_400),
         ({"type": "array", "prefixItems": [{"type": "null"}], "items": {"const": 7}, "minItems": 500}, 1503),
         ({"anyOf": [{"type": "string", "minLength": 5000}, {"type": "array", "minItems": 1000}]}, 3000),

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from grammar_workers import Limits, compile_grammar, counted_regex
-from grammar_workers.charset import ALL
+from grammar_workers import Limits, compile_grammar
+from grammar_workers.dfa.charset import ALL
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
-from grammar_workers.machine_builder import MachineBuilder
-from grammar_workers.machine_walker import MachineWalker
-from grammar_workers.token_fsm import TokenFSM
-from grammar_workers.walker import Reached
+from grammar_workers.languages.regex import counters
+from grammar_workers.matching.pushdown_recognizer import MachineWalker
+from grammar_workers.matching.recognizer import Reached
+from grammar_workers.matching.token_fsm import TokenFSM
+from grammar_workers.pushdown.builder import MachineBuilder
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, shakespeare_vocabulary, text_of
 
@@ -24,7 +25,7 @@ from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random
 def counted(pattern: str) -> TokenFSM | None:
     """The pattern by counting, however small its counts; None when nothing matches."""
     builder = MachineBuilder(Limits())
-    entry = counted_regex.counted_text(pattern, ALL, builder, Limits())
+    entry = counters.counted_text(pattern, ALL, builder, Limits())
     if entry is None:
         return None
     walker = MachineWalker(builder.build(entry), bytes_vocabulary(), Limits())
@@ -45,10 +46,10 @@ wrapped = patterns | st.tuples(patterns, patterns).map("|".join) | patterns.map(
 @given(wrapped, st.integers(0, 1000))
 def test_counting_is_the_same_as_writing_out(pattern: str, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counted_regex, "_LARGE", 0)
+        patch.setattr(counters, "_LARGE", 0)
         try:
             fsm = counted(pattern)
-        except counted_regex.NotCountableError:
+        except counters.NotCountableError:
             assume(False)
     expected = re.compile(pattern)
     if fsm is None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
-from grammar_workers.json_text import encode_string_body
+from grammar_workers.pushdown.json_text import encode_string_body
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 
 NAMES = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.vocabularies import tekken_vocabulary
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
-from grammar_workers.device_tables import DeviceTables, TableBuilder
+from grammar_workers.matching.export import DeviceTables, TableBuilder
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
 from tests.grammar_workers.vocabularies import SMALL, bytes_vocabulary

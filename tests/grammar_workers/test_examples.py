@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from grammar_workers import Vocabulary, compile_grammar
-from grammar_workers.examples import draw_examples
+from grammar_workers.matching.examples import draw_examples
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import SPECIFICATIONS, compile_or_assume
 from tests.grammar_workers.vocabularies import SMALL, accepts, bytes_vocabulary

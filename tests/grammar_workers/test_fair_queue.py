@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grammar_workers.fair_queue import FairQueue, QueueFullError
+from grammar_workers.service.fair_queue import FairQueue, QueueFullError
 
 
 def drained(queue: FairQueue[int]) -> list[tuple[str, int]]:

@@ -8,22 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from deployments.reference.grammar_features import reference
 from grammar_workers import GrammarOptions, Limits
-from grammar_workers.features import reference
-from grammar_workers.json_schema.formats import NARROWER, PATTERNS
-from grammar_workers.json_schema.keywords import KEYWORDS, RESTRICTIONS
+from grammar_workers.languages.json_schema.read.formats import NARROWER, PATTERNS
+from grammar_workers.languages.json_schema.read.keywords import KEYWORDS, RESTRICTIONS
 from grammar_workers.specification import SPECIFICATION
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "features.md"
 
 
 def test_the_committed_reference_is_current() -> None:
-    assert DOCUMENT.read_text() == reference(), "run: python -m grammar_workers.features > docs/features.md"
+    assert DOCUMENT.read_text() == reference(), (
+        "run: python -m deployments.reference.grammar_features > docs/features.md"
+    )
 
 
 def test_the_program_prints_it() -> None:
     found = subprocess.run(
-        [sys.executable, "-m", "grammar_workers.features"], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "deployments.reference.grammar_features"], check=True, capture_output=True, text=True
     )
     assert found.stdout == reference()
 

@@ -15,8 +15,9 @@ import jsonschema
 import pytest
 
 from benchmarks.vocabularies import sentencepiece_vocabulary
-from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, regex, warm_up_formats
-from grammar_workers.json_schema.formats import PATTERNS
+from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, warm_up_formats
+from grammar_workers.languages.json_schema.read.formats import PATTERNS
+from grammar_workers.languages.regex import compile
 from tests.grammar_workers.schemas import is_valid
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
 
@@ -151,7 +152,7 @@ def test_formats_made_ahead_are_not_made_again(monkeypatch: pytest.MonkeyPatch) 
     def refuse(*_: object) -> None:
         raise AssertionError("a subset construction")
 
-    monkeypatch.setattr(regex, "SubsetConstruction", refuse)
+    monkeypatch.setattr(compile, "SubsetConstruction", refuse)
     for name in PATTERNS:
         compile_grammar({"type": "json_schema", "schema": {"type": "string", "format": name}}, bytes_vocabulary())
     with pytest.raises(AssertionError):

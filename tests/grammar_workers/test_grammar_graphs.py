@@ -10,10 +10,10 @@ import pytest
 
 from grammar_workers import Limits, TokenFSM, compile_grammar
 from grammar_workers.errors import GrammarError, UnsatisfiableError, UnsupportedFeatureError
-from grammar_workers.grammar.reading import read_grammar, rule_graph
-from grammar_workers.grammar.rule_graph import RuleGraph
-from grammar_workers.grammar.walker import ConfigurationWalker
-from grammar_workers.machine_walker import MachineWalker
+from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
+from grammar_workers.languages.cfg.rule_graph import RuleGraph
+from grammar_workers.matching.cfg_recognizer import ConfigurationWalker
+from grammar_workers.matching.pushdown_recognizer import MachineWalker
 from tests.grammar_workers.hostile_tables import INTERESTING, use
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
 

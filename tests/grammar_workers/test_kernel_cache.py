@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numba
 
-from grammar_workers import kernel_cache, row_kernels
+from grammar_workers.matching.kernels import cache as kernel_cache
+from grammar_workers.matching.kernels import mask
 
 PROGRAM = """
 import sys
 from pathlib import Path
 import numba
-from grammar_workers.kernel_cache import cache_folder, kernel_sources
+from grammar_workers.matching.kernels.cache import cache_folder, kernel_sources
 folder = Path(sys.argv[1])
 numba.config.CACHE_DIR = str(cache_folder(folder / "cache", kernel_sources(folder)))
 sys.path.insert(0, sys.argv[1])
@@ -44,6 +45,6 @@ def test_a_change_in_a_called_file_is_noticed(tmp_path: Path) -> None:
 
 def test_the_kernels_use_it() -> None:
     assert Path(numba.config.CACHE_DIR).name.startswith("kernels-")
-    assert Path(numba.config.CACHE_DIR) in Path(row_kernels.fill_row.stats.cache_path).parents
+    assert Path(numba.config.CACHE_DIR) in Path(mask.fill_row.stats.cache_path).parents
     names = {path.name for path in kernel_cache.kernel_sources(Path(kernel_cache.__file__).parent)}
     assert {"kernels.py", "row_kernels.py", "string_slice.py", "prefix_tree.py"} <= names

@@ -7,8 +7,8 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grammar_workers.fair_queue import QueueFullError
-from grammar_workers.lanes import Lanes, Run
+from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.lanes import Lanes, Run
 
 
 @dataclasses.dataclass(eq=False)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from grammar_workers import compile_grammar, machine_fragment
-from grammar_workers.lru import LeastRecentlyUsed
+from grammar_workers import compile_grammar
+from grammar_workers.artifacts.lru import LeastRecentlyUsed
+from grammar_workers.pushdown import shared
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 SCHEMA: dict[str, Any] = {
@@ -22,9 +23,9 @@ SCHEMA: dict[str, Any] = {
 
 def test_copies_are_like_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first compilation lays out, the second keeps what it copies, the third finds it."""
-    known: LeastRecentlyUsed[machine_fragment.Fragment] = LeastRecentlyUsed(1 << 20, lambda _: 1)
-    monkeypatch.setattr(machine_fragment, "_known", known)
-    monkeypatch.setattr(machine_fragment, "_met", LeastRecentlyUsed(100, lambda _: 1))
+    known: LeastRecentlyUsed[shared.Fragment] = LeastRecentlyUsed(1 << 20, lambda _: 1)
+    monkeypatch.setattr(shared, "_known", known)
+    monkeypatch.setattr(shared, "_met", LeastRecentlyUsed(100, lambda _: 1))
     artifacts, kept = [], []
     for _ in range(3):
         fsm = compile_grammar({"type": "json_schema", "schema": SCHEMA}, bytes_vocabulary())

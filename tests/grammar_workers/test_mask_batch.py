@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grammar_workers import compile_grammar
-from grammar_workers.mask_batch import fill_masks, forbid_unmasked, stack_masks
+from grammar_workers.matching.masks import fill_masks, forbid_unmasked, stack_masks
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 WORDS = st.sampled_from([0, 0xFFFFFFFF, 1, 1 << 31, 0x0F0F1234])

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from grammar_workers import Limits, TokenFSM, artifact, compile_grammar
+from grammar_workers import Limits, TokenFSM, compile_grammar
+from grammar_workers.artifacts import artifact
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.schemas import write

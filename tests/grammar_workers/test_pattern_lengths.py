@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grammar_workers import Limits, compile_grammar, pattern_lengths
-from grammar_workers.character_automaton import intersect
+from grammar_workers import Limits, compile_grammar
+from grammar_workers.dfa.dfa import intersect
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.json_schema.scalars import length_automaton
-from grammar_workers.machine import UNBOUNDED
-from grammar_workers.pattern_lengths import pattern_and_lengths
-from grammar_workers.regex import search_automaton
+from grammar_workers.languages.json_schema.solve.scalars import length_automaton
+from grammar_workers.languages.regex import lengths as pattern_lengths
+from grammar_workers.languages.regex.compile import search_automaton
+from grammar_workers.languages.regex.lengths import pattern_and_lengths
+from grammar_workers.pushdown.automaton import UNBOUNDED
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 

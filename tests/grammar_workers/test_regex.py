@@ -16,7 +16,7 @@ from grammar_workers.errors import (
     UnsatisfiableError,
     UnsupportedFeatureError,
 )
-from grammar_workers.regex import compile_regex
+from grammar_workers.languages.regex.compile import compile_regex
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 

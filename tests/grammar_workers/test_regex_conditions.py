@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers import Limits, compile_grammar
-from grammar_workers.regex import compile_regex
+from grammar_workers.languages.regex.compile import compile_regex
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.test_regex import COMMON, DIVIDED, anchored, patterns
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from py_mini_racer import MiniRacer
 
-from grammar_workers import Limits, charset
-from grammar_workers.charset import Charset
-from grammar_workers.regex import compile_regex
-from grammar_workers.regex_syntax import Characters, read_regex
+from grammar_workers import Limits
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.regex.parse import Characters, read_regex
 from tests.grammar_workers.properties import PROPERTY
 
 ATOMS = [

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.vocabularies import tekken_vocabulary
 from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
-from grammar_workers.machine_walker import MachineWalker
+from grammar_workers.matching.pushdown_recognizer import MachineWalker
 from grammar_workers.types import MaskRow
 from tests.grammar_workers.vocabularies import bytes_vocabulary, random_walk, states_along
 

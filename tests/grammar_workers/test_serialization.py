@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.vocabularies import sentencepiece_vocabulary
-from grammar_workers import Limits, TokenFSM, artifact, compile_grammar
-from grammar_workers.artifact import ArtifactError
-from grammar_workers.kernels import CALL, GOTO
-from grammar_workers.machine import Machine
-from grammar_workers.machine_builder import MachineBuilder
+from grammar_workers import Limits, TokenFSM, compile_grammar
+from grammar_workers.artifacts import artifact
+from grammar_workers.artifacts.artifact import ArtifactError
+from grammar_workers.matching.kernels.step import CALL, GOTO
+from grammar_workers.pushdown.automaton import Machine
+from grammar_workers.pushdown.builder import MachineBuilder
 from tests.grammar_workers.hostile_tables import Arrays, arrays_of, load, payload_of, tables_in
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grammar_workers import artifact
-from grammar_workers.artifact import ArtifactError
-from grammar_workers.store import GrammarStore, open_store
-from grammar_workers.store.file_tier import FileTier
+from grammar_workers.artifacts import artifact
+from grammar_workers.artifacts.artifact import ArtifactError
+from grammar_workers.artifacts.store import GrammarStore, open_store
+from grammar_workers.artifacts.store.file_tier import FileTier
 
 FINGERPRINT = "ab12"
 
@@ -159,7 +159,7 @@ def test_eviction_removes_what_a_crashed_writer_left(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_degrades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("grammar_workers.store.file_tier.MIN_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr("grammar_workers.artifacts.store.file_tier.MIN_FREE_BYTES", 1 << 62)
     store, key = open_store(f"file://{tmp_path}"), new_key()
     store.put(key, data := new_artifact(key))
     assert store.get(key) == data

@@ -16,11 +16,11 @@ import pytest
 import redis
 import trustme
 
-from grammar_workers.store import GrammarStore, open_store
-from grammar_workers.store.circuit_breaker import CircuitBreaker
-from grammar_workers.store.redis_client import SOCKET_TIMEOUT_S
-from grammar_workers.store.redis_tier import PREFIX
-from grammar_workers.store.store import MIN_PATIENCE_S
+from grammar_workers.artifacts.store import GrammarStore, open_store
+from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
+from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S
+from grammar_workers.artifacts.store.redis_tier import PREFIX
+from grammar_workers.artifacts.store.store import MIN_PATIENCE_S
 from tests.grammar_workers.test_store import FINGERPRINT, new_artifact, new_key, rubbish
 from tests.redis_relay import RedisRelay
 from tests.redis_server import RedisServer, free_port

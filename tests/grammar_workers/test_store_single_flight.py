@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from grammar_workers.store import GrammarStore, open_store
-from grammar_workers.store import locks as locks_module
-from grammar_workers.store.locks import FileLock, ProcessLock, RedisLock
-from grammar_workers.store.redis_client import RedisClient
+from grammar_workers.artifacts.store import GrammarStore, open_store
+from grammar_workers.artifacts.store import locks as locks_module
+from grammar_workers.artifacts.store.locks import FileLock, ProcessLock, RedisLock
+from grammar_workers.artifacts.store.redis_client import RedisClient
 from tests.grammar_workers.test_store import new_artifact, new_key
 from tests.redis_server import RedisServer
 
 COMPILE_ONCE = """
 import sys
 from grammar_workers import artifact
-from grammar_workers.store import open_store
+from grammar_workers.artifacts.store import open_store
 url, key = sys.argv[1:]
 store = open_store(url)
 sys.stdin.readline()
@@ -32,7 +32,7 @@ assert store.get(key) is not None
 """
 HOLD_FOR_EVER = """
 import sys, time
-from grammar_workers.store import open_store
+from grammar_workers.artifacts.store import open_store
 url, key = sys.argv[1:]
 with open_store(url).single_flight(key) as leads:
     assert leads

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from grammar_workers import Limits, regex, subset_construction
+from grammar_workers import Limits
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.regex import Positions, compile_regex
-from grammar_workers.regex_syntax import read_regex
+from grammar_workers.languages.regex import compile, determinize
+from grammar_workers.languages.regex.compile import Positions, compile_regex
+from grammar_workers.languages.regex.parse import read_regex
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.test_regex import anchored
 from tests.grammar_workers.test_regex_conditions import conditional
@@ -22,8 +23,8 @@ def test_both_constructions_give_the_same_automaton(pattern: str) -> None:
     tree = read_regex(pattern, LIMITS)
     short = compile_regex(pattern, search=True, limits=LIMITS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subset_construction, "MOST_BITS", 0)
-        assert regex.compile_tree(tree, search=True, limits=LIMITS) == short
+        patch.setattr(determinize, "MOST_BITS", 0)
+        assert compile.compile_tree(tree, search=True, limits=LIMITS) == short
 
 
 @settings(PROPERTY, max_examples=150)
@@ -31,7 +32,7 @@ def test_both_constructions_give_the_same_automaton(pattern: str) -> None:
 def test_what_either_dialect_accepts(pattern: str) -> None:
     """Where they agree, or disagree about the end alone, is only known to be quicker."""
     tree = read_regex(pattern, LIMITS)
-    long = regex._construct(tree, Positions(LIMITS), search=True, either=True, limits=LIMITS)
+    long = compile._construct(tree, Positions(LIMITS), search=True, either=True, limits=LIMITS)
     assert compile_regex(pattern, search=True, limits=LIMITS, either=True) == long
 
 
@@ -46,7 +47,7 @@ def test_what_is_too_large_is_refused(limits: Limits, named: str) -> None:
 
 
 def test_more_positions_than_the_dense_sets_hold() -> None:
-    many = subset_construction.MOST_BITS
+    many = determinize.MOST_BITS
     automaton = compile_regex(f"a{{{many}}}", search=False, limits=LIMITS)
     assert len(automaton.moves) == many + 1
     assert automaton.classify("a" * many)

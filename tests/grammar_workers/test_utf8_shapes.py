@@ -7,8 +7,8 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grammar_workers.charset import ALL
-from grammar_workers.utf8_shapes import RowShape, row_shape
+from grammar_workers.dfa.charset import ALL
+from grammar_workers.dfa.utf8 import RowShape, row_shape
 from tests.grammar_workers.properties import PROPERTY
 
 BORDERS = [0, 0x20, 0x7F, 0x80, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x3FFFF, 0x10FFFF]

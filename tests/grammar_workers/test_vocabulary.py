@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 
 from grammar_workers import Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import (
     LARGE,

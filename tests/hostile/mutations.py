@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deployments import examples
+from deployments.http import examples
 from tests.hostile.many_errors import CHAT, GRAMMARS, RESPONSES, TEXT
 
 MESSAGES = [

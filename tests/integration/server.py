@@ -24,11 +24,11 @@ from tests.redis_server import free_port
 
 START_DEADLINE_S = 240
 METRICS_DEADLINE_S = 120
-LAUNCHER = "deployments.launcher"
+LAUNCHER = "deployments.local.launcher"
 
 
 class Server:
-    """`python -m deployments.launcher` on free ports. Entering it waits until it is ready.
+    """`python -m deployments.local.launcher` on free ports. Entering it waits until it is ready.
 
     `module`: another program with the launcher's arguments, which serves its own `build_app`.
     """

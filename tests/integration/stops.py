@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import psutil
 
-from deployments.local_stop import DEADLINE_S
+from deployments.local.stop import DEADLINE_S
 from tests.integration.server import Server
 from tests.integration.traffic import PROMPT
 

@@ -9,7 +9,7 @@ import httpx
 import jsonschema
 import pytest
 
-from deployments import examples
+from deployments.http import examples
 
 pytestmark = pytest.mark.anyio
 

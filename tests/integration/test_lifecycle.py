@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 
-from grammar_workers.metrics import COMPILATIONS
+from grammar_workers.service.metrics import COMPILATIONS
 from tests.integration.server import START_DEADLINE_S, Server
 from tests.integration.stops import Signal, with_a_long_stream
 from tests.integration.traffic import PERSON, structured

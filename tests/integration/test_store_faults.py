@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from grammar_workers.store.redis_tier import PREFIX
+from grammar_workers.artifacts.store.redis_tier import PREFIX
 from tests.chaos.load import mixed_load
 from tests.chaos.single_flight import distinct_compilations
 from tests.grammar_workers.test_store import rubbish

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from deployments.command_line.main import main
-from deployments.tenants import ApiKey, Tenants
+from deployments.cli.main import main
+from deployments.http.tenants import ApiKey, Tenants
 from tests.deployments.applications import application
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 

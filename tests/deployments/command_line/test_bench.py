@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from deployments.command_line.load import Load
+from deployments.cli.load import Load
 from tests.deployments.command_line.conftest import API_KEY, Command
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from deployments.command_line import check
+from deployments.cli import check
 from grammar_workers import GrammarOptions, Vocabulary, grammar_key
-from grammar_workers.vocabulary import load_vocabulary
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.deployments.command_line.conftest import Command
 
 SCHEMA = {

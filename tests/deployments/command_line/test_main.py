@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from deployments.arguments import REPOSITORY
-from deployments.command_line.main import main
+from deployments.cli.main import main
 
 COMMANDS = ("serve", "check", "generate", "bench", "precompile")
 
@@ -66,7 +66,7 @@ def test_as_a_program_without_ray() -> None:
     """A check needs the grammar engine only: starting it must not cost the seconds of Ray or torch."""
     program = """
 import sys
-from deployments.command_line.main import main
+from deployments.cli.main import main
 code = main(["check", "-", "--kind", "regex", "--examples", "1"])
 assert "ray" not in sys.modules, "ray was imported"
 sys.exit(code)
@@ -85,7 +85,7 @@ sys.exit(code)
 
 
 def test_serve_is_the_launcher(tmp_path: object) -> None:
-    command = [sys.executable, "-m", "deployments.command_line", "serve", f"{tmp_path}/none.yaml", "--port", "0"]
+    command = [sys.executable, "-m", "deployments.cli", "serve", f"{tmp_path}/none.yaml", "--port", "0"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
     assert result.returncode == 2
     assert "none.yaml" in result.stderr

@@ -59,7 +59,7 @@ def test_a_refusal_is_told_and_the_others_are_compiled(
 def test_a_full_server_is_waited_for(
     command: Command, url: str, compiler: FakeCompiler, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deployments.command_line.server.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("deployments.cli.server.time.sleep", lambda seconds: None)
     compiler.answers = [BackPressureError(num_queued_requests=1, max_queued_requests=1), READY]
     assert command("precompile", str(folder / "a.json"), "--url", url)[0] == 0
     assert len(compiler.calls) == 2

@@ -14,9 +14,9 @@ import httpx
 import psutil
 import pytest
 
-from deployments.errors import ErrorBody
 from deployments.haproxy import admin
 from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, PER_ADDRESS, TRUSTED_PROXIES, Settings
+from deployments.http.errors import ErrorBody
 from tests.deployments.haproxy.processes import HAProxy, haproxy, router, talk
 from tests.redis_server import free_port
 

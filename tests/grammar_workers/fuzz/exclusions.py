@@ -125,6 +125,11 @@ EXCLUSIONS = (
         "documented: no exponents beside bounds and multiples",
         lambda q: not q.keywords.isdisjoint(_NUMERIC) and any("e" in literal.lower() for literal in numbers_in(q.text)),
     ),
+    Exclusion(
+        COMPLETENESS,
+        "documented: integers have no exponents",
+        lambda q: '"integer"' in q.schema_text and any("e" in literal.lower() for literal in numbers_in(q.text)),
+    ),
     Exclusion(JSONSCHEMA, "takes the pattern `` in patternProperties for no pattern", lambda q: "" in q.name_patterns),
 )
 

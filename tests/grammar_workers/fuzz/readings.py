@@ -91,7 +91,12 @@ def _is_noncharacter(character: str) -> bool:
 
 
 def is_doubtful(pattern: str, text: str) -> bool:
-    """Whether the dialects may read parts of the pattern in other ways although they agree about the whole text."""
+    """Whether the dialects may read parts of the pattern in other ways although they agree about the whole text.
+
+    Until Python 3.14 `\\B` is found nowhere in an empty text; in ECMA-262 it is.
+    """
+    if not text and "\\B" in pattern:
+        return True
     has_classes = re.search(r"\\[wWdDsSbB]|\(\?[ims]|\.|\$", pattern) is not None
     return has_classes and re.search(r"[^\x00-\x7f]|[\x1c-\x1f\r\n]", text) is not None
 

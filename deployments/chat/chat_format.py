@@ -1,0 +1,41 @@
+"""How the served model speaks in a conversation: its tool calls and its thoughts, in the prompt and in the output."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from deployments.chat.output_parser import AnswerReader
+from deployments.chat.thinking import Thinking, ThoughtReader
+from deployments.chat.tool_calls import ToolCallParser
+from deployments.chat.tools import ToolDialect
+from deployments.openai.protocol import ChatCompletionBody
+
+
+@dataclasses.dataclass(frozen=True)
+class Manner:
+    """What its chat template, or the configuration, says about the model."""
+
+    dialect: ToolDialect
+    thinking: Thinking
+
+    def thinks(self, body: ChatCompletionBody) -> bool:
+        """Whether the output begins with thoughts. Raises `ApiError` 400 where the model has none."""
+        return self.thinking.wanted(body.asks_for_thoughts)
+
+    def prompt_fields(self, body: ChatCompletionBody) -> dict[str, Any]:
+        """The fields of a generation request that depend on the model."""
+        fields = self.thinking.prompt_fields(body.asks_for_thoughts)
+        offer = body.offer()
+        if body.speaks_of_tools:
+            fields |= self.dialect.prompt_fields(body.template_messages(), offer)
+        if offer is not None or self.thinks(body):
+            fields["special_token_text"] = True
+        return fields
+
+    def reader(self, body: ChatCompletionBody, *call_id_seed: object) -> AnswerReader:
+        """Reads one choice of the answer."""
+        markers = self.thinking.markers
+        thoughts = ThoughtReader(markers) if markers is not None and self.thinks(body) else None
+        calls = None if body.offer() is None else ToolCallParser(self.dialect.format, *call_id_seed)
+        return AnswerReader(thoughts, calls)

@@ -1,0 +1,49 @@
+"""One choice's text as the deltas of OpenAI's streams: thoughts, content and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from deployments.chat.thinking import ThoughtReader
+from deployments.chat.tool_calls import Delta, ToolCallParser
+
+
+class AnswerReader:
+    """Puts the readers of a choice in a row; each is None where the model writes no such thing."""
+
+    def __init__(self, thoughts: ThoughtReader | None = None, calls: ToolCallParser | None = None) -> None:
+        self.thoughts = thoughts
+        self._calls = calls
+
+    @property
+    def plain(self) -> bool:
+        """Whether all of the text is content."""
+        return self.thoughts is None and self._calls is None
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the model was offered tools."""
+        return self._calls is not None
+
+    @property
+    def called(self) -> bool:
+        """Whether a call has begun."""
+        return self._calls is not None and self._calls.calls > 0
+
+    def feed(self, text: str) -> Iterator[Delta]:
+        """What is certain now."""
+        if self.thoughts is not None:
+            thoughts, text = self.thoughts.feed(text)
+            if thoughts:
+                yield {"reasoning_content": thoughts}
+        if self._calls is not None:
+            yield from self._calls.feed(text)
+        elif text:
+            yield {"content": text}
+
+    def finish(self, *, cut: bool) -> Iterator[Delta]:
+        """The rest, when no more text comes; `cut`: a limit is why."""
+        if self.thoughts is not None and (rest := self.thoughts.finish()):
+            yield {"reasoning_content": rest}
+        if self._calls is not None:
+            yield from self._calls.finish(cut=cut)

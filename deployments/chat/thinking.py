@@ -1,0 +1,162 @@
+"""Models that think before they answer: how a section of thoughts is marked, opened or left out, and read.
+
+    prompt ... <think>\n   thoughts   \n</think>\n\n   answer
+               `-opens--'             `-- closes -'    constrained
+
+The section is always opened, or left out, in the prompt: what is generated begins with thoughts, or with the answer. A
+constraint holds for the answer; before it the text is free but for the marker that ends the section, which must come.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from deployments.arguments import ThinkingArguments
+from deployments.http.errors import ApiError
+from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification, Tag
+
+
+@dataclasses.dataclass(frozen=True)
+class ThinkingMarkers:
+    """The texts around thoughts, as the models of a family write them. Names of special tokens mean these tokens."""
+
+    start: str
+    end: str
+
+    @property
+    def opens(self) -> str:
+        """What begins a section."""
+        return f"{self.start}\n"
+
+    @property
+    def closes(self) -> str:
+        """What stands between thoughts and answer."""
+        return f"{self.end}{AFTER_END}"
+
+
+AFTER_END = "\n\n"
+
+FAMILIES = (ThinkingMarkers("<think>", "</think>"), ThinkingMarkers("[THINK]", "[/THINK]"))
+"""Qwen, DeepSeek and others; Mistral."""
+
+SWITCH = "enable_thinking"
+"""The variable of chat templates by which models with and without thoughts are one model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Thinking:
+    """What the served model does about thoughts; `markers` None: it has none.
+
+    `by_default`: for requests that do not say. `prompt_on` and `prompt_off` are what its chat template puts before an
+    answer with `SWITCH` true and false.
+    """
+
+    markers: ThinkingMarkers | None
+    by_default: bool
+    prompt_on: str
+    prompt_off: str
+
+    @classmethod
+    def of_model(
+        cls,
+        configured: ThinkingArguments | Literal["auto", "off"],
+        chat_template: str | None,
+        prompt_on: str,
+        prompt_off: str,
+    ) -> Thinking:
+        """As an operator configured it; `auto`: the chat template has markers, and the switch or an open section."""
+        if isinstance(configured, ThinkingArguments):
+            markers = ThinkingMarkers(configured.start, configured.end)
+            return cls(markers, configured.by_default, prompt_on, prompt_off)
+        template = "" if configured == "off" else chat_template or ""
+        for markers in FAMILIES:
+            opened = prompt_on.rstrip().endswith(markers.start)
+            if markers.end in template and (SWITCH in template or opened):
+                return cls(markers, True, prompt_on, prompt_off)
+        return cls(None, False, prompt_on, prompt_off)
+
+    def wanted(self, asked: bool | None) -> bool:
+        """Whether a request thinks, given what it says. Raises `ApiError` 400 where the model cannot."""
+        if asked and self.markers is None:
+            message = "the served model has no thinking section: leave `thinking` and `reasoning_effort` out"
+            raise ApiError(400, message, param="thinking", code="no_thinking")
+        return self.by_default if asked is None else asked
+
+    def prompt_fields(self, asked: bool | None) -> dict[str, Any]:
+        """Fields of a generation request: the template's switch, and what is missing behind what it renders."""
+        if self.markers is None or (asked is None and not self.by_default):
+            return {}
+        thinks = self.wanted(asked)
+        before = self.prompt_on if thinks else self.prompt_off
+        opened = before.rstrip().endswith(self.markers.start)
+        missing = "" if opened else self.markers.opens
+        if not thinks:
+            missing = "" if before.rstrip().endswith(self.markers.end) else f"{missing}\n{self.markers.closes}"
+        return {"template_arguments": {SWITCH: thinks}, "answer_prefix": missing}
+
+    def specification(self, answer: GrammarSpecification) -> StructuralTagSpecification:
+        """Thoughts, which must end, and then what `answer` allows."""
+        assert self.markers is not None
+        tag = Tag(begin=self.markers.closes, content=answer, end="")
+        return StructuralTagSpecification(
+            tags=[tag], triggers=[self.markers.end], at_least_one=True, stop_after_first=True
+        )
+
+    @staticmethod
+    def places(inner: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        """`ApiError.of_grammar`'s places for `specification`, given those of the answer's specification."""
+        inside = tuple((f"/tags/0/content{pointer}", place) for pointer, place in inner)
+        return (*inside, ("/tags/0/content/schema", ""), ("/tags/0/content", ""))
+
+
+class ThoughtReader:
+    """Cuts one choice's text, which begins with thoughts, into thoughts and answer.
+
+    White space before the marker is dropped, and so is as much behind it as a constraint puts there. `answer_at`: how
+    many characters of the text stand before the answer; None while it has not begun.
+    """
+
+    def __init__(self, markers: ThinkingMarkers) -> None:
+        self.answer_at: int | None = None
+        self._end = markers.end
+        self._held = ""
+        self._read = 0
+        self._skip = AFTER_END
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """The thoughts and the part of the answer that are certain now."""
+        self._read += len(text)
+        if self.answer_at is not None:
+            return "", self._answer(text)
+        self._held += text
+        found = self._held.find(self._end)
+        if found >= 0:
+            rest = self._held[found + len(self._end) :]
+            thoughts, self._held = self._held[:found].rstrip(), ""
+            self.answer_at = self._read - len(rest)
+            return thoughts, self._answer(rest)
+        certain = self._held[: len(self._held) - beginning_of(self._end, self._held)].rstrip()
+        self._held = self._held[len(certain) :]
+        return certain, ""
+
+    def finish(self) -> str:
+        """Thoughts held back, when no more text comes."""
+        rest, self._held = self._held, ""
+        return rest
+
+    def _answer(self, text: str) -> str:
+        assert self.answer_at is not None
+        while self._skip and text:
+            if text[0] != self._skip[0]:
+                self._skip = ""
+                break
+            text, self._skip = text[1:], self._skip[1:]
+            self.answer_at += 1
+        return text
+
+
+def beginning_of(word: str, text: str) -> int:
+    """Length of the longest end of `text` that begins `word` without being all of it."""
+    lengths = range(min(len(word) - 1, len(text)), 0, -1)
+    return next((length for length in lengths if text.endswith(word[:length])), 0)

@@ -1,0 +1,125 @@
+"""`turnstile check SCHEMA`: is it supported, why not, how large is it, and what does it generate?
+
+Nothing is served: the grammar engine compiles the specification here, for the vocabulary of a model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from deployments.arguments import REPOSITORY
+from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
+from deployments.cli.error_excerpt import place_lines
+from deployments.cli.failure import UsageFailure
+from deployments.cli.grammar_flags import add_grammar_flags, grammar_options
+from grammar_workers import GrammarError, GrammarOptions, Vocabulary, compile_grammar, warm_up
+from grammar_workers.artifacts import artifact
+from grammar_workers.matching.examples import draw_examples
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
+
+EMBEDDED_MODEL = str(REPOSITORY / "models" / "turnstile-tiny")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found out about a supported specification; `seconds` until the first mask is there."""
+
+    type: str
+    key: str
+    automaton_states: int
+    artifact_bytes: int
+    seconds: float
+    notes: list[str]
+    examples: list[str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `run` needs to know."""
+    parser.add_argument("schema", metavar="SCHEMA", help="a file, or - for standard input")
+    parser.add_argument("--kind", choices=KINDS, help=KIND_HELP)
+    parser.add_argument("--examples", type=int, default=3, metavar="N", help="how many outputs to draw (default 3)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed draws other examples (default 0)")
+    parser.add_argument(
+        "--model",
+        default=EMBEDDED_MODEL,
+        help="the model whose vocabulary to compile for, a folder or a Hugging Face id (default: the embedded one)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    add_grammar_flags(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Returns 0 when the specification is supported, 1 when it is refused. Raises `UsageFailure`."""
+    text = read_text(options.schema)
+    try:
+        policies = grammar_options(options)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UsageFailure(f"--{str(problem['loc'][0]).replace('_', '-')}: {problem['msg']}") from error
+    asked: dict[str, Any] | None = None
+    try:
+        asked = specification(options.schema, text, options.kind)
+        finding = _compile(asked, _vocabulary(options.model), policies, count=options.examples, seed=options.seed)
+    except GrammarError as error:
+        if options.json:
+            print(json.dumps({"supported": False, "error": error.to_dict()}, ensure_ascii=False))
+        else:
+            print("\n".join([f"refused ({error.code})", f"  {error.message}", *place_lines(error, asked)]))
+        return 1
+    print(_as_json(finding) if options.json else "\n".join(_as_text(finding)))
+    return 0
+
+
+def _vocabulary(model: str) -> Vocabulary:
+    print(f"loading the vocabulary of {model} ...", file=sys.stderr, flush=True)
+    try:
+        vocabulary = load_vocabulary(model)
+    except (OSError, ValueError) as error:
+        raise UsageFailure(f"cannot load the vocabulary of {model}: {error}") from error
+    # Or the first compilation would be billed for what every process does once.
+    warm_up(vocabulary)
+    return vocabulary
+
+
+def _compile(
+    asked: dict[str, Any], vocabulary: Vocabulary, options: GrammarOptions, *, count: int, seed: int
+) -> Finding:
+    started = time.perf_counter()
+    fsm = compile_grammar(asked, vocabulary, options=options)
+    fsm.allowed_mask(fsm.initial_state)
+    seconds = time.perf_counter() - started
+    data = fsm.to_bytes()
+    return Finding(
+        type=asked["type"],
+        key=fsm.key,
+        automaton_states=artifact.read_details(data, key=fsm.key)["automaton_states"],
+        artifact_bytes=len(data),
+        seconds=seconds,
+        notes=fsm.notes,
+        examples=[example.decode("utf-8", "replace") for example in draw_examples(fsm, count, seed=seed)],
+    )
+
+
+def _as_json(finding: Finding) -> str:
+    fields = {name: getattr(finding, name) for name in Finding.__slots__}
+    return json.dumps({"supported": True, **fields}, ensure_ascii=False)
+
+
+def _as_text(finding: Finding) -> list[str]:
+    return [
+        f"supported ({finding.type})",
+        f"  states    {finding.automaton_states:,} of the byte automaton",
+        f"  size      {finding.artifact_bytes:,} bytes as stored, compressed",
+        f"  compiled  in {finding.seconds * 1000:,.1f} ms, the first mask included",
+        f"  key       {finding.key}",
+        *(f"  note      {note}" for note in finding.notes),
+        *(["  examples, drawn from the automaton without a model:"] if finding.examples else []),
+        *(f"    {example}" for text in finding.examples for example in text.splitlines()),
+    ]

@@ -1,0 +1,92 @@
+"""The HTTP application: paths, parsing, statuses. It knows the tiers only through `Service`, and nothing of Serve."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, FastAPI, Path, Request, Response
+
+from deployments.arguments import RateLimit
+from deployments.explorer import explorer
+from deployments.http import examples
+from deployments.http.body_arrival import BodyArrival
+from deployments.http.errors import ERRORS, GENERATION, ErrorBody, install_error_handlers
+from deployments.http.limits import LimitedCaller, RateLimits
+from deployments.http.strict_json import LargeBodies, StrictJsonRoute
+from deployments.http.tenants import Caller, Tenants
+from deployments.openai.completions import ChatCompletion, TextCompletion
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody
+from deployments.openai.responses.routes import responses_routes
+from deployments.routing.grammars import grammar_routes
+from deployments.routing.service import Health, ModelCard, ModelList, Service
+
+BODIES = 64
+"""How many of the largest bodies may be arriving at the same time."""
+
+
+def create_http_app(
+    service: Service,
+    *,
+    max_body_bytes: int,
+    body_timeout_s: float,
+    tenants: Tenants,
+    rate_limit: RateLimit | None = None,
+) -> FastAPI:
+    """The application around `service`.
+
+    Bodies above `max_body_bytes` are answered with 413, those that are not there after `body_timeout_s` with 408.
+    """
+    api = APIRouter(route_class=StrictJsonRoute)
+
+    @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=GENERATION, tags=["completions"])
+    async def chat_completions(
+        body: Annotated[ChatCompletionBody, Body(openapi_examples=examples.CHAT_COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation, under a constraint if one is given."""
+        return await service.answer(body, request, tenant)
+
+    @api.post("/v1/completions", response_model=TextCompletion, responses=GENERATION, tags=["completions"])
+    async def completions(
+        body: Annotated[CompletionBody, Body(openapi_examples=examples.COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Continue a prompt, under a constraint if one is given."""
+        return await service.answer(body, request, tenant)
+
+    @api.get("/v1/models", response_model=ModelList, responses=ERRORS, tags=["server"])
+    async def models(tenant: Caller) -> dict[str, Any]:
+        """The served models."""
+        return await service.models()
+
+    @api.get("/v1/models/{name:path}", response_model=ModelCard, responses=ERRORS, tags=["server"])
+    async def model(
+        name: Annotated[str, Path(description="A name from `/v1/models`.")], tenant: Caller
+    ) -> dict[str, Any]:
+        """One served model."""
+        return await service.model_card(name)
+
+    @api.head("/health", include_in_schema=False)
+    @api.get("/health", response_model=Health, responses={503: {"model": ErrorBody}}, tags=["server"])
+    async def health() -> dict[str, str]:
+        """200 once the next request will be answered at full speed."""
+        return await service.health()
+
+    app = FastAPI(
+        title="Turnstile",
+        description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
+        license_info={"name": "Apache-2.0"},
+    )
+    app.add_middleware(BodyArrival, deadline_s=body_timeout_s, room_bytes=BODIES * max_body_bytes)
+    app.state.max_body_bytes = max_body_bytes
+    app.state.large_bodies = LargeBodies()
+    app.state.tenants = tenants
+    app.state.rate_limits = RateLimits(rate_limit)
+    app.include_router(api)
+    app.include_router(responses_routes(service))
+    app.include_router(grammar_routes(service.grammars))
+    app.mount("/explorer", explorer())
+    install_error_handlers(app)
+    return app

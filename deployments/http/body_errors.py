@@ -1,0 +1,115 @@
+"""What is wrong with a body, as clients of OpenAI's API expect it: `messages[0].content`, and what is allowed there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from deployments.http.errors import ApiError
+from grammar_workers.errors import shortened
+from grammar_workers.strict_json import JsonTextError, Place
+from grammar_workers.validation import place_of, pointer
+
+MAX_PROBLEMS = 8
+MAX_NAME, MAX_PLACE = 64, 200
+"""Characters: of a key, and of what leads to it."""
+
+_PLAIN_NAME = re.compile(r"[\w$-]+")
+
+_MESSAGES = {
+    "missing": "is required",
+    "extra_forbidden": "unknown field",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "none_required": "must be null",
+    "too_long": "takes at most {max_length} items",
+    "too_short": "needs at least {min_length}",
+    "literal_error": "must be {expected}",
+}
+"""By pydantic's type of error; its own messages speak of Python, or repeat what they were given."""
+
+_UNKNOWN = ("extra_forbidden", "unknown_field")
+_NO_MEMBER = ("union_tag_invalid", "union_tag_not_found")
+
+Problem = Mapping[str, Any]
+"""One of pydantic's errors; `loc` begins at the body."""
+
+
+def of_validation(problems: Sequence[Problem], model: type[BaseModel]) -> ApiError:
+    """The 400 of a body that is not as `model` wants it: the first place at fault, and what is wrong with a few."""
+    first = problems[0]
+    if not first["loc"] and first["type"] in ("missing", "model_attributes_type", "model_type"):
+        return ApiError(400, "the body must be a JSON object, sent as Content-Type: application/json", param="body")
+    lines = [_line(problem, model) for problem in problems[:MAX_PROBLEMS]]
+    return ApiError(
+        400,
+        "; ".join(dict.fromkeys(lines)),
+        param=shown_place(place_of_problem(first, model)) or "body",
+        code="unknown_field" if first["type"] in _UNKNOWN else "invalid_value",
+        pointer=pointer(first["ctx"]["place"]) or None if first["type"] == "json_text" else None,
+    )
+
+
+def of_json(error: JsonTextError) -> ApiError:
+    """The 400 of a body that is not JSON, or has a key twice."""
+    if not error.place:
+        return ApiError(400, f"the body cannot be read as JSON: {error}", code="invalid_json")
+    where = shown_place(error.place)
+    return ApiError(400, f"`{where}`: {error}", param=where, code="duplicate_key")
+
+
+def place_of_problem(problem: Problem, model: type[BaseModel]) -> Place:
+    """Where in the body one of pydantic's errors is."""
+    place, _ = place_of(model.__pydantic_core_schema__, problem["loc"])
+    context = problem.get("ctx", {})
+    if problem["type"] == "contradiction":
+        return (*place, *context["place"])
+    if problem["type"] == "unknown_field":
+        return (*place, context["param"])
+    if problem["type"] in _NO_MEMBER and isinstance(problem["input"], dict):
+        return (*place, "type")
+    return place
+
+
+def shown_place(place: Place) -> str:
+    """A place as OpenAI writes it, such as `messages[0].content`; long keys are cut."""
+    shown = ""
+    for part in place:
+        if isinstance(part, int):
+            shown += f"[{part}]"
+        elif _PLAIN_NAME.fullmatch(part):
+            shown += f"{'.' if shown else ''}{shortened(part, MAX_NAME)}"
+        else:
+            shown += f"[{json.dumps(shortened(part, MAX_NAME), ensure_ascii=False)}]"
+        if len(shown) > MAX_PLACE:
+            break
+    return shortened(shown, MAX_PLACE)
+
+
+def _line(problem: Problem, model: type[BaseModel]) -> str:
+    place = shown_place(place_of_problem(problem, model))
+    message = _message(problem, model)
+    if problem["type"] in _UNKNOWN:
+        return f"unknown field `{place}`"
+    return f"`{place}`: {message}" if place else message
+
+
+def _message(problem: Problem, model: type[BaseModel]) -> str:
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "contradiction":
+        return str(context["message"])
+    if kind in _NO_MEMBER:
+        if not isinstance(problem["input"], dict):
+            return _MESSAGES["model_type"]
+        _, union = place_of(model.__pydantic_core_schema__, problem["loc"])
+        *others, last = map(repr, union["choices"])
+        return f"must be {', '.join(others)} or {last}"
+    template = _MESSAGES.get(kind)
+    return str(problem["msg"]) if template is None else template.format(**context)

@@ -1,0 +1,194 @@
+"""Errors as clients of OpenAI's API expect them: `{"error": {"message", "type", "param", "code"}}`.
+
+4xx is the request's fault and says where; 5xx is ours and says nothing about the inside.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from grammar_workers.errors import shortened
+
+logger = logging.getLogger("ray.serve")
+
+MAX_MESSAGE, MAX_POINTER, MAX_PARAM = 1500, 500, 300
+"""Characters: an error does not repeat what it was given at length."""
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong; `pointer` and `position` only for a grammar specification."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+    pointer: str | None = None
+    position: int | None = None
+
+
+class ErrorBody(BaseModel):
+    """Body of every answer that is not a success."""
+
+    error: ErrorDetail
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": ErrorBody, "description": "The request or its grammar specification is at fault; says where."},
+    401: {"model": ErrorBody, "description": "The server wants an API key."},
+    404: {"model": ErrorBody, "description": "No such model, grammar or path."},
+    408: {"model": ErrorBody, "description": "The request did not arrive in time."},
+    413: {"model": ErrorBody, "description": "The body is too large."},
+    415: {"model": ErrorBody, "description": "The body is compressed."},
+    429: {
+        "model": ErrorBody,
+        "description": "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
+    },
+    500: {"model": ErrorBody, "description": "A fault of the server."},
+    502: {"model": ErrorBody, "description": "The router died before it answered; repeat the request."},
+    503: {
+        "model": ErrorBody,
+        "description": "The server is shutting down, or no router can be reached; see `Retry-After`.",
+    },
+}
+"""What any path may answer, for its documentation."""
+
+GENERATION: dict[int | str, dict[str, Any]] = {
+    **ERRORS,
+    200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
+    408: {
+        "model": ErrorBody,
+        "description": "The request did not arrive in time, or the answer was not complete within its `timeout_s`.",
+    },
+    503: {
+        "model": ErrorBody,
+        "description": "The grammar did not arrive in time, or the server is shutting down; see `Retry-After`.",
+    },
+}
+"""What paths that generate may answer: a stream, too, if the body asks for one."""
+
+
+class ApiError(Exception):
+    """An answer other than success; raised anywhere on a request's way, turned into its body at the edge.
+
+    `param` names the field of the HTTP body, `pointer` (JSON Pointer) and `position` (character offset) the place
+    inside a grammar specification.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        pointer: str | None = None,
+        position: int | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers
+        self.detail = ErrorDetail(
+            message=shortened(message, MAX_MESSAGE),
+            type=_kind(status),
+            param=None if param is None else shortened(param, MAX_PARAM),
+            code=code,
+            pointer=None if pointer is None else shortened(pointer, MAX_POINTER),
+            position=position,
+        )
+
+    def body(self) -> dict[str, Any]:
+        """The four keys of OpenAI's body, and the place inside the specification when there is one."""
+        places = {name for name in ("pointer", "position") if getattr(self.detail, name) is None}
+        return {"error": self.detail.model_dump(exclude=places)}
+
+    @classmethod
+    def of_grammar(cls, error: dict[str, Any], *, param: str, places: Sequence[tuple[str, str]] = ()) -> ApiError:
+        """The 400 of a specification that is malformed, unsupported, unsatisfiable or too large.
+
+        `error` is `GrammarError.to_dict()`: the message names the keyword. `places`: beginnings of pointers into the
+        specification, and what the client wrote at these places.
+        """
+        pointer, position = error.get("pointer"), error.get("position")
+        for inside, place in places:
+            if pointer is not None and f"{pointer}/".startswith(f"{inside}/"):
+                pointer = place + pointer[len(inside) :]
+                break
+        where = "" if pointer is None else f" (at {shortened(pointer, MAX_POINTER) or 'the root of the schema'})"
+        where += "" if position is None else f" (at position {position})"
+        return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)
+
+    @classmethod
+    def grammar_not_found(cls, key: str) -> ApiError:
+        """The 404 of a key that nobody has compiled, or that made room for others."""
+        message = f"no grammar has the key {key}: send its specification, or POST it to /v1/grammars again"
+        return cls(404, message, param="key", code="grammar_not_found")
+
+    @classmethod
+    def of_replica(cls, error: dict[str, Any]) -> ApiError:
+        """An error that a model replica reported for this request, such as a prompt that does not fit."""
+        return cls(error["status"], error["message"], param=error.get("param"), code=error.get("code"))
+
+    @classmethod
+    def full(cls, what: str = "the server is at its capacity", *, retry_after_s: float | None = None) -> ApiError:
+        """The 429 of a queue that is full."""
+        return cls(
+            429,
+            f"{what}; try again shortly",
+            code="server_full",
+            headers={"Retry-After": str(max(1, round(retry_after_s or 1)))},
+        )
+
+    @classmethod
+    def internal(cls) -> ApiError:
+        """A fault of ours; its traceback is in the log."""
+        return cls(500, "internal error", code="internal_error")
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make every error of `app`, also those of the framework, leave in the one body."""
+
+    @app.exception_handler(ApiError)
+    async def _api_error(request: Request, error: ApiError) -> JSONResponse:
+        return _response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid_path(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Bodies have told what is wrong with them already (`deployments.http.strict_json`).
+        first = error.errors()[0]
+        name = str(first["loc"][-1])
+        return _response(ApiError(400, f"`{name}`: {first['msg']}", param=name, code="invalid_value"))
+
+    @app.exception_handler(HTTPException)
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
+        headers = dict(error.headers) if error.headers else None
+        return _response(ApiError(error.status_code, _framework_message(error, request), headers=headers))
+
+    @app.exception_handler(Exception)
+    async def _fault(request: Request, error: Exception) -> JSONResponse:
+        logger.exception("request failed", exc_info=error)
+        return _response(ApiError.internal())
+
+
+def _response(error: ApiError) -> JSONResponse:
+    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+
+
+def _framework_message(error: HTTPException, request: Request) -> str:
+    if error.status_code == 404:
+        return f"no such path: {request.method} {shortened(request.url.path, MAX_PARAM)}"
+    return str(error.detail)
+
+
+def _kind(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "invalid_request_error" if status < 500 else "server_error"

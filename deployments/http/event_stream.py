@@ -1,0 +1,35 @@
+"""Answers as server-sent events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from deployments.routing.tiers import Generation
+
+
+class EventStream(StreamingResponse):
+    """The blocks of a generation, which ends at once when the client goes away, wherever the response stands."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, blocks: AsyncGenerator[bytes, None], generation: Generation) -> None:
+        super().__init__(blocks)
+        self._blocks = blocks
+        self._generation = generation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Closing the blocks is not enough: before the first one they have not begun, and closing does nothing.
+        async with aclosing(self._generation), aclosing(self._blocks):
+            await super().__call__(scope, receive, send)
+
+
+def block(data: dict[str, Any], event: str | None = None) -> bytes:
+    """One server-sent event with JSON data, and its type if it has one."""
+    name = b"" if event is None else f"event: {event}\n".encode()
+    return name + b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"

@@ -1,0 +1,99 @@
+"""Who is asking: tenants by API key, or by a header where no keys are configured.
+
+A key file is YAML, with the SHA-256 of each key, never the key itself:
+
+    keys:
+      - {tenant: search, sha256: 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae}
+      - tenant: operations
+        sha256: fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9
+        administrator: true
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from deployments.http.errors import ApiError
+
+TENANT_HEADER = "x-turnstile-tenant"
+ANONYMOUS = "anonymous"
+_NAME = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the client in quotas, queues and logs.")
+
+
+class Tenant(BaseModel):
+    """A client whose work is queued, limited and owned apart from that of others."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Annotated[str, _NAME]
+    administrator: bool = False
+
+
+class ApiKey(BaseModel):
+    """One entry of a key file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tenant: Annotated[str, _NAME]
+    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Hexadecimal SHA-256 of the key.")
+    administrator: bool = Field(False, description="May discard what belongs to other tenants.")
+
+
+class _KeyFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    keys: list[ApiKey] = Field(min_length=1)
+
+
+class Tenants:
+    """Finds the tenant of a request. `keys` None: everybody may ask, and a header says which tenant it is for."""
+
+    def __init__(self, keys: list[ApiKey] | None = None) -> None:
+        self._by_digest = None if keys is None else {key.sha256: key for key in keys}
+
+    @classmethod
+    def from_file(cls, path: str | None) -> Tenants:
+        """Raises ValueError, naming the place, for a file that is not as described above."""
+        if path is None:
+            return cls()
+        try:
+            return cls(_KeyFile.model_validate(yaml.safe_load(Path(path).expanduser().read_text())).keys)
+        except (OSError, yaml.YAMLError, ValidationError) as error:
+            raise ValueError(f"the API key file {path} cannot be used: {error}") from error
+
+    def tenant(self, api_key: str | None, header: str | None) -> Tenant:
+        """Raises `ApiError` 401 without a valid key where keys are configured."""
+        if self._by_digest is None:
+            try:
+                return Tenant(name=header or ANONYMOUS, administrator=True)
+            except ValidationError as error:
+                message = f"`{TENANT_HEADER}` takes up to 64 letters, digits, dots, underscores and hyphens"
+                raise ApiError(400, message, param=TENANT_HEADER, code="invalid_value") from error
+        # A digest is looked up, so how long that takes tells nothing about the keys.
+        entry = self._by_digest.get(hashlib.sha256((api_key or "").encode()).hexdigest())
+        if entry is None:
+            what = "send an API key: `Authorization: Bearer ...`" if api_key is None else "the API key is not valid"
+            raise ApiError(401, what, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
+        return Tenant(name=entry.tenant, administrator=entry.administrator)
+
+
+_BEARER = HTTPBearer(auto_error=False, description="Needed where the server has an API key file.")
+
+
+async def _authenticated(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+) -> Tenant:
+    tenants: Tenants = request.app.state.tenants
+    api_key = None if credentials is None else credentials.credentials
+    return tenants.tenant(api_key, request.headers.get(TENANT_HEADER))
+
+
+Caller = Annotated[Tenant, Depends(_authenticated)]
+"""A path operation's parameter of this type makes the path need an API key, where there are any."""

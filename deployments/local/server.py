@@ -1,0 +1,268 @@
+"""A local Ray with one application on it, from the checked config to the last process gone."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import ray
+from ray import serve
+from ray.serve._private.api import serve_start
+from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, ServeDeploySchema
+
+from deployments.arguments import AppArguments
+from deployments.config_file import ConfigError, load_config
+from deployments.haproxy.settings import Settings
+from deployments.local.stop import StopSignals, finish_requests, stop_all
+
+POLL_S = 0.25
+
+EXAMPLE = {
+    "messages": [{"role": "user", "content": "Extract the person: Alice Moore is 34 years old and lives in Paris."}],
+    "temperature": 0,
+    "response_format": {
+        "type": "json_schema",
+        "schema": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "maxLength": 40},
+                "age": {"type": "integer", "minimum": 0, "maximum": 150},
+                "city": {"type": "string", "maxLength": 40},
+            },
+            "required": ["name", "age", "city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class StartError(Exception):
+    """The server did not start; the message says why."""
+
+
+class Progress:
+    """One line for each thing that happens, with the seconds since the start."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._last = ""
+
+    def __call__(self, message: str) -> None:
+        if message != self._last:
+            print(f"{time.monotonic() - self._start:6.1f} s  {message}", flush=True)
+        self._last = message
+
+
+def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s: float) -> int:
+    """Serve a config on `port` until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
+
+    The start may take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None takes a free one.
+    A second signal ends the requests that a first one lets finish.
+    """
+    signals = StopSignals()
+    signals.install()
+    progress = Progress()
+    try:
+        progress(f"checking {path}")
+        config = load_config(path)
+        config.http_options.port = port
+        health_port = _health_port()
+        for each in (port, health_port):
+            if each is not None:
+                _check_port(config.http_options.host, each)
+    except (ConfigError, StartError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+    failure: StartError | None = None
+    try:
+        _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)
+        if not signals.stop.is_set():
+            print(_greeting(config, health_port), flush=True)
+        signals.stop.wait()
+    except StartError as error:
+        failure = error
+    cut = finish_requests(progress, signals.hurry, drain_s=_arguments(config).router.drain_s)
+    killed = stop_all(progress, signals.hurry, gracefully=not cut)
+    if failure is not None:
+        print(f"error: {failure}", file=sys.stderr)
+        return 1
+    troubles = [f"{cut} open requests were cut"] * bool(cut) + [f"{killed} processes had to be killed"] * bool(killed)
+    print(f"stopped; {', '.join(troubles)}" if troubles else "stopped cleanly", flush=True)
+    return 1 if troubles else 0
+
+
+def _start(
+    config: ServeDeploySchema,
+    progress: Progress,
+    signals: StopSignals,
+    *,
+    deadline_s: float,
+    metrics_port: int | None,
+) -> None:
+    """Start a local Ray, then `deploy`."""
+    started = time.monotonic()
+    progress("starting a local Ray")
+    try:
+        start_ray(metrics_port)
+    except Exception as error:
+        # Ray gives its own node 30 s, which is not always enough on a busy machine.
+        progress(f"starting a local Ray again: {error}")
+        ray.shutdown()
+        try:
+            start_ray(metrics_port)
+        except Exception as again:
+            raise StartError(f"Ray did not start: {again}") from again
+    signals.install()  # Ray has put its own in their place
+    if not signals.stop.is_set():
+        deploy(config, progress, signals.stop, deadline_s=deadline_s - (time.monotonic() - started))
+
+
+def deploy(config: ServeDeploySchema, progress: Progress, stop: threading.Event, *, deadline_s: float) -> None:
+    """Bring Serve to what `config` says, on the Ray that this process is connected to.
+
+    Returns when the first request will be answered at full speed, or when asked to stop. Raises `StartError`.
+    """
+    deadline = time.monotonic() + deadline_s
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)
+    deployment = _Deployment(config, progress)
+    deployment.start()
+    while not stop.wait(POLL_S):
+        if not deployment.is_alive():
+            if deployment.failure is not None:
+                raise deployment.failure
+            progress("ready")
+            return
+        if time.monotonic() > deadline:
+            # Serve may still be trying, and has said what went wrong so far.
+            reasons = "\n".join(map(_reasons, deployment.applications.values()))
+            raise StartError(f"turnstile failed to start within {deadline_s:.0f} s\n{reasons}\nlogs: {_log_folder()}")
+
+
+def start_ray(metrics_port: int | None = None) -> None:
+    """A fresh Ray of this process; `metrics_port` None takes a free one."""
+    ray.init(
+        address="local",
+        namespace="serve",
+        # Reservations order the placement on clusters; on one machine they must not keep a replica from starting.
+        num_cpus=max(4, os.cpu_count() or 1),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=512 << 20,
+        _metrics_export_port=metrics_port,
+    )
+
+
+class _Deployment(threading.Thread):
+    """Deploys a config and ends when it answers, or with `failure`.
+
+    A thread of its own: every call to Serve's controller waits for the answer without a limit, and neither the
+    deadline nor Ctrl-C may wait for it.
+    """
+
+    def __init__(self, config: ServeDeploySchema, progress: Progress) -> None:
+        super().__init__(daemon=True)
+        self.failure: StartError | None = None
+        self.applications: dict[str, ApplicationStatusOverview] = {}
+        self._config = config
+        self._progress = progress
+
+    def run(self) -> None:
+        try:
+            self._progress(f"starting Serve on port {self._config.http_options.port}")
+            # The two calls that `serve run` makes.
+            client = serve_start(
+                http_options=self._config.http_options.model_dump(),
+                proxy_location=self._config.proxy_location,
+                controller_options=self._config.controller_options,
+            )
+            client.deploy_apps(self._config, _blocking=False)
+            health = f"{_url(self._config)}/health"
+            while not _answers(health):
+                self._check_applications()
+                time.sleep(POLL_S)
+        except StartError as failure:
+            self.failure = failure
+        except Exception as error:
+            self.failure = StartError(f"Serve did not start: {error}")
+
+    def _check_applications(self) -> None:
+        """Report how far the replicas are; raise `StartError` when Serve has given up on them."""
+        self.applications = serve.status().applications
+        for application in self._config.applications:
+            overview = self.applications.get(application.name)
+            if overview is None:
+                continue
+            if overview.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
+                raise StartError(f"{application.name} failed to start\n{_reasons(overview)}\nlogs: {_log_folder()}")
+            parts = [
+                f"{name} {'ready' if part.status == 'HEALTHY' else 'starting'}"
+                for name, part in sorted(overview.deployments.items())
+            ]
+            self._progress(", ".join(parts) or f"building {application.name}")
+
+
+def _reasons(application: ApplicationStatusOverview) -> str:
+    """What Serve says about an application and its deployments."""
+    messages = [application.message, *(part.message for part in application.deployments.values())]
+    return "\n".join(dict.fromkeys(message for message in messages if message))
+
+
+def _health_port() -> int | None:
+    """None without HAProxy, whose it is. Raises `StartError` for what its other settings do not take, too."""
+    try:
+        settings = Settings.from_environment(os.environ)
+    except ValueError as error:
+        raise StartError(str(error)) from error
+    return settings.health_port if os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1" else None
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise StartError(f"port {port} cannot be used ({error.strerror}); choose another one: PORT=8123") from error
+
+
+def _answers(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _greeting(config: ServeDeploySchema, health_port: int | None) -> str:
+    url = _url(config)
+    probes = "" if health_port is None else f"; for probes: {_url(config, health_port)}/health"
+    model = _arguments(config).model_name
+    body = json.dumps({"model": model, **EXAMPLE})
+    return (
+        f"\nServing {model} at {url} (documentation: {url}/docs{probes}). Ctrl-C stops. Try:\n\n"
+        f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n"
+    )
+
+
+def _arguments(config: ServeDeploySchema) -> AppArguments:
+    return AppArguments.model_validate(config.applications[0].args)
+
+
+def _url(config: ServeDeploySchema, port: int | None = None) -> str:
+    host = config.http_options.host
+    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port or config.http_options.port}"
+
+
+def _log_folder() -> str:
+    return f"{ray._private.worker.global_worker.node.get_session_dir_path()}/logs"  # type: ignore[union-attr]

@@ -1,0 +1,287 @@
+"""The answers of the two completion endpoints, whole or as server-sent events, in OpenAI's format.
+
+A stream is `data: <chunk>` blocks: text as it comes, a last chunk with the finish reason, one with the token counts if
+asked for, then `data: [DONE]`. An error after the first byte is one more block with the usual error body.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from deployments.chat.output_parser import AnswerReader
+from deployments.http.errors import ApiError
+from deployments.http.event_stream import block
+from deployments.openai.logprobs import (
+    ChatLogprobs,
+    StepDiagnostics,
+    TextLogprobs,
+    TextOffsets,
+    chat_logprobs,
+    diagnostics,
+)
+from deployments.routing.tiers import CompiledGrammar, Event, Generation
+
+logger = logging.getLogger("ray.serve")
+
+
+class Usage(BaseModel):
+    """Token counts of one answer."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class GrammarReport(BaseModel):
+    """The constraint that applied: its key, where its automaton was found, and what the compiler ignored.
+
+    `applies_to`: all of the output, or what follows the thinking section.
+    """
+
+    key: str
+    source: Literal["process", "file", "redis", "compiled"]
+    notes: list[str]
+    applies_to: Literal["output", "answer"]
+
+
+class AnswerFunction(BaseModel):
+    """The function of a call; `arguments` is JSON text that matches its schema unless the answer was cut."""
+
+    name: str
+    arguments: str
+
+
+class AnswerCall(BaseModel):
+    """One tool call."""
+
+    id: str
+    type: Literal["function"]
+    function: AnswerFunction
+
+
+class AnswerMessage(BaseModel):
+    """The assistant's turn; `content` is null where it has calls alone, or one that was cut before its arguments.
+
+    `reasoning_content`: what a model thought.
+    """
+
+    role: Literal["assistant"]
+    content: str | None
+    reasoning_content: str | None = None
+    tool_calls: list[AnswerCall] | None = None
+
+
+class ChatChoice(BaseModel):
+    """One answer to a conversation. `length` means cut: such text need not match the constraint.
+
+    `grammar_start`: with a constraint behind thoughts, how many characters were generated before the place from which
+    it applied; null where the output was cut before.
+    """
+
+    index: int
+    message: AnswerMessage
+    finish_reason: Literal["stop", "length", "tool_calls"]
+    grammar_start: int | None = None
+    logprobs: ChatLogprobs | None = None
+    diagnostics: list[StepDiagnostics] | None = None
+
+
+class TextChoice(BaseModel):
+    """One continuation of a prompt. `length` means cut: such text need not match the constraint."""
+
+    index: int
+    text: str
+    finish_reason: Literal["stop", "length"]
+    logprobs: TextLogprobs | None = None
+    diagnostics: list[StepDiagnostics] | None = None
+
+
+class ChatCompletion(BaseModel):
+    """Answer of `POST /v1/chat/completions`."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage
+    grammar: GrammarReport | None = None
+
+
+class TextCompletion(BaseModel):
+    """Answer of `POST /v1/completions`."""
+
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[TextChoice]
+    usage: Usage
+    grammar: GrammarReport | None = None
+
+
+class Answer:
+    """Formats one generation, which its caller closes; `logprobs`: they were asked.
+
+    `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
+    the shape is that of `/v1/completions`.
+    """
+
+    def __init__(
+        self,
+        generation: Generation,
+        *,
+        request_id: str,
+        model: str,
+        system_fingerprint: str,
+        logprobs: bool,
+        readers: Sequence[AnswerReader] = (),
+    ) -> None:
+        self._generation = generation
+        self._chat = bool(readers)
+        self._logprobs = logprobs
+        self._choices = len(generation.first)
+        self._readers = readers
+        self._prompt_tokens = generation.first[0]["prompt_tokens"]
+        self._completion_tokens = 0
+        self._offsets = [TextOffsets() for _ in range(self._choices)]
+        self._head = {
+            "id": request_id,
+            "object": "chat.completion" if readers else "text_completion",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": system_fingerprint,
+        }
+
+    async def whole(self) -> dict[str, Any]:
+        """The body of an answer that is not streamed; data of `ChatCompletion` or `TextCompletion`."""
+        texts = [""] * self._choices
+        reports: list[list[dict[str, Any]]] = [[] for _ in texts]
+        reasons: list[str | None] = [None] * self._choices
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                index = event["index"]
+                texts[index] += event["text"]
+                reports[index] += event.get("reports", ())
+                reasons[index] = event["finish_reason"]
+        choices = []
+        for index, (text, reason) in enumerate(zip(texts, reasons, strict=True)):
+            part = {"message": self._message(index, text, reason)} if self._chat else {"text": text}
+            told = self._told(index, reports[index])
+            choices.append({"index": index, **part, **told, **self._end(index, reason)})
+        return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
+
+    async def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
+        """The blocks of a server-sent event stream, each ending in a blank line."""
+        head: dict[str, Any] = {**self._head, "object": "chat.completion.chunk" if self._chat else "text_completion"}
+        if include_usage:
+            head["usage"] = None
+        grammar = self._grammar()
+        try:
+            for index in range(self._choices if self._chat else 0):
+                content = "" if self._readers[index].plain else None
+                begin = {"index": index, "delta": {"role": "assistant", "content": content}, "logprobs": None}
+                yield block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
+                grammar = {}
+            async with aclosing(self._events()) as events:
+                async for event in events:
+                    for choice in self._deltas(event):
+                        yield block({**head, "choices": [choice], **grammar})
+                        grammar = {}
+            if include_usage:
+                yield block({**head, "choices": [], "usage": self._usage()})
+        except ApiError as error:
+            yield block(error.body())
+        except Exception:
+            logger.exception("stream %s failed", self._head["id"])
+            yield block(ApiError.internal().body())
+        yield b"data: [DONE]\n\n"
+
+    async def _events(self) -> AsyncGenerator[Event, None]:
+        """The generation's events, counted."""
+        async with aclosing(aiter(self._generation)) as events:
+            async for event in events:
+                self._completion_tokens += len(event["token_ids"])
+                yield event
+
+    def _deltas(self, event: Event) -> list[dict[str, Any]]:
+        """What a stream says about an event; what is told about its tokens stands in the first of several."""
+        index, text, reports = event["index"], event["text"], event.get("reports", [])
+        if self._chat:
+            reader = self._readers[index]
+            deltas = list(reader.feed(text))
+            if event["finish_reason"] is not None:
+                deltas += reader.finish(cut=event["finish_reason"] == "length")
+            parts: list[dict[str, Any]] = [{"delta": delta} for delta in deltas]
+        else:
+            parts = [{"text": text}] if text else []
+        if not parts and (reports or event["finish_reason"] is not None):
+            parts = [{"delta": {}} if self._chat else {"text": ""}]
+        choices = []
+        for part in parts:
+            told = self._told(index, reports) if reports else {"logprobs": None}
+            choices.append({"index": index, **part, **told, "finish_reason": None})
+            reports = []
+        if event["finish_reason"] is not None:
+            choices[-1] |= self._end(index, event["finish_reason"])
+        return choices
+
+    def _message(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
+        reader = self._readers[index]
+        content, thoughts, calls = "", "", []
+        for delta in (*reader.feed(text), *reader.finish(cut=reason == "length")):
+            content += delta.get("content", "")
+            thoughts += delta.get("reasoning_content", "")
+            for call in delta.get("tool_calls", ()):
+                if "id" in call:
+                    calls.append({name: value for name, value in call.items() if name != "index"})
+                else:
+                    calls[-1]["function"]["arguments"] += call["function"]["arguments"]
+        message: dict[str, Any] = {"role": "assistant", "content": (content or None) if reader.may_call else content}
+        if reader.thoughts is not None:
+            message["reasoning_content"] = thoughts
+        return message | {"tool_calls": calls} if calls else message
+
+    def _end(self, index: int, reason: str | None) -> dict[str, Any]:
+        """How a choice ended, when its text has been read: one with complete calls says so."""
+        if not self._chat:
+            return {"finish_reason": reason}
+        reader = self._readers[index]
+        end: dict[str, Any] = {"finish_reason": "tool_calls" if reader.called and reason == "stop" else reason}
+        if reader.thoughts is not None and self._generation.grammar is not None:
+            end["grammar_start"] = reader.thoughts.answer_at
+        return end
+
+    def _told(self, index: int, reports: list[dict[str, Any]]) -> dict[str, Any]:
+        """`logprobs` and `diagnostics` of a choice, where they were asked for."""
+        logprobs = None
+        if self._logprobs:
+            logprobs = chat_logprobs(reports) if self._chat else self._offsets[index].logprobs(reports)
+        steps = diagnostics(reports)
+        return {"logprobs": logprobs, **({"diagnostics": steps} if steps else {})}
+
+    def _usage(self) -> dict[str, int]:
+        return {
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": self._completion_tokens,
+            "total_tokens": self._prompt_tokens + self._completion_tokens,
+        }
+
+    def _grammar(self) -> dict[str, Any]:
+        grammar = self._generation.grammar
+        return {} if grammar is None else {"grammar": grammar_report(grammar, self._readers)}
+
+
+def grammar_report(grammar: CompiledGrammar, readers: Sequence[AnswerReader]) -> dict[str, Any]:
+    """Data of `GrammarReport`."""
+    thinks = any(reader.thoughts is not None for reader in readers)
+    applies_to = "answer" if thinks else "output"
+    return {"key": grammar.key, "source": grammar.source, "notes": grammar.notes, "applies_to": applies_to}

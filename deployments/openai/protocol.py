@@ -1,0 +1,340 @@
+"""The HTTP bodies, OpenAI's names: what clients send, and its conversion into what the tiers take.
+
+Unknown fields are refused by name. A field that the engine cannot honour yet is accepted only with the value that
+means "off", so that a client which always sends its defaults still works and no request is half-honoured in silence.
+Numbers and booleans must be just that: `"5"` is no number here.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from deployments.chat.tools import Offer
+from deployments.http.fields import Metadata, Only, Positive, TokenId, contradiction, text_parts
+from deployments.openai.constraints import ResponseFormat, StructuredOutputs
+from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
+from deployments.openai.tool_bodies import MAX_CALLS, MAX_TOOLS, NamedTool, Tool, ToolCall, ToolChoice
+from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
+
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+MAX_TIMEOUT_S = 24 * 3600
+MAX_MESSAGES = 4096
+MAX_PARTS = 4096
+"""Texts that one message is made of."""
+MAX_PROMPT_TOKENS = 1 << 20
+
+
+class TextPart(StrictModel):
+    """One piece of a message's content."""
+
+    type: Annotated[Literal["text"], text_parts("text")] = Field(description="Other kinds of content are refused.")
+    text: str
+
+
+Content = Annotated[
+    Annotated[str, Tag("string")] | Annotated[list[TextPart], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
+    by_json_type("text, or a list of text parts"),
+]
+
+
+class Message(StrictModel):
+    """One turn of a conversation."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = Field(None, description="Text; null only of the assistant.")
+    name: str | None = Field(None, description="Passed to the chat template; most templates ignore it.")
+    # Clients send a previous answer back exactly as they got it.
+    refusal: Annotated[Any, Only()] = None
+    annotations: Annotated[Any, Only([])] = None
+    audio: Annotated[Any, Only()] = None
+    function_call: Annotated[Any, Only()] = None
+    reasoning_content: str | None = Field(None, description="What the assistant thought; templates may leave it out.")
+    tool_calls: Annotated[list[ToolCall], FailFast(), Field(max_length=MAX_CALLS)] | None = Field(
+        None, description="Calls that the assistant made."
+    )
+    tool_call_id: str | None = Field(None, description="Of a `tool` message: the call that it answers.")
+
+    @model_validator(mode="after")
+    def _check_role(self) -> Message:
+        if self.tool_calls and self.role != "assistant":
+            raise contradiction("tool_calls", "belongs to the assistant")
+        if (self.tool_call_id is None) == (self.role == "tool"):
+            raise contradiction("tool_call_id", "belongs to messages of the role `tool`, which need it")
+        if self.content is None and self.role != "assistant":
+            raise contradiction("content", "must be text, or a list of text parts")
+        return self
+
+    def sent_characters(self) -> int:
+        """Of what the message says."""
+        parts = [self.content or ""] if not isinstance(self.content, list) else [part.text for part in self.content]
+        return sum(map(len, parts)) + sum(len(call.function.arguments) for call in self.tool_calls or ())
+
+    def template_input(self) -> dict[str, Any]:
+        """The message as chat templates take it: plain text, and `developer` by its older name."""
+        content = self.content or ""
+        text = content if isinstance(content, str) else "".join(part.text for part in content)
+        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
+        if self.tool_calls:
+            message["tool_calls"] = [call.template_input() for call in self.tool_calls]
+        for name in ("tool_call_id", "name", "reasoning_content"):
+            if (value := getattr(self, name)) is not None:
+                message[name] = value
+        return message
+
+
+class StreamOptions(StrictModel):
+    """What a stream carries besides text."""
+
+    include_usage: StrictBool = Field(False, description="Send one more chunk with the token counts before the end.")
+    include_obfuscation: Annotated[Any, Only(False)] = None
+
+
+class GenerationBody(SamplingBody):
+    """What the two completion endpoints share."""
+
+    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
+    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
+    stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = Field(None, description="What the output must match (OpenAI's spelling).")
+    structured_outputs: StructuredOutputs | None = Field(
+        None, description="What the output must match (vLLM's spelling)."
+    )
+    timeout_s: StrictFloat | None = Field(
+        None,
+        gt=0,
+        le=MAX_TIMEOUT_S,
+        description="Seconds for the whole answer, waiting and compiling included; after them it ends with status 408,"
+        " or an error event where it is streamed already.",
+    )
+    user: str | None = Field(None, description="Accepted and ignored.")
+    metadata: Metadata | None = Field(None, description="Accepted and ignored.")
+
+    @model_validator(mode="after")
+    def _check(self) -> GenerationBody:
+        if self.response_format is not None and self.structured_outputs is not None:
+            raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
+        if self.finish_within_budget and not self.constrained:
+            raise contradiction("finish_within_budget", "needs a constraint")
+        if self.banned_words is not None and self.grammar_key() is not None:
+            raise contradiction("banned_words", "cannot join a compiled grammar: compile them together with `all_of`")
+        if self.stream_options is not None and not self.stream:
+            raise PydanticCustomError("stream_options", "`stream_options` needs `stream: true`")
+        return self
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    def specification(self) -> tuple[GrammarSpecification, str] | None:
+        """The grammar specification asked for, with the name of the field it came from; None for free text.
+
+        Banned words are part of it: under a constraint they cannot come up, so nothing has to be taken back.
+        """
+        return self._specification
+
+    @functools.cached_property
+    def _specification(self) -> tuple[GrammarSpecification, str] | None:
+        for name in ("response_format", "structured_outputs"):
+            constraint = getattr(self, name)
+            if constraint is not None and (specification := constraint.specification()) is not None:
+                if self.banned_words is not None:
+                    banned = BannedWordsSpecification.model_validate(self.banned_words.model_dump())
+                    specification = AllOfSpecification(specifications=[specification, banned])
+                return specification, name
+        return None
+
+    @property
+    def constrained(self) -> bool:
+        """Whether a grammar applies to the output."""
+        return self.specification() is not None or self.grammar_key() is not None
+
+    def grammar_key(self) -> str | None:
+        """The key of a compiled grammar, where the client names one instead of sending its specification."""
+        return None if self.structured_outputs is None else self.structured_outputs.key
+
+    def prompt_fields(self) -> dict[str, Any]:
+        """`prompt` or `messages` of a generation request."""
+        raise NotImplementedError
+
+    def sent_characters(self) -> int:
+        """Of the prompt as it was sent: known before it is put together, which costs more the larger it is."""
+        raise NotImplementedError
+
+    def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
+        """The first choice's request as a model replica takes it (`gpu_workers.request`), without its grammar."""
+        sampling = self.sampling(drawn_seed=drawn_seed)
+        if self.specification() is not None:
+            sampling.pop("banned_words", None)
+        return {
+            "request_id": request_id,
+            "prompt": None,
+            "messages": None,
+            **self.prompt_fields(),
+            "sampling": sampling,
+            "choice_index": 0,
+            "grammar": None,
+            "timeout_s": self.timeout_s,
+            "emitted_token_ids": [],
+        }
+
+
+class ChatCompletionBody(GenerationBody):
+    """Body of `POST /v1/chat/completions`."""
+
+    messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
+    max_completion_tokens: Positive | None = Field(None, description="The newer name of `max_tokens`.")
+    logprobs: StrictBool | None = Field(None, description="Tell each token's log-probability, after the mask.")
+    top_logprobs: StrictInt | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="With `logprobs`: so many of the likeliest tokens, too."
+    )
+    tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
+        None, description="Functions that the model may call."
+    )
+    tool_choice: ToolChoice | None = Field(
+        None,
+        description="`auto`, the default: calls or text. `required`: calls alone. `none`: text. Or the one function "
+        "that must be called.",
+    )
+    parallel_tool_calls: StrictBool | None = Field(None, description="Allow several calls in one answer; default true.")
+    thinking: StrictBool | None = Field(
+        None,
+        description="Whether a model that can thinks first: a constraint then applies to what follows the thoughts. "
+        "Default: what the served model does.",
+    )
+    reasoning_effort: ReasoningEffort | None = Field(
+        None, description="OpenAI's spelling of `thinking`: `none` is false, any other is true."
+    )
+    verbosity: Annotated[Any, Only("medium")] = None
+    safety_identifier: str | None = Field(None, description="Accepted and ignored.")
+    prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
+    modalities: Annotated[Any, Only(["text"])] = None
+    store: Annotated[Any, Only(False)] = None
+    service_tier: Annotated[Any, Only("auto", "default")] = None
+
+    @model_validator(mode="after")
+    def _check_logprobs(self) -> ChatCompletionBody:
+        if self.top_logprobs and not self.logprobs:
+            raise contradiction("top_logprobs", "needs `logprobs: true`")
+        return self
+
+    @model_validator(mode="after")
+    def _check_thinking(self) -> ChatCompletionBody:
+        if None not in (self.thinking, self.reasoning_effort) and self.thinking == (self.reasoning_effort == "none"):
+            raise contradiction("reasoning_effort", "contradicts `thinking`")
+        return self
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> ChatCompletionBody:
+        names = [tool.function.name for tool in self.tools or []]
+        if len(set(names)) < len(names):
+            raise contradiction("tools", "has two functions of one name")
+        if self.tool_choice not in (None, "none") and not names:
+            raise contradiction("tool_choice", "needs `tools`")
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise contradiction("tool_choice", "names a function that is not in `tools`")
+        if (offer := self.offer()) is not None:
+            # Where calls are demanded there is no text that the other constraint could be about.
+            if super().constrained and offer.choice == "auto":
+                raise contradiction("tools", "does not go with another constraint while `tool_choice` is `auto`")
+            for name in ("beam_search", "banned_words"):
+                if getattr(self, name) is not None:
+                    raise contradiction(name, "does not go with `tools`, except with `tool_choice: none`")
+        called: set[str] = set()
+        for index, message in enumerate(self.messages):
+            if message.tool_call_id is not None and message.tool_call_id not in called:
+                place = ("messages", index, "tool_call_id")
+                raise contradiction("tool_call_id", "is that of no call before it", place)
+            called.update(call.id for call in message.tool_calls or ())
+        return self
+
+    @property
+    def asks_for_thoughts(self) -> bool | None:
+        """Whether the client wants the model to think; None: it does not say."""
+        return self.thinking if self.reasoning_effort is None else self.reasoning_effort != "none"
+
+    @property
+    def constrained(self) -> bool:
+        return super().constrained or self.offer() is not None
+
+    @property
+    def speaks_of_tools(self) -> bool:
+        """Whether tools are offered, or were called before."""
+        return self.offer() is not None or any(message.tool_calls for message in self.messages)
+
+    def offer(self) -> Offer | None:
+        """The tools that may be called; None where there are none."""
+        if not self.tools or self.tool_choice == "none":
+            return None
+        return Offer(self.tools, self.tool_choice or "auto", self.parallel_tool_calls is not False)
+
+    def top_logprobs_wanted(self) -> int | None:
+        return self.top_logprobs or 0 if self.logprobs else None
+
+    def limit(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    def prompt_fields(self) -> dict[str, Any]:
+        return {"messages": self.template_messages()}
+
+    def sent_characters(self) -> int:
+        return sum(message.sent_characters() for message in self.messages)
+
+    def template_messages(self) -> list[dict[str, Any]]:
+        """The messages as chat templates take them; results of calls have the name of their function."""
+        return self._template_messages
+
+    @functools.cached_property
+    def _template_messages(self) -> list[dict[str, Any]]:
+        names = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
+        return [
+            message.template_input() | ({"name": names[message.tool_call_id]} if message.tool_call_id else {})
+            for message in self.messages
+        ]
+
+
+def _kind_of_prompt(given: Any) -> str | None:
+    if isinstance(given, list):
+        return "texts" if given and isinstance(given[0], str) else "tokens"
+    return "text" if isinstance(given, str) else None
+
+
+Prompt = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[list[TokenId], FailFast(), Field(min_length=1, max_length=MAX_PROMPT_TOKENS), Tag("tokens")]
+    | Annotated[list[str], FailFast(), Field(min_length=1, max_length=1), Tag("texts")],
+    Discriminator(
+        _kind_of_prompt,
+        custom_error_type="wrong_type",
+        custom_error_message="must be one text, or a list of token ids",
+    ),
+]
+
+
+class CompletionBody(GenerationBody):
+    """Body of `POST /v1/completions`."""
+
+    prompt: Prompt = Field(description="Text, also as a list of one, or token ids.")
+    max_tokens: Positive | None = Field(16, description="The most tokens to generate; 16 as in OpenAI's API.")
+    logprobs: StrictInt | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="Tell log-probabilities, and those of so many likeliest tokens."
+    )
+    echo: Annotated[Any, Only(False)] = None
+    best_of: Annotated[Any, Only(1)] = None
+    suffix: Annotated[Any, Only("")] = None
+
+    def top_logprobs_wanted(self) -> int | None:
+        return self.logprobs
+
+    def sent_characters(self) -> int:
+        return len(self.prompt)
+
+    def prompt_fields(self) -> dict[str, Any]:
+        match self.prompt:
+            case [str(text)]:
+                return {"prompt": text}
+        return {"prompt": self.prompt}

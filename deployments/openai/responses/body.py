@@ -1,0 +1,208 @@
+"""The body of `POST /v1/responses`, and the chat completion that it asks for.
+
+As everywhere, a field that cannot be honoured is accepted only with the value that means "off".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictFloat,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from deployments.http.body_errors import place_of_problem, shown_place
+from deployments.http.errors import ApiError
+from deployments.http.fields import Metadata, Only, Positive, contradiction
+from deployments.openai.constraints import GrammarFormat, JsonObjectFormat, RegexFormat, TextFormat
+from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
+from deployments.openai.responses.items import InputItem, chat_messages
+from deployments.openai.structural_tags import StructuralTag
+from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from grammar_workers.specification import JsonSchema
+from grammar_workers.strict_json import Place
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
+
+FIELDS = {
+    "messages": "input",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "thinking": "reasoning.effort",
+}
+"""Fields of a chat completion by the name that they have here."""
+
+
+class NamedSchemaFormat(StrictModel):
+    """Text that is valid under a JSON Schema."""
+
+    type: Literal["json_schema"]
+    name: str | None = Field(None, description="A label of the caller's; it does not influence the output.")
+    description: str | None = None
+    json_schema: JsonSchema = Field(alias="schema")
+    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+
+
+class TextConfig(StrictModel):
+    """What the text of the answer must match."""
+
+    format: (
+        Annotated[
+            TextFormat | JsonObjectFormat | NamedSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
+            Field(discriminator="type"),
+        ]
+        | None
+    ) = None
+    verbosity: Annotated[Any, Only("medium")] = None
+
+
+class ReasoningConfig(StrictModel):
+    """Whether the model thinks before it answers."""
+
+    effort: ReasoningEffort | None = Field(None, description="`none`: no thoughts; any other: thoughts.")
+    summary: Annotated[Any, Only("auto", "concise", "detailed")] = Field(
+        None, description="Accepted and ignored: thoughts are told as they are."
+    )
+    generate_summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
+
+
+class FunctionTool(StrictModel):
+    """A function that the model may call."""
+
+    type: Literal["function"]
+    name: FunctionName
+    description: str | None = None
+    parameters: Parameters | None = Field(None, description="JSON Schema of the arguments, an object.")
+    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+
+
+class NamedFunction(StrictModel):
+    """The one function that must be called."""
+
+    type: Literal["function"]
+    name: str
+
+
+class StreamOptions(StrictModel):
+    """Nothing to choose yet."""
+
+    include_obfuscation: Annotated[Any, Only(False)] = None
+
+
+class ResponsesBody(StrictModel):
+    """Body of `POST /v1/responses`. Nothing is stored: send the whole conversation each time."""
+
+    model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
+    input: Annotated[
+        Annotated[str, Tag("string")]
+        | Annotated[list[InputItem], FailFast(), Field(min_length=1, max_length=MAX_MESSAGES), Tag("array")],
+        by_json_type("text, or a list of items"),
+    ] = Field(description="The user's message, or the items of a conversation.")
+    instructions: str | None = Field(None, description="A system message before the input.")
+    max_output_tokens: Positive | None = Field(None, description="The most tokens to generate.")
+    temperature: StrictFloat | None = Field(None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy.")
+    top_p: StrictFloat | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens.")
+    text: TextConfig | None = None
+    tools: Annotated[list[FunctionTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: (
+        Annotated[
+            Annotated[Literal["none", "auto", "required"], Tag("string")] | Annotated[NamedFunction, Tag("object")],
+            by_json_type('"none", "auto", "required", or an object that names a function'),
+        ]
+        | None
+    ) = None
+    parallel_tool_calls: StrictBool | None = None
+    reasoning: ReasoningConfig | None = None
+    stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
+    stream_options: StreamOptions | None = None
+    metadata: Metadata | None = Field(None, description="Returned as it is.")
+    user: str | None = Field(None, description="Accepted and ignored.")
+    safety_identifier: str | None = Field(None, description="Accepted and ignored.")
+    prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
+    include: Annotated[list[Literal["reasoning.encrypted_content"]], FailFast(), Field(max_length=16)] | None = Field(
+        None, description="Accepted and ignored."
+    )
+    store: Annotated[Any, Only(False)] = None
+    background: Annotated[Any, Only(False)] = None
+    truncation: Annotated[Any, Only("disabled")] = None
+    service_tier: Annotated[Any, Only("auto", "default")] = None
+    top_logprobs: Annotated[Any, Only(0)] = None
+    previous_response_id: Annotated[Any, Only()] = None
+    conversation: Annotated[Any, Only()] = None
+    prompt: Annotated[Any, Only()] = None
+    max_tool_calls: Annotated[Any, Only()] = None
+
+    _chat: ChatCompletionBody = PrivateAttr()
+
+    @model_validator(mode="after")
+    def _make_chat(self) -> ResponsesBody:
+        messages, begins = chat_messages(self.instructions, self.input)
+        try:
+            self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+            place = _in_this_body(place_of_problem(problem, ChatCompletionBody), begins)
+            raise contradiction(shown_place(place), problem["ctx"]["message"], place) from None
+        return self
+
+    @property
+    def chat(self) -> ChatCompletionBody:
+        """The same request as a chat completion."""
+        return self._chat
+
+    def _chat_fields(self) -> dict[str, Any]:
+        fields = {
+            "model": self.model,
+            "max_completion_tokens": self.max_output_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "response_format": self._response_format(),
+            "tools": None if self.tools is None else [_chat_tool(tool) for tool in self.tools],
+            "tool_choice": self.tool_choice,
+            "parallel_tool_calls": self.parallel_tool_calls,
+            "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
+            "stream": self.stream,
+        }
+        if isinstance(self.tool_choice, NamedFunction):
+            fields["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def _response_format(self) -> Any:
+        wanted = None if self.text is None else self.text.format
+        if isinstance(wanted, NamedSchemaFormat):
+            return {"type": "json_schema", "schema": wanted.json_schema}
+        return wanted
+
+
+def _in_this_body(place: Place, begins: list[int | None]) -> Place:
+    """The place of what a chat completion has at `place`; `begins` as `chat_messages` returns it."""
+    match place:
+        case ("messages", int(message), "tool_call_id"):
+            item = begins[message]
+            assert item is not None  # only outputs of calls have such an id
+            return ("input", item, "call_id")
+        case (str(field), *rest):
+            return (*FIELDS.get(field, field).split("."), *rest)
+    return place
+
+
+def _chat_tool(tool: FunctionTool) -> dict[str, Any]:
+    return {"type": "function", "function": tool.model_dump(exclude={"type"})}
+
+
+def in_these_words(error: ApiError) -> ApiError:
+    """An error about the chat completion, told by the names that this body's fields have."""
+    detail = error.detail
+    if detail.param in FIELDS:
+        detail.param = FIELDS[detail.param]
+    if detail.param == "tools" and detail.pointer is not None:
+        pointer = detail.pointer.replace("/function", "", 1)
+        detail.message = detail.message.replace(detail.pointer, pointer)
+        detail.pointer = pointer
+    return error

@@ -1,0 +1,143 @@
+"""The items of a conversation as `/v1/responses` takes them, and the chat messages that they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from deployments.http.fields import text_parts
+from deployments.openai.protocol import MAX_PARTS
+from deployments.openai.tool_bodies import Arguments, FunctionName
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class _Item(StrictModel):
+    id: str | None = Field(None, description="Accepted and ignored: nothing is stored.")
+    status: Status | None = Field(None, description="Accepted and ignored.")
+
+
+Ignored = Annotated[list[Any], FailFast()]
+
+
+class InputText(StrictModel):
+    """A piece of a message's text; other kinds of content are refused."""
+
+    type: Annotated[Literal["input_text", "output_text", "text"], text_parts("input_text", "output_text", "text")] = (
+        Field(description="Other kinds of content are refused.")
+    )
+    text: str
+    annotations: Ignored | None = Field(None, description="As earlier answers have them; ignored.")
+    logprobs: Ignored | None = Field(None, description="As earlier answers have them; ignored.")
+
+
+Content = Annotated[
+    Annotated[str, Tag("string")] | Annotated[list[InputText], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
+    by_json_type("text, or a list of text parts"),
+]
+
+
+class MessageInput(_Item):
+    """One turn."""
+
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content
+    phase: str | None = Field(None, description="Accepted and ignored.")
+
+
+class CallInput(_Item):
+    """A call that the model made earlier."""
+
+    type: Literal["function_call"]
+    call_id: str = Field(min_length=1)
+    name: FunctionName
+    arguments: Arguments
+
+
+class CallOutputInput(_Item):
+    """What a call returned."""
+
+    type: Literal["function_call_output"]
+    call_id: str = Field(min_length=1)
+    output: Content
+
+
+class ReasoningText(StrictModel):
+    """A piece of thoughts."""
+
+    type: Literal["reasoning_text", "summary_text"]
+    text: str
+
+
+Thoughts = Annotated[list[ReasoningText], FailFast(), Field(max_length=MAX_PARTS)]
+
+
+class ReasoningInput(_Item):
+    """What the model thought earlier."""
+
+    type: Literal["reasoning"]
+    summary: Thoughts = Field([])
+    content: Thoughts | None = None
+    encrypted_content: None = None
+
+
+def _kind(item: Any) -> str | None:
+    """The discriminator: messages may leave their `type` out."""
+    kind = item.get("type", "message") if isinstance(item, dict) else getattr(item, "type", None)
+    return kind if isinstance(kind, str) else None
+
+
+InputItem = Annotated[
+    Annotated[MessageInput, Tag("message")]
+    | Annotated[CallInput, Tag("function_call")]
+    | Annotated[CallOutputInput, Tag("function_call_output")]
+    | Annotated[ReasoningInput, Tag("reasoning")],
+    Discriminator(_kind),
+]
+
+
+def chat_messages(
+    instructions: str | None, given: str | Sequence[InputItem]
+) -> tuple[list[dict[str, Any]], list[int | None]]:
+    """`messages` of a chat completion, and of each the index of the item where it begins (None: it is no item).
+
+    Thoughts, text and calls of one turn of the assistant become one message.
+    """
+    messages: list[dict[str, Any]] = []
+    begins: list[int | None] = []
+    if instructions is not None:
+        messages.append({"role": "system", "content": instructions})
+        begins.append(None)
+    if isinstance(given, str):
+        return [*messages, {"role": "user", "content": given}], [*begins, None]
+    turn: dict[str, Any] | None = None  # the assistant's, while it may go on
+    for index, item in enumerate(given):
+        if isinstance(item, MessageInput) and item.role != "assistant":
+            messages.append({"role": item.role, "content": _text(item.content)})
+            turn = None
+        elif isinstance(item, CallOutputInput):
+            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+            turn = None
+        else:
+            if turn is None or isinstance(item, ReasoningInput):
+                turn = {"role": "assistant", "content": []}
+                messages.append(turn)
+            if isinstance(item, ReasoningInput):
+                turn["reasoning_content"] = "".join(piece.text for piece in item.content or item.summary)
+            elif isinstance(item, CallInput):
+                function = {"name": item.name, "arguments": item.arguments}
+                turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
+            else:
+                turn["content"].append(_text(item.content))
+        begins += [index] * (len(messages) - len(begins))
+    for message in messages:
+        message["content"] = "".join(message["content"])
+    return messages, begins
+
+
+def _text(content: str | list[InputText]) -> str:
+    return content if isinstance(content, str) else "".join(piece.text for piece in content)

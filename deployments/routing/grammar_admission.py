@@ -1,0 +1,195 @@
+"""How many grammars that a router has not seen ready one tenant may bring at a time.
+
+A new grammar costs every tier: it is compiled, sent, loaded, and its first mask rows are made. One tenant's thousands
+would take the CPUs of everybody, though each queue on the way is fair. They wait here, where waiting costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+from ray.util.metrics import Histogram
+
+from deployments.http.errors import ApiError
+from grammar_workers.artifacts.lru import LeastRecentlyUsed
+
+LONGEST_TURN_S = 1.0
+"""After it the next may go: a grammar that takes long holds nobody up."""
+
+MOST_WAITING = 1024
+"""Of one tenant, in one router."""
+
+PAUSE, LONGEST_PAUSE = 4.0, 15.0
+"""Of a long line after a turn while others are active, in lengths of the turn: at least, and while others wait for a
+first token."""
+
+LONG_LINE = 8
+"""With more waiting, a tenant's grammars get what time the others leave."""
+
+ACTIVE_S = 5.0
+"""So long after its last request has been answered to its end a tenant counts as active."""
+
+
+@contextlib.contextmanager
+def _one_more(counts: Counter[str], tenant: str) -> Iterator[None]:
+    """Counts a tenant in while the block lasts; who is not counted is not in `counts`."""
+    counts[tenant] += 1
+    try:
+        yield
+    finally:
+        counts[tenant] -= 1
+        if not counts[tenant]:
+            del counts[tenant]
+
+
+class _Line:
+    """One tenant's: `users` have a turn or wait for one, first come, first served."""
+
+    def __init__(self, at_once: int) -> None:
+        self.turns = asyncio.Semaphore(at_once)
+        self.among_others = asyncio.Semaphore((at_once + 1) // 2)
+        self.users = 0
+        self.waiting = 0
+
+    @property
+    def is_long(self) -> bool:
+        return self.waiting > LONG_LINE
+
+
+class _Turn:
+    """Has `over` called when it ends, at the latest after `LONGEST_TURN_S`."""
+
+    def __init__(self, tenant: str, line: _Line, over: contextlib.ExitStack) -> None:
+        loop = asyncio.get_running_loop()
+        self.tenant = tenant
+        self.line = line
+        self.over = over
+        self.began = loop.time()
+        self.timer = loop.call_later(LONGEST_TURN_S, over.close)
+
+
+class NewGrammars:
+    """Gives each tenant `at_once` turns, half of them while others are active. Lives in one event loop.
+
+    Where a tenant has a long line then, each of its turns is followed by a pause, which lasts until nobody else waits
+    for a first token: its grammars are for the time that is left. But a pause has an end, `LONGEST_PAUSE` times the
+    turn: somebody else always waits where many are served.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._known: LeastRecentlyUsed[bool] = LeastRecentlyUsed(0, lambda _: 0)
+        self._under_way: dict[str, _Turn] = {}
+        self._lines: dict[str, _Line] = {}
+        self._waits = Histogram(
+            "turnstile_new_grammar_wait_seconds",
+            "Seconds a request with a new grammar waited for its tenant's turn.",
+            boundaries=[0.01, 0.1, 1.0, 10.0, 100.0],
+        )
+        self._served: Counter[str] = Counter()  # generations that have not ended, by tenant
+        self._active: LeastRecentlyUsed[bool] = LeastRecentlyUsed(0, lambda _: 0, time_to_live_s=ACTIVE_S)
+        self._awaiting: Counter[str] = Counter()  # a first token, by tenant
+        self._arrived = asyncio.Event()
+        self._pauses: set[asyncio.Task[None]] = set()
+
+    def learn(self, key: str) -> None:
+        """This grammar is ready: it needs no turn any more, and one that it has ends."""
+        self._known.put(key, True)
+        if (turn := self._under_way.get(key)) is not None:
+            self._end(turn)
+
+    @contextlib.contextmanager
+    def served(self, tenant: str) -> Iterator[None]:
+        """The tenant is active while something is generated for it, however long ago it asked."""
+        with _one_more(self._served, tenant):
+            try:
+                yield
+            finally:
+                self._active.put(tenant, True)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, tenant: str, key: str | None, timeout_s: float | None) -> AsyncIterator[None]:
+        """A turn for a grammar, until it is ready (`learn`), but not beyond the block, which ends with the first token,
+        nor `LONGEST_TURN_S`; none is needed for one that is known or under way, or where there is none (None). Raises
+        `ApiError`: 429 where too many wait, 408 after `timeout_s`.
+        """
+        self._active.put(tenant, True)
+        if key is None or key in self._known or key in self._under_way:
+            with self._awaiting_token(tenant):
+                yield
+            return
+        line = self._lines.setdefault(tenant, _Line(self._at_once))
+        line.users += 1
+        try:
+            came = asyncio.get_running_loop().time()
+            turn = _Turn(tenant, line, await self._wait(line, tenant, timeout_s))
+            self._waits.observe(turn.began - came)
+            if key in self._known or self._under_way.setdefault(key, turn) is not turn:
+                self._end(turn)  # another request has brought the same grammar in the meantime
+            try:
+                with self._awaiting_token(tenant):
+                    yield
+            finally:
+                if self._under_way.get(key) is turn:
+                    del self._under_way[key]
+                self._end(turn)
+        finally:
+            line.users -= 1
+            if not line.users:
+                del self._lines[tenant]
+
+    async def _wait(self, line: _Line, tenant: str, timeout_s: float | None) -> contextlib.ExitStack:
+        """What ends the turn that this waits for."""
+        if line.waiting >= MOST_WAITING:
+            raise ApiError.full(f"{MOST_WAITING} new grammars of this tenant are waiting")
+        line.waiting += 1
+        try:
+            async with asyncio.timeout(timeout_s):
+                with contextlib.ExitStack() as over:
+                    await line.turns.acquire()
+                    over.callback(line.turns.release)
+                    if self._others_are_active(tenant):
+                        await line.among_others.acquire()
+                        over.callback(line.among_others.release)
+                    return over.pop_all()
+        except TimeoutError as error:
+            message = f"the output was not complete within {timeout_s:g} s"
+            raise ApiError(408, message, param="timeout_s", code="deadline_exceeded") from error
+        finally:
+            line.waiting -= 1
+
+    def _others_are_active(self, tenant: str) -> bool:
+        return any(len(active) > (tenant in active) for active in (self._served, self._active))
+
+    @contextlib.contextmanager
+    def _awaiting_token(self, tenant: str) -> Iterator[None]:
+        try:
+            with _one_more(self._awaiting, tenant):
+                yield
+        finally:
+            if tenant not in self._awaiting:
+                self._arrived.set()
+                self._arrived = asyncio.Event()
+
+    def _end(self, turn: _Turn) -> None:
+        """Ends a turn, after a pause where its line is long. Does nothing the second time."""
+        if turn.timer.cancelled():
+            return
+        turn.timer.cancel()
+        if turn.line.is_long and self._others_are_active(turn.tenant):
+            turn_s = asyncio.get_running_loop().time() - turn.began
+            task = asyncio.create_task(self._pause(turn, turn_s))
+            self._pauses.add(task)
+            task.add_done_callback(self._pauses.discard)
+        else:
+            turn.over.close()
+
+    async def _pause(self, turn: _Turn, turn_s: float) -> None:
+        with turn.over, contextlib.suppress(TimeoutError):
+            await asyncio.sleep(PAUSE * turn_s)
+            async with asyncio.timeout((LONGEST_PAUSE - PAUSE) * turn_s):
+                while turn.line.is_long and self._awaiting.keys() - {turn.tenant}:
+                    await self._arrived.wait()

@@ -1,0 +1,51 @@
+"""From a constraint to the grammar key under which the tiers know it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+
+from deployments.http.errors import ApiError
+from deployments.routing.tiers import Grammar, Tiers
+from grammar_workers import GrammarError, GrammarOptions
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.keys import canonical_bytes, content_key
+from grammar_workers.options import Limits
+from grammar_workers.specification import GrammarSpecification
+
+MAX_INLINE_BYTES = 1 << 16
+"""Larger specifications would keep the event loop for more than some milliseconds."""
+
+
+class GrammarKeys:
+    """Derives keys with what they depend on besides the specification, which the grammar tier tells once."""
+
+    def __init__(self, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._settings: tuple[str, GrammarOptions] | None = None
+
+    async def grammar(
+        self, specification: GrammarSpecification, param: str, places: tuple[tuple[str, str], ...] = ()
+    ) -> Grammar:
+        """`param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`.
+
+        Raises `ApiError` 400 for a malformed specification.
+        """
+        if self._settings is None:
+            info = await self._tiers.compiler_info()
+            self._settings = info["vocabulary_fingerprint"], GrammarOptions.model_validate(info["options"])
+        fingerprint, options = self._settings
+        try:
+            canonical = await _canonical_bytes(specification)
+        except GrammarError as error:
+            raise ApiError.of_grammar(error.to_dict(), param=param, places=places) from error
+        key = content_key(canonical, fingerprint, options)
+        return Grammar(key, json.loads(canonical), param, places)
+
+
+async def _canonical_bytes(specification: GrammarSpecification) -> bytes:
+    """Raises `GrammarError`. What takes long does so in a thread."""
+    with contextlib.suppress(LimitExceededError):
+        return canonical_bytes(specification, MAX_INLINE_BYTES)
+    return await asyncio.to_thread(canonical_bytes, specification, Limits().max_specification_bytes)

@@ -1,0 +1,165 @@
+"""`/v1/grammars`: compiling ahead of the first request, and asking what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Path, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field, StrictBool, model_validator
+from pydantic_core import PydanticCustomError
+
+from deployments.http import examples
+from deployments.http.errors import ERRORS, ApiError, ErrorBody
+from deployments.http.fields import contradiction
+from deployments.http.limits import LimitedCaller
+from deployments.http.strict_json import StrictJsonRoute
+from deployments.http.tenants import Caller, Tenant
+from deployments.openai.constraints import ResponseFormat, StructuredOutputs
+from deployments.routing.grammar_keys import GrammarKeys
+from deployments.routing.tiers import Grammar, Tiers
+from grammar_workers.specification import GrammarSpecification
+from grammar_workers.validation import StrictModel
+
+logger = logging.getLogger("ray.serve")
+
+Key = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Grammar key, as an answer's `grammar.key` has it.")]
+
+
+class GrammarBody(StrictModel):
+    """Body of `POST /v1/grammars`: one constraint, in any of its three spellings."""
+
+    response_format: ResponseFormat | None = Field(None, description="OpenAI's spelling.")
+    structured_outputs: StructuredOutputs | None = Field(None, description="vLLM's spelling.")
+    specification: GrammarSpecification | None = Field(None, description="The grammar library's own spelling.")
+    wait: StrictBool = Field(True, description="Answer when it is compiled; else at once with 202.")
+
+    @model_validator(mode="after")
+    def _one(self) -> GrammarBody:
+        if sum(getattr(self, name) is not None for name in self._SPELLINGS) != 1:
+            listed = ", ".join(f"`{name}`" for name in self._SPELLINGS)
+            raise PydanticCustomError("one_constraint", "give exactly one of {listed}", {"listed": listed})
+        if self.constraint()[0] is None:
+            raise contradiction(self.constraint()[1], "has nothing to compile")
+        return self
+
+    _SPELLINGS = ("response_format", "structured_outputs", "specification")
+
+    def constraint(self) -> tuple[GrammarSpecification | None, str]:
+        """The specification, None where the field asks for free text or a key, and the field's name."""
+        for name in self._SPELLINGS[:2]:
+            if (spelled := getattr(self, name)) is not None:
+                return spelled.specification(), name
+        return self.specification, "specification"
+
+
+class GrammarStatus(BaseModel):
+    """What is known about one grammar."""
+
+    key: str = Field(description="Name it in `structured_outputs.key` instead of sending the specification.")
+    object: Literal["grammar"] = "grammar"
+    status: Literal["queued", "compiling", "ready"]
+    source: str | None = Field(None, description="Where it was found: a tier of the store, or `compiled`.")
+    seconds: float | None = Field(None, description="How long this request waited for it.")
+    owner: str | None = Field(None, description="The tenant it was compiled for.")
+    notes: list[str] | None = Field(None, description="What the compiler ignored, as the specification says.")
+    automaton_states: int | None = Field(None, description="States of the byte automaton.")
+    artifact_bytes: int | None = Field(None, description="Size of the stored automaton, compressed.")
+    compile_seconds: float | None = Field(None, description="Time that compiling took, wherever it was.")
+
+
+class Discarded(BaseModel):
+    """Answer of `DELETE /v1/grammars/{key}`."""
+
+    key: str
+    object: Literal["grammar"] = "grammar"
+    deleted: Literal[True] = True
+
+
+_DISCARDING: dict[int | str, dict[str, Any]] = {
+    403: {"model": ErrorBody, "description": "The grammar belongs to another tenant."},
+    409: {"model": ErrorBody, "description": "The grammar is being compiled."},
+}
+
+
+class Grammars:
+    """What the paths do."""
+
+    def __init__(self, tiers: Tiers, keys: GrammarKeys) -> None:
+        self._tiers = tiers
+        self._keys = keys
+        self._background: set[asyncio.Task[Any]] = set()
+
+    async def compile(self, body: GrammarBody, tenant: Tenant) -> Response:
+        specification, param = body.constraint()
+        assert specification is not None
+        grammar = await self._keys.grammar(specification, param)
+        if body.wait:
+            return _answer(await self._tiers.compile(grammar, tenant.name))
+        status = await self._tiers.grammar_status(grammar.key)
+        if status["status"] == "unknown":
+            task = asyncio.create_task(self._compile_quietly(grammar, tenant.name))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+            status = {"key": grammar.key, "status": "queued"}
+        return _answer(_known(status, param), accepted=True)
+
+    async def status(self, key: str) -> Response:
+        return _answer(_known(await self._tiers.grammar_status(key), "key"))
+
+    async def discard(self, key: str, tenant: Tenant) -> Response:
+        found = await self._tiers.discard_grammar(key, tenant.name, tenant.administrator)
+        if found["status"] == "forbidden":
+            raise ApiError(403, "the grammar belongs to another tenant", param="key", code="not_owner")
+        if found["status"] in ("queued", "compiling"):
+            raise ApiError(409, f"the grammar is {found['status']}; try again when it is ready", code="grammar_busy")
+        if found["status"] == "unknown":
+            raise ApiError.grammar_not_found(key)
+        return JSONResponse(Discarded(key=key).model_dump())
+
+    async def _compile_quietly(self, grammar: Grammar, tenant: str) -> None:
+        try:
+            await self._tiers.compile(grammar, tenant)
+        except ApiError as error:
+            logger.info("grammar %s: %s", grammar.key, error.detail.message)
+
+
+def grammar_routes(grammars: Grammars) -> APIRouter:
+    """The paths around `grammars`."""
+    api = APIRouter(route_class=StrictJsonRoute, prefix="/v1/grammars", tags=["grammars"], responses=ERRORS)
+
+    @api.post(
+        "", response_model=GrammarStatus, responses={202: {"model": GrammarStatus, "description": "Not ready yet."}}
+    )
+    async def compile_grammar(
+        body: Annotated[GrammarBody, Body(openapi_examples=examples.GRAMMARS)], tenant: LimitedCaller
+    ) -> Response:
+        """Compile a constraint before the first request needs it."""
+        return await grammars.compile(body, tenant)
+
+    @api.get("/{key}", response_model=GrammarStatus)
+    async def grammar_status(key: Key, tenant: Caller) -> Response:
+        """What became of a grammar; 404 when nobody knows the key, 400 with the reason when it was refused."""
+        return await grammars.status(key)
+
+    @api.delete("/{key}", response_model=Discarded, responses=_DISCARDING)
+    async def discard_grammar(key: Key, tenant: Caller) -> Response:
+        """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
+        return await grammars.discard(key, tenant)
+
+    return api
+
+
+def _known(status: dict[str, Any], param: str) -> dict[str, Any]:
+    if status["status"] == "unknown":
+        raise ApiError.grammar_not_found(status["key"])
+    if status["status"] == "refused":
+        raise ApiError.of_grammar(status["error"], param=param)
+    return status
+
+
+def _answer(status: dict[str, Any], *, accepted: bool = False) -> JSONResponse:
+    body = GrammarStatus.model_validate(status).model_dump(exclude_none=True)
+    return JSONResponse(body, status_code=202 if accepted and status["status"] != "ready" else 200)

@@ -1,0 +1,222 @@
+"""What the paths of the HTTP application do: a checked body becomes a generation in both tiers, and an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import re
+import time
+import uuid
+from contextlib import aclosing
+from typing import Any, Literal
+
+from fastapi import Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+from deployments.arguments import MAX_PROMPT_BYTES, ThinkingArguments
+from deployments.chat.chat_format import Manner
+from deployments.chat.output_parser import AnswerReader
+from deployments.chat.thinking import SWITCH, Thinking
+from deployments.chat.tool_formats import ToolFormatName
+from deployments.chat.tools import ToolDialect
+from deployments.http.errors import ApiError
+from deployments.http.event_stream import EventStream
+from deployments.http.tenants import Tenant
+from deployments.openai.completions import Answer
+from deployments.openai.protocol import ChatCompletionBody, GenerationBody
+from deployments.routing.grammar_keys import GrammarKeys
+from deployments.routing.grammars import Grammars
+from deployments.routing.tiers import Generation, Grammar, Tiers
+from grammar_workers.errors import shortened
+from grammar_workers.specification import GrammarSpecification
+
+HEALTH_TIMEOUT_S = 5.0
+MAX_SHOWN_NAME = 200
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+
+
+class ModelCard(BaseModel):
+    """One served model."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    max_model_len: int
+
+
+class ModelList(BaseModel):
+    """Answer of `GET /v1/models`."""
+
+    object: str
+    data: list[ModelCard]
+
+
+class Health(BaseModel):
+    """Answer of `GET /health`."""
+
+    status: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """A generation that runs until it is closed; `readers` has one for each choice of a chat, and none otherwise."""
+
+    request_id: str
+    generation: Generation
+    readers: list[AnswerReader]
+
+
+class Service:
+    """What the paths do; one per router replica."""
+
+    def __init__(
+        self,
+        tiers: Tiers,
+        *,
+        model: str,
+        tool_format: ToolFormatName | Literal["auto"] = "auto",
+        thinking: ThinkingArguments | Literal["auto", "off"] = "auto",
+        max_prompt_bytes: int = MAX_PROMPT_BYTES,
+    ) -> None:
+        self._tiers = tiers
+        self.model = model
+        version = importlib.metadata.version("turnstile")
+        self.system_fingerprint = f"fp_{hashlib.sha256(f'{version} {model}'.encode()).hexdigest()[:10]}"
+        self._started = int(time.time())
+        self._tool_format = tool_format
+        self._max_prompt_bytes = max_prompt_bytes
+        self._thinking = thinking
+        self._manner: Manner | None = None
+        self._keys = GrammarKeys(tiers)
+        self.grammars = Grammars(tiers, self._keys)
+
+    async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
+        """Both completion endpoints."""
+        begun = await self.begin(body, request, tenant)
+        answer = Answer(
+            begun.generation,
+            request_id=begun.request_id,
+            model=self.model,
+            system_fingerprint=self.system_fingerprint,
+            logprobs=body.top_logprobs_wanted() is not None,
+            readers=begun.readers,
+        )
+        if body.stream:
+            return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
+        async with aclosing(begun.generation):
+            return JSONResponse(await answer.whole())
+
+    async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
+        """Check a request against the served model and start it. Raises `ApiError`."""
+        if body.model is not None:
+            self._check_model(body.model)
+        request_id = _request_id(request)
+        drawn_seed = _drawn_seed(request_id)
+        chat = body if isinstance(body, ChatCompletionBody) else None
+        self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
+        # Clients choose ids, also those of others: what the replicas go by is made here.
+        generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
+        manner = None if chat is None else await self._served_manner()
+        grammar = await self._grammar(body, manner)
+        readers: list[AnswerReader] = []
+        if chat is not None and manner is not None:
+            generation_request |= manner.prompt_fields(chat)
+            readers = [manner.reader(chat, drawn_seed, index) for index in range(body.choices)]
+        self._check_prompt(generation_request)
+        generation = await self._tiers.start_generation(generation_request, grammar, tenant.name, choices=body.choices)
+        return Begun(request_id, generation, readers)
+
+    async def models(self) -> dict[str, Any]:
+        return ModelList(object="list", data=[await self._card()]).model_dump()
+
+    async def model_card(self, name: str) -> dict[str, Any]:
+        """Raises `ApiError` 404 for another model."""
+        self._check_model(name)
+        return (await self._card()).model_dump()
+
+    async def _card(self) -> ModelCard:
+        info = await self._tiers.replica_info()
+        return ModelCard(
+            id=self.model,
+            object="model",
+            created=self._started,
+            owned_by="turnstile",
+            max_model_len=info["max_length"],
+        )
+
+    def _check_model(self, name: str) -> None:
+        if name != self.model:
+            message = f"the model `{shortened(name, MAX_SHOWN_NAME)}` does not exist; `{self.model}` does"
+            raise ApiError(404, message, param="model", code="model_not_found")
+
+    async def health(self) -> dict[str, str]:
+        """Raises 503 unless both tiers answer. Their replicas join the routing table only once they are warm."""
+        try:
+            async with asyncio.timeout(HEALTH_TIMEOUT_S):
+                await asyncio.gather(self._tiers.compiler_info(), self._tiers.replica_info())
+        except ApiError as error:
+            if error.status != 429:  # full means working
+                raise
+        except Exception as error:
+            raise ApiError(503, "not ready", code="not_ready") from error
+        return {"status": "ok"}
+
+    def _check_prompt(self, generation_request: dict[str, Any]) -> None:
+        """Raises `ApiError` 400 for a prompt that would keep the tokenizer busy for long."""
+        param = "prompt" if generation_request["messages"] is None else "messages"
+        parts = [generation_request[param], generation_request.get("tools")]
+        size = sum(len(json.dumps(part, ensure_ascii=False).encode()) for part in parts if part is not None)
+        self._check_size(size, param)
+
+    def _check_size(self, size: int, param: str) -> None:
+        if size > self._max_prompt_bytes:
+            message = f"the prompt has {size} bytes, more than the {self._max_prompt_bytes} that this server accepts"
+            raise ApiError(400, message, param=param, code="prompt_too_large")
+
+    async def _served_manner(self) -> Manner:
+        if self._manner is None:
+            info = await self._tiers.replica_info({SWITCH: True}, {SWITCH: False})
+            template, prompts = info["chat_template"], info["generation_prompts"]
+            thinking = Thinking.of_model(self._thinking, template, *prompts)
+            self._manner = Manner(ToolDialect.of_model(self._tool_format, template), thinking)
+        return self._manner
+
+    async def _grammar(self, body: GenerationBody, manner: Manner | None) -> Grammar | None:
+        thinks = isinstance(body, ChatCompletionBody) and manner is not None and manner.thinks(body)
+        if (key := body.grammar_key()) is not None:
+            if thinks:
+                message = "a compiled grammar applies to the whole output: send `thinking: false`, or its specification"
+                raise ApiError(400, message, param="structured_outputs", code="invalid_value")
+            return Grammar(key, None, "structured_outputs")
+        specification: GrammarSpecification
+        places: tuple[tuple[str, str], ...] = ()
+        if isinstance(body, ChatCompletionBody) and manner is not None and (offer := body.offer()) is not None:
+            specification, param, places = manner.dialect.specification(offer), "tools", offer.places()
+        elif (asked := body.specification()) is not None:
+            specification, param = asked
+        else:
+            return None
+        if thinks and manner is not None:
+            specification, places = manner.thinking.specification(specification), Thinking.places(places)
+        return await self._keys.grammar(specification, param, places)
+
+
+def _request_id(request: Request) -> str:
+    """The answer's id: the request's `x-request-id`, which Serve makes when the client sends none, and returns."""
+    given = request.headers.get("x-request-id")
+    if given is None:
+        return uuid.uuid4().hex
+    if REQUEST_ID.fullmatch(given) is None:
+        message = "`x-request-id` takes up to 128 letters, digits and . _ : / + = -"
+        raise ApiError(400, message, param="x-request-id", code="invalid_value")
+    return given
+
+
+def _drawn_seed(request_id: str) -> int:
+    """The seed of a request that gives none: repeated with its id it gives the same tokens, whatever broke before."""
+    return int.from_bytes(hashlib.sha256(request_id.encode()).digest()[:8], "big") >> 1

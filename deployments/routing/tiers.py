@@ -1,0 +1,290 @@
+"""One request through both tiers: the grammar compiles while the prompt is prefilled.
+
+                     +-- compile(key, specification) --> ready | refused
+    start_generation |                                                      --> Generation (first event, then the rest)
+                     +-- generate(request) -----------> first event, ...
+
+Nothing has been sent to the client when `start_generation` returns or raises, so a refusal can still become a 400.
+A replica that dies is replaced behind the client's back: compiling is idempotent, and a generation is repeated with the
+tokens it has already emitted, which the next replica replays before it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar, cast
+
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, ReplicaUnavailableError
+from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
+from ray.util.metrics import Counter
+
+from deployments.http.errors import ApiError
+from deployments.routing.grammar_admission import NewGrammars
+from grammar_workers.errors import GRAMMAR_CODES
+
+logger = logging.getLogger("ray.serve")
+
+Event = dict[str, Any]
+"""What a replica yields: `text`, `token_ids`, `finish_reason`, `prompt_tokens`, maybe `reports`; or `error`."""
+
+
+class ReplicaClosingError(Exception):
+    """A replica said that it cannot finish a generation because it is shutting down."""
+
+
+REPLICA_LOST = (RayActorError, ReplicaUnavailableError, ReplicaClosingError)
+"""The replica of a call has died, is unreachable, has left the routing table, or is shutting down."""
+
+MAX_TRIES = 8
+"""Calls made for one answer before the failure is ours; tokens received meanwhile start the count again."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
+"""Pause before the second try, doubled each time: Serve needs a moment to notice a death and route around it."""
+
+COMPILER, REPLICA = "GrammarCompiler", "ModelReplica"
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Grammar:
+    """A constraint on its way through the tiers, `specification` None where the client named only its key.
+
+    `param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`.
+    """
+
+    key: str
+    specification: dict[str, Any] | None
+    param: str
+    places: tuple[tuple[str, str], ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledGrammar:
+    """What the grammar tier answered: annotations it ignored (`notes`) and where the automaton was (`source`)."""
+
+    key: str
+    source: str
+    notes: list[str]
+
+
+@dataclasses.dataclass
+class Generation:
+    """The choices of one answer, which have begun. Iterate it once; `aclose` stops the replicas before the end.
+
+    `first[i]` is the i-th choice's first event, `rest[i]` the others.
+    """
+
+    first: list[Event]
+    rest: list[AsyncGenerator[Event, None]]
+    grammar: CompiledGrammar | None
+
+    async def __aiter__(self) -> AsyncGenerator[Event, None]:
+        """Every event with its choice's number as `index`, as they come."""
+        for index, event in enumerate(self.first):
+            yield {**event, "index": index}
+        if len(self.rest) == 1:
+            async for event in self.rest[0]:
+                yield {**event, "index": 0}
+            return
+        coming = {asyncio.ensure_future(anext(rest)): index for index, rest in enumerate(self.rest)}
+        try:
+            while coming:
+                done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+                for call in done:
+                    index = coming.pop(call)
+                    try:
+                        event = call.result()
+                    except StopAsyncIteration:
+                        continue
+                    yield {**event, "index": index}
+                    coming[asyncio.ensure_future(anext(self.rest[index]))] = index
+        finally:
+            await _cancelled(coming)
+
+    async def aclose(self) -> None:
+        for rest in self.rest:
+            await rest.aclose()
+
+
+def _refuses_grammar(call: asyncio.Future[Event]) -> bool:
+    error = call.exception()
+    return isinstance(error, ApiError) and error.detail.code in GRAMMAR_CODES
+
+
+class Tiers:
+    """The two tiers by their handles; `new_grammars`: how many of one tenant may be under way."""
+
+    def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle, *, new_grammars: int) -> None:
+        self._compiler = compiler
+        self._replica = replica
+        self._new_grammars = NewGrammars(new_grammars)
+        self._retries = Counter(
+            "turnstile_retries_total", "Calls repeated because their replica was lost.", ("deployment",)
+        )
+
+    async def start_generation(
+        self, request: dict[str, Any], grammar: Grammar | None, tenant: str, *, choices: int = 1
+    ) -> Generation:
+        """Call both tiers at once; return when the grammar is ready and each choice's first event is there.
+
+        A grammar that is new waits for its turn first. Raises `ApiError` as soon as either tier refuses; the other
+        calls are cancelled then, as they are when the client goes away (`asyncio.CancelledError`).
+        """
+        timeout_s, started = request.get("timeout_s"), time.monotonic()
+        async with self._new_grammars.turn(tenant, None if grammar is None else grammar.key, timeout_s):
+            if timeout_s is not None:
+                request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
+            return await self._start(request, grammar, tenant, choices)
+
+    async def _start(self, request: dict[str, Any], grammar: Grammar | None, tenant: str, choices: int) -> Generation:
+        events = [self._events({**request, "choice_index": index}, grammar, tenant) for index in range(choices)]
+        compiled = asyncio.ensure_future(self._compile(grammar, tenant))
+        first = [asyncio.ensure_future(anext(one)) for one in events]
+        try:
+            done, _ = await asyncio.wait((*first, compiled), return_when=asyncio.FIRST_EXCEPTION)
+            # The compiler explains a refused grammar better than the replica, which may have heard of it sooner.
+            if any(_refuses_grammar(call) for call in first if call in done):
+                await asyncio.wait([compiled])
+            for call in (compiled, *first):
+                if call.done():
+                    call.result()
+            return Generation([call.result() for call in first], events, compiled.result())
+        except BaseException:
+            await _cancelled((*first, compiled))
+            for one in events:
+                await one.aclose()
+            raise
+
+    async def compiler_info(self) -> dict[str, Any]:
+        return await self._retried(COMPILER, lambda: self._compiler.info.remote())
+
+    async def replica_info(self, *template_arguments: dict[str, Any]) -> dict[str, Any]:
+        """`ModelReplica.info`."""
+        return await self._retried(REPLICA, lambda: self._replica.info.remote(list(template_arguments)))
+
+    async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
+        """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other.
+
+        `tenant`: who pays for the compilation.
+        """
+        handle = self._compiler_of(grammar.key)
+        answer = await self._retried(
+            COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, tenant)
+        )
+        if answer["status"] == "refused":
+            raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
+        if answer["status"] == "unknown":
+            raise ApiError.grammar_not_found(grammar.key)
+        return answer
+
+    async def grammar_status(self, key: str) -> dict[str, Any]:
+        """What the grammar tier knows about a key (`GrammarCompiler.status`)."""
+        return await self._retried(COMPILER, lambda: self._compiler_of(key).status.remote(key))
+
+    async def discard_grammar(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
+        """`GrammarCompiler.discard`."""
+        return await self._retried(COMPILER, lambda: self._compiler_of(key).discard.remote(key, tenant, administrator))
+
+    def _compiler_of(self, key: str) -> DeploymentHandle:
+        """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
+        return self._compiler.options(session_id=key)
+
+    async def _compile(self, grammar: Grammar | None, tenant: str) -> CompiledGrammar | None:
+        if grammar is None:
+            return None
+        answer = await self.compile(grammar, tenant)
+        self._new_grammars.learn(grammar.key)
+        fields = {"grammar_key": grammar.key, "tenant": tenant, "grammar_source": answer["source"]}
+        logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
+        return CompiledGrammar(answer["key"], answer["source"], answer["notes"])
+
+    async def _events(
+        self, request: dict[str, Any], grammar: Grammar | None, tenant: str
+    ) -> AsyncGenerator[Event, None]:
+        """The events of one generation, over as many replicas as it takes; the last one has a finish reason."""
+        if grammar is not None:
+            reference = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
+            request = {**request, "grammar": reference}
+        with self._new_grammars.served(tenant):
+            async with contextlib.aclosing(self._events_of_replicas(request)) as events:
+                async for event in events:
+                    yield event
+
+    async def _events_of_replicas(self, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        handle = self._replica.options(stream=True)
+        limit = request.get("timeout_s")
+        deadline = None if limit is None else time.monotonic() + limit
+        emitted: list[int] = []
+        pauses = _Pauses(REPLICA, self._retries)
+        while True:
+            left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
+            call = handle.generate.remote({**request, "timeout_s": left, "emitted_token_ids": list(emitted)})
+            stream = cast(DeploymentResponseGenerator[Event], call)
+            ended = False
+            try:
+                async for event in stream:
+                    if (error := event.get("error")) is not None:
+                        if error["code"] == "unavailable":
+                            raise ReplicaClosingError(error["message"])
+                        raise ApiError.of_replica(error)
+                    emitted += event["token_ids"]
+                    pauses.reset()
+                    ended = event["finish_reason"] is not None
+                    yield event
+                if ended:
+                    return
+                raise RuntimeError("a model replica ended a generation without a finish reason")
+            except REPLICA_LOST as error:
+                if ended:
+                    return
+                await pauses.wait(error)
+            except BackPressureError as error:
+                raise ApiError.full(retry_after_s=error.retry_after_s) from error
+            finally:
+                if not ended:
+                    stream.cancel()
+
+    async def _retried(self, deployment: str, call: Callable[[], Awaitable[T]]) -> T:
+        """The answer of an idempotent call, over as many replicas as it takes."""
+        pauses = _Pauses(deployment, self._retries)
+        while True:
+            try:
+                return await call()
+            except REPLICA_LOST as error:
+                await pauses.wait(error)
+            except BackPressureError as error:
+                raise ApiError.full(retry_after_s=error.retry_after_s) from error
+
+
+async def _cancelled(calls: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancels the calls and waits until they have ended."""
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+class _Pauses:
+    """Counts the failures of one call and waits between them; re-raises the last when there were too many."""
+
+    def __init__(self, deployment: str, retries: Counter) -> None:
+        self._deployment = deployment
+        self._retries = retries
+        self.reset()
+
+    def reset(self) -> None:
+        self._failures = 0
+
+    async def wait(self, error: BaseException) -> None:
+        self._failures += 1
+        if self._failures >= MAX_TRIES:
+            raise error
+        self._retries.inc(tags={"deployment": self._deployment})
+        logger.warning("lost a %s (%s), try %d", self._deployment, type(error).__name__, self._failures + 1)
+        await asyncio.sleep(min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S))

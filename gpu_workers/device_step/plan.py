@@ -1,0 +1,179 @@
+"""Decode steps that draw on the device: which rows take part, how the step is captured, what comes back.
+
+All decoding rows go through one static step. Rows whose settings it knows, and whose automaton is on the device, come
+back with their tokens; the others with their features alone, to be drawn on the host: per row, not per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gpu_workers.config import EngineConfig
+from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, pack, shape_of, static_step
+from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
+from gpu_workers.engine.scheduler import StepPlan
+from gpu_workers.engine.sequence import Sequence
+from gpu_workers.model.loader import LoadedModel
+from gpu_workers.model.model_runner import Feed
+
+Step = Callable[[Tensor, StaticShape], StaticResult]
+Drawn = list[tuple[int, int]]
+"""Tokens drawn one after another, each with the grammar state after it (-1 without a grammar)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where one feed stands in the static step. `base`: of its automaton's states; `draws`: whether it is drawn."""
+
+    row: int
+    base: int
+    draws: bool
+
+
+@dataclass(slots=True)
+class DevicePlan:
+    """The decode rows of a step, masked ones first; `places` and `sequences` follow the feeds of the plan.
+
+    `told`: what the step said, as in `StaticResult`.
+    """
+
+    rows: list[StaticRow]
+    places: list[_Place]
+    sequences: list[Sequence]
+    shape: StaticShape
+    told: Tensor | None = None
+
+    @property
+    def drawing(self) -> set[Sequence]:
+        """Whose tokens the device draws."""
+        return {sequence for place, sequence in zip(self.places, self.sequences, strict=True) if place.draws}
+
+    def drawn(self) -> dict[Sequence, Drawn]:
+        """Their tokens, when the step has run; waits for the device."""
+        assert self.told is not None
+        lines, queries = self.told.tolist(), self.shape.queries
+        drawn: dict[Sequence, Drawn] = {}
+        for place, sequence in zip(self.places, self.sequences, strict=True):
+            if place.draws:
+                row, line = self.rows[place.row], lines[place.row]
+                span = range(1 + row.first, 2 + row.first + line[0])
+                drawn[sequence] = [(line[i], line[i + queries] - place.base if row.state else -1) for i in span]
+        return drawn
+
+
+class DeviceStep:
+    """Runs the decode rows of steps. `plan` is for the engine thread, `run` for whoever runs the model."""
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        self._pool = loaded.pool
+        memory = TableMemory(loaded.head.token_limit, config.device_table_mb << 20, loaded.pool.device)
+        self.automata = DeviceAutomata(memory)
+        step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory)
+        self._fineness = 2
+        if config.device_step == "compile":
+            self._fineness = 4  # compiling takes long: fewer shapes, more padding
+            torch.compiler.config.recompile_limit = torch.compiler.config.accumulated_recompile_limit = 1 << 12
+            step = torch.compile(step, fullgraph=True, dynamic=False)
+        elif config.device_step == "cuda_graph":
+            step = GraphedStep(step, loaded.pool.device)
+        self._step = step
+
+    def plan(self, plan: StepPlan, without: Sequence | None = None) -> DevicePlan:
+        """Lays out the decode rows of `plan`, at least one; `without` is left to the host."""
+        pairs = list(zip(plan.decode, plan.sequences, strict=False))
+        able = [(one.draws_ahead and one is not without) for _, one in pairs]
+        fsms = [
+            one.constraint.fsm if draws and one.constraint else None
+            for draws, (_, one) in zip(able, pairs, strict=True)
+        ]
+        self.automata.bring(fsm for fsm in fsms if fsm is not None)
+        rows: list[tuple[StaticRow, int, bool]] = []
+        for (feed, sequence), draws, fsm in zip(pairs, able, fsms, strict=True):
+            base = 0 if fsm is None else self.automata.base(fsm)
+            draws = draws and base is not None
+            rows.append((_static_row(feed, sequence, base or 0, draws), base or 0, draws))
+        order = sorted(range(len(rows)), key=lambda i: rows[i][0].state == 0)
+        row_of = {i: row for row, i in enumerate(order)}
+        places = [_Place(row_of[i], base, draws) for i, (_, base, draws) in enumerate(rows)]
+        laid = [rows[i][0] for i in order]
+        return DevicePlan(laid, places, [one for _, one in pairs], shape_of(laid, self._pool, self._fineness))
+
+    @torch.no_grad()
+    def run(self, plan: DevicePlan) -> Tensor:
+        """Features [n, F] of all wanted tokens, feed after feed; the plan is told the rest."""
+        packed = pack(plan.rows, plan.shape, self._pool)
+        result = self._step(packed.to(self._pool.device, non_blocking=True), plan.shape)
+        queries = plan.shape.queries
+        wanted = [
+            place.row * queries + query
+            for place in plan.places
+            for query in range(plan.rows[place.row].first, len(plan.rows[place.row].token_ids))
+        ]
+        # Copies: a captured step writes its results to the same memory the next time.
+        plan.told = result.told.clone()
+        return result.features[torch.tensor(wanted, device=result.features.device)]
+
+    def close(self) -> None:
+        self.automata.close()
+
+
+class GraphedStep:
+    """A CUDA graph for each shape, captured when it first comes up; all of them share one pool of memory.
+
+    Results stay where they are: whoever wants to keep them copies them before the next call.
+    """
+
+    def __init__(self, step: Step, device: torch.device) -> None:
+        self._step = step
+        self._device = device
+        self._memory = torch.cuda.graph_pool_handle()
+        self._captured: dict[StaticShape, tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]] = {}
+
+    def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
+        if shape not in self._captured:
+            self._captured[shape] = self._capture(packed.clone(), shape)
+        graph, buffer, result = self._captured[shape]
+        buffer.copy_(packed)
+        graph.replay()
+        return result
+
+    def _capture(self, buffer: Tensor, shape: StaticShape) -> tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]:
+        """Runs the step once outside, where libraries set themselves up: it writes what the replay writes again."""
+        current, beside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
+        beside.wait_stream(current)
+        with torch.cuda.stream(beside):
+            self._step(buffer, shape)
+        current.wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads go on meanwhile: their work is not part of the graph and does not spoil it.
+        with torch.cuda.graph(graph, pool=self._memory, stream=beside, capture_error_mode="thread_local"):
+            result = self._step(buffer, shape)
+        return graph, buffer, result
+
+
+def _static_row(feed: Feed, sequence: Sequence, base: int, draws: bool) -> StaticRow:
+    row = StaticRow(feed.slot, feed.past, feed.token_ids, first=len(feed.token_ids) - feed.wanted)
+    if not draws:
+        return row
+    sampling = sequence.request.sampling
+    return replace(
+        row,
+        state=base + sequence.constraint.state if sequence.constraint is not None else 0,
+        position=sequence.output_length,
+        choice_index=sequence.request.choice_index,
+        seed=sampling.seed,
+        top_k=sampling.top_k,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+    )
+
+
+def device_step(loaded: LoadedModel, config: EngineConfig) -> DeviceStep | None:
+    """The step that `config` asks for; None: everything stays with the host."""
+    return None if config.device_step == "off" else DeviceStep(loaded, config)

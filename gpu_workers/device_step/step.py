@@ -1,0 +1,220 @@
+"""One decode step as a pure function of tensors: forward pass, masks, draws and the verification of drafts.
+
+No host reads, no shape that depends on data, nothing allocated by Python in between: so it can be captured whole, by
+`torch.compile(fullgraph=True)` or in a CUDA graph. A row feeds `[context .. last, d1 .. dk]`:
+
+    query      0        1      2      3
+    token      last     d1     d2     padding      fed = 3, first = 0
+    state      s        s.d1   s.d2                advances in the tables of `device_tables`
+    drawn      d1       x      .      .            accepted = 1: the draws 0 and 1 are output tokens
+
+Draws are those of `sampler`: the same masks, weights, order of settings and uniform numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from gpu_workers.cache.kv_pool import KVPool
+from gpu_workers.device_step.tables import TableMemory
+from gpu_workers.model.attention import AttentionPlan, CacheRead, DecodeGroup, DeviceMask
+from gpu_workers.model.output_head import OutputHead
+from gpu_workers.sampling.randomness import device_uniforms
+from gpu_workers.sampling.sampler import inverse_cdf, softmax_weights
+
+_INTEGERS = ("slot", "past", "fed", "first", "state", "position", "choice_index", "seed_low", "seed_high", "top_k")
+_FLOATS = ("temperature", "top_p", "min_p")
+_TOKENS = len(_INTEGERS) + len(_FLOATS)
+_SHORTEST_KV = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StaticRow:
+    """What one row of a step is; `token_ids` as in `Feed`, of which those from `first` on are drawn after.
+
+    `state`: its place in `TableMemory`, 0 without one; `position`: of the first draw, in output tokens.
+    """
+
+    slot: int
+    past: int
+    token_ids: Sequence[int]
+    first: int
+    state: int = 0
+    position: int = 0
+    choice_index: int = 0
+    seed: int = 0
+    top_k: int = 0
+    temperature: float = 0.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StaticShape:
+    """What a captured step is fixed to: sizes are powers of a small number, but `kv_length` is at most the pool's.
+
+    The first `masked` rows have their masks looked up; 0: no grammar code at all. `truncates`: top-k or top-p is on.
+    """
+
+    rows: int
+    queries: int
+    kv_length: int
+    masked: int
+    truncates: bool
+
+
+def shape_of(rows: Sequence[StaticRow], pool: KVPool, fineness: int = 2) -> StaticShape:
+    """The smallest shape that holds `rows`, of which those with a state come first; sizes are powers of `fineness`."""
+    longest = max(row.past + len(row.token_ids) for row in rows)
+    masked = sum(row.state > 0 for row in rows)
+    return StaticShape(
+        rows=_bucket(len(rows), fineness),
+        queries=_bucket(max(len(row.token_ids) for row in rows), fineness),
+        kv_length=min(_SHORTEST_KV * _bucket(-(-longest // _SHORTEST_KV), fineness), pool.length),
+        masked=_bucket(masked, fineness) if masked else 0,
+        truncates=any(row.top_k or row.top_p < 1 for row in rows if row.temperature > 0),
+    )
+
+
+def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
+    """All that a step reads from the host, int64 [rows, 13 + queries]; float64 values as their bits."""
+    packed = np.zeros((shape.rows, _TOKENS + shape.queries), np.int64)
+    floats = packed.view(np.float64)
+    # Padding: one token in the dummy slot, greedy.
+    packed[len(rows) :, _INTEGERS.index("slot")] = pool.dummy_slot
+    packed[len(rows) :, _INTEGERS.index("fed")] = 1
+    for line, values, row in zip(packed, floats, rows, strict=False):
+        seed = row.seed & 0xFFFFFFFFFFFFFFFF
+        line[: len(_INTEGERS)] = (
+            row.slot, row.past, len(row.token_ids), row.first, row.state, row.position, row.choice_index,
+            seed & 0xFFFFFFFF, seed >> 32, row.top_k,
+        )  # fmt: skip
+        values[len(_INTEGERS) : _TOKENS] = (row.temperature, row.top_p, row.min_p)
+        line[_TOKENS : _TOKENS + len(row.token_ids)] = row.token_ids
+    return torch.from_numpy(packed)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticResult:
+    """`features` [rows * queries, F]; `told` int64 [rows, 1 + 2 * queries]: accepted, draws, states after them."""
+
+    features: Tensor
+    told: Tensor
+
+
+def static_step(
+    model: PreTrainedModel, head: OutputHead, pool: KVPool, tables: TableMemory, packed: Tensor, shape: StaticShape
+) -> StaticResult:
+    """Runs the step that `packed` describes; keys and values go into the pool."""
+    integers = dict(zip(_INTEGERS, packed.unbind(1), strict=False))
+    floats = dict(zip(_FLOATS, packed[:, len(_INTEGERS) : _TOKENS].view(torch.float64).unbind(1), strict=True))
+    tokens = packed[:, _TOKENS:]
+    features = _forward(model, head, pool, tokens, integers, shape)
+    logits = head.logits(features)
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    logits = logits.unflatten(0, tokens.shape)
+    states = integers["state"][: shape.masked, None]
+    if shape.masked:
+        states = _states_along(tables, states[:, 0], tokens[: shape.masked], integers["first"][: shape.masked])
+        allowed = tables.allowed(states.flatten()).unflatten(0, states.shape)
+        logits = torch.cat([logits[: shape.masked].masked_fill(~allowed, -torch.inf), logits[shape.masked :]])
+    drawn = _draw(logits.flatten(0, 1), integers, floats, shape).view(tokens.shape)
+    accepted = _accepted(drawn, tokens, integers["first"], integers["fed"])
+    after = torch.zeros_like(drawn)
+    if shape.masked:
+        after[: shape.masked] = tables.advance(states.flatten(), drawn[: shape.masked].flatten()).view(states.shape)
+    return StaticResult(features, torch.cat([accepted[:, None], drawn, after], 1))
+
+
+def _forward(
+    model: PreTrainedModel,
+    head: OutputHead,
+    pool: KVPool,
+    tokens: Tensor,
+    integers: dict[str, Tensor],
+    shape: StaticShape,
+) -> Tensor:
+    """Features [rows * queries, F]. Padding is written into the dummy slot."""
+    slot, past, fed = (integers[name][:, None] for name in ("slot", "past", "fed"))
+    query = torch.arange(shape.queries, device=tokens.device)
+    real = query < fed
+    position = past + torch.minimum(query, fed - 1)  # a padded query looks where its row's last token looks
+    written = torch.where(real, slot, pool.dummy_slot)
+    read = CacheRead(
+        slice(0, shape.rows), integers["slot"], shape.kv_length, DeviceMask(position[:, None], shape.kv_length)
+    )
+    total = shape.rows * shape.queries
+    group = DecodeGroup(shape.rows, shape.queries, total, (read,))
+    plan = AttentionPlan(pool, written.flatten(), position.flatten(), group, ())
+    arguments = {
+        "input_ids": tokens.reshape(1, total),
+        "position_ids": position.reshape(1, total),
+        "use_cache": False,
+        "attention_plan": plan,
+    }
+    return model.base_model(**arguments).last_hidden_state[0] if head.separable else model(**arguments).logits[0]
+
+
+def _states_along(tables: TableMemory, state: Tensor, tokens: Tensor, first: Tensor) -> Tensor:
+    """The state before each draw, int64 [rows, queries]: queries before `first` only complete the context."""
+    along = [state]
+    for query in range(1, tokens.shape[1]):
+        along.append(torch.where(query > first, tables.advance(along[-1], tokens[:, query]), along[-1]))
+    return torch.stack(along, 1)
+
+
+def _draw(logits: Tensor, integers: dict[str, Tensor], floats: dict[str, Tensor], shape: StaticShape) -> Tensor:
+    """One token for each row of masked logits [rows * queries, V], int64."""
+
+    def each(values: Tensor) -> Tensor:
+        return values.repeat_interleave(shape.queries)
+
+    temperature = each(floats["temperature"])
+    weights = softmax_weights(logits, temperature.to(logits.dtype))
+    if shape.truncates:
+        weights = _truncated(weights, each(integers["top_k"]), each(floats["top_p"]))
+    share = each(floats["min_p"]).to(weights.dtype)[:, None]
+    weights = torch.where(weights < share * weights.amax(-1, keepdim=True), 0, weights)
+    query = torch.arange(shape.queries, device=logits.device)
+    position = (integers["position"][:, None] + query - integers["first"][:, None]).clamp(min=0).flatten()
+    uniform = device_uniforms(
+        each(integers["seed_low"]), each(integers["seed_high"]), position, each(integers["choice_index"])
+    )
+    drawn = inverse_cdf(weights, uniform).clamp(max=logits.shape[1] - 1)  # not a number would be past the end
+    return torch.where(temperature > 0, drawn, logits.argmax(-1))
+
+
+def _truncated(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """`weights` without what top-k, then top-p leave out: every row is sorted, none is looked at on the host."""
+    largest = weights.sort(-1, descending=True).values
+    k = torch.where(top_k > 0, top_k, weights.shape[1]).clamp(max=weights.shape[1])
+    cut = largest.gather(1, k[:, None] - 1)
+    largest = torch.where(largest < cut, 0, largest)
+    cumulative = largest.cumsum(-1, dtype=torch.float64)
+    kept = (cumulative - largest < top_p[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
+    likely = largest.gather(1, (kept - 1).clamp(min=0))
+    cut = torch.where(top_p[:, None] < 1, torch.maximum(cut, likely), cut)
+    return torch.where(weights < cut, 0, weights)
+
+
+def _accepted(drawn: Tensor, tokens: Tensor, first: Tensor, fed: Tensor) -> Tensor:
+    """How many drafts of each row came true, one after another, int64 [rows]."""
+    query = torch.arange(tokens.shape[1] - 1, device=tokens.device)
+    true = (drawn[:, :-1] == tokens[:, 1:]) & (query + 1 < fed[:, None])
+    before = query < first[:, None]
+    return ((true | before).to(torch.int64).cumprod(1) * ~before).sum(1)
+
+
+def _bucket(number: int, base: int) -> int:
+    """The smallest power of `base` that is at least `number`."""
+    size = 1
+    while size < number:
+        size *= base
+    return size

@@ -1,0 +1,161 @@
+"""Continuous batching: which sequences hold a slot, and what goes into the next step."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from gpu_workers.cache.kv_pool import KVPool
+from gpu_workers.cache.prefix_cache import PrefixCache
+from gpu_workers.engine.sequence import Sequence
+from gpu_workers.model.model_runner import Feed
+
+_GROUP_TOKENS = 8
+"""Feeds up to this long attend as one padded group; a longer one is cheaper alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One forward pass. `sequences` are those of `decode` (by slot, a few tokens each) and then of `chunks`.
+
+    `drafts[i]` of the i-th feed's tokens are drafts, not tokens of the sequence.
+    """
+
+    decode: list[Feed]
+    chunks: list[Feed]
+    sequences: list[Sequence]
+    drafts: list[int]
+
+    @property
+    def feeds(self) -> list[Feed]:
+        return self.decode + self.chunks
+
+
+class Scheduler:
+    """Owns the queue, the running list, and each sequence's slot and length.
+
+    First come, first served. Decoding goes first, so that a long prompt never holds up running streams; prompts take
+    what is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
+    """
+
+    def __init__(
+        self, pool: KVPool, *, step_tokens: int, prefill_chunk: int, shortest_prefix: int = 16, patience: int = 8
+    ) -> None:
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self._pool = pool
+        self._step_tokens = step_tokens
+        self._prefill_chunk = prefill_chunk
+        self._patience = patience
+        self._prefixes = PrefixCache(pool, shortest_prefix)
+        self.reused_tokens = 0
+        self.preemptions = 0
+
+    def add(self, sequence: Sequence) -> None:
+        self.waiting.append(sequence)
+
+    def admit(self) -> None:
+        """Gives free slots to waiting sequences, oldest first.
+
+        At most half of the slots go to sequences whose grammar is not there yet: slow compilations must not keep
+        everybody else out. For the same reason a sequence that has been held up by its mask for `patience` steps
+        while others wait for a slot goes back to the queue, and comes back when its mask is there.
+        """
+        if not self.waiting:
+            return
+        if not self._pool.free_slots:
+            for sequence in list(self.running):
+                sequence.idle_steps = sequence.idle_steps + 1 if sequence.held_up else 0
+                if sequence.idle_steps > self._patience:
+                    self._preempt(sequence)
+        without_grammar = sum(sequence.awaits_grammar for sequence in self.running)
+        for sequence in list(self.waiting):
+            if sequence.held_up:
+                continue
+            if sequence.awaits_grammar:
+                if without_grammar >= max(1, self._pool.slots // 2):
+                    continue
+                without_grammar += 1
+            if (place := self._prefixes.acquire(sequence, self.running)) is None:
+                return
+            self.waiting.remove(sequence)
+            sequence.slot, sequence.length = place
+            sequence.written = sequence.length
+            self.reused_tokens += sequence.length
+            self.running.append(sequence)
+
+    def plan(self) -> StepPlan:
+        runnable = [sequence for sequence in self.running if sequence.runnable]
+        budget = self._step_tokens - sum(sequence.pending == 1 for sequence in runnable)
+        shares: list[tuple[Sequence, int]] = []
+        for sequence in runnable:
+            tokens = 1
+            if sequence.pending > 1:
+                tokens = min(sequence.pending, self._prefill_chunk, budget)
+                budget -= tokens
+            if tokens:
+                shares.append((sequence, tokens))
+        decode: list[tuple[Feed, Sequence, int]] = []
+        chunks: list[tuple[Feed, Sequence, int]] = []
+        for sequence, tokens in shares:
+            drafts = min(len(sequence.drafts), budget) if tokens == sequence.pending else 0
+            budget -= drafts
+            feed = _feed(sequence, tokens, drafts)
+            in_group = feed.wanted and len(feed.token_ids) <= _GROUP_TOKENS
+            (decode if in_group else chunks).append((feed, sequence, drafts))
+        decode.sort(key=lambda planned: planned[0].slot)
+        planned = decode + chunks
+        return StepPlan(
+            [feed for feed, _, _ in decode],
+            [feed for feed, _, _ in chunks],
+            [sequence for _, sequence, _ in planned],
+            [drafts for _, _, drafts in planned],
+        )
+
+    def commit(self, plan: StepPlan) -> None:
+        """The step has run: its tokens are in the cache."""
+        for sequence, feed, drafts in zip(plan.sequences, plan.feeds, plan.drafts, strict=True):
+            sequence.length += len(feed.token_ids) - drafts
+
+    def remove(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Forgets a sequence, running or waiting, and frees its slot; `keep`: what is in it is worth keeping."""
+        if sequence.slot is None:
+            self.waiting.remove(sequence)
+            return
+        self._leave(sequence, keep=keep)
+
+    def wipe(self) -> None:
+        """Forgets what free slots hold."""
+        self._prefixes.clear()
+
+    def make_room(self) -> bool:
+        """When nothing can move but what waits for a slot: whoever is held up leaves at once. Whether anybody did."""
+        held_up = [sequence for sequence in self.running if sequence.held_up]
+        if self._pool.free_slots or not any(not sequence.held_up for sequence in self.waiting):
+            return False
+        for sequence in held_up:
+            self._preempt(sequence)
+        return bool(held_up)
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Nothing is lost but keys and values, and those only if somebody else needs the slot."""
+        self._leave(sequence, keep=True)
+        sequence.suspend()
+        self.waiting.append(sequence)
+        self.preemptions += 1
+
+    def _leave(self, sequence: Sequence, *, keep: bool) -> None:
+        assert sequence.slot is not None
+        self.running.remove(sequence)
+        self._prefixes.release(sequence.slot, sequence.token_ids[: sequence.length], sequence.written, keep=keep)
+        sequence.slot = None
+
+
+def _feed(sequence: Sequence, tokens: int, drafts: int) -> Feed:
+    assert sequence.slot is not None
+    past, wanted = sequence.length, drafts + 1 if tokens == sequence.pending else 0
+    token_ids = sequence.token_ids[past : past + tokens]
+    token_ids += [draft.token_id for draft in sequence.drafts[:drafts]]
+    # Noted before the step runs: one that fails half-way may have written them all.
+    sequence.written = max(sequence.written, past + len(token_ids))
+    return Feed(sequence.slot, past, token_ids, wanted)

@@ -1,0 +1,54 @@
+"""The automaton around each state of a generation, for people who look at one: a small part of a large graph.
+
+Every edge of a byte automaton is the edge of a token of one byte, so these tokens show where one can go from a state;
+longer tokens are paths over several edges, and only the likely ones among them are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from gpu_workers.sampling.logprobs import TokenNames
+from grammar_workers import GrammarError, TokenFSM, Vocabulary
+from grammar_workers.types import Successor
+
+MOST_SUCCESSORS = 6
+MOST_TOKENS = 4
+"""Of the successors of a state, and of the tokens that lead to one of them: the rest is only counted."""
+
+
+def add_surroundings(reports: Iterable[dict[str, Any]], fsm: TokenFSM, vocabulary: Vocabulary) -> None:
+    """Adds `automaton` to the diagnostics of each report: the state's surroundings, None beyond the FSM's budget.
+
+    Takes up to some 260 steps of the FSM per report, visits nothing; call it off the engine's thread.
+    """
+    names = TokenNames(vocabulary)
+    for report in reports:
+        step = report["diagnostics"]
+        likely = [report["token_id"], *(choice["token_id"] for choice in step["masked_choices"])]
+        try:
+            step["automaton"] = _surroundings(fsm, step["state"], likely, vocabulary, names)
+        except GrammarError:
+            step["automaton"] = None
+
+
+def _surroundings(
+    fsm: TokenFSM, state: int, likely: Iterable[int], vocabulary: Vocabulary, names: TokenNames
+) -> dict[str, Any]:
+    tokens = dict.fromkeys([*likely, *vocabulary.eos_token_ids[:1], *vocabulary.single_bytes])
+    found = fsm.successors(state, tokens)
+    return {
+        "terminal": fsm.is_terminal(state),
+        "successors": [_described(one, names) for one in found[:MOST_SUCCESSORS]],
+        "more_successors": max(0, len(found) - MOST_SUCCESSORS),
+    }
+
+
+def _described(successor: Successor, names: TokenNames) -> dict[str, Any]:
+    return {
+        "state": successor.state,
+        "terminal": successor.terminal,
+        "tokens": [names.name(token_id) for token_id in successor.token_ids[:MOST_TOKENS]],
+        "more_tokens": max(0, len(successor.token_ids) - MOST_TOKENS),
+    }

@@ -1,0 +1,109 @@
+"""From a grammar key to its TokenFSM, as near as it can be had: this process, the node's files, Redis, the compiler.
+
+Nothing compiles here. The artifact a compiler sends is loaded like one from the store, checks included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from gpu_workers.request import GrammarReference, RequestError
+from grammar_workers import TokenFSM, Vocabulary
+from grammar_workers.artifacts.artifact import ArtifactError
+from grammar_workers.artifacts.automaton_cache import AutomatonCache
+from grammar_workers.artifacts.store import GrammarStore
+from grammar_workers.artifacts.store.counters import Counters
+from grammar_workers.service.metrics import Stats
+
+logger = logging.getLogger("ray.serve")
+
+AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
+"""The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Fetch:
+    task: asyncio.Task[TokenFSM]
+    waiters: int = 0
+
+
+class GrammarSource:
+    """Resolves keys for one event loop. Requests for one key at the same time share one fetch, which ends early when
+    the last of them has gone: a compilation that nobody waits for need not begin.
+    """
+
+    def __init__(
+        self, vocabulary: Vocabulary, store: GrammarStore, cache: AutomatonCache, ask_compiler: AskCompiler
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._store = store
+        self._cache = cache
+        self._ask_compiler = ask_compiler
+        self._counters = Counters()
+        self._fetching: dict[str, _Fetch] = {}
+
+    async def fetch(self, grammar: GrammarReference) -> TokenFSM:
+        """Raises RequestError when the compiler refuses the specification, or does not know a bare key."""
+        fsm = self._cache.get(grammar.key)
+        self._counters.add("misses" if fsm is None else "hits")
+        if fsm is not None:
+            return fsm
+        if (fetch := self._fetching.get(grammar.key)) is None:
+            fetch = self._fetching[grammar.key] = _Fetch(asyncio.create_task(self._fetch(grammar)))
+            fetch.task.add_done_callback(_retrieve_exception)
+        fetch.waiters += 1
+        try:
+            # Shielded: a request that is cancelled must not take the fetch from the others.
+            return await asyncio.shield(fetch.task)
+        finally:
+            fetch.waiters -= 1
+            if not fetch.waiters:
+                fetch.task.cancel()
+                if self._fetching.get(grammar.key) is fetch:
+                    del self._fetching[grammar.key]
+
+    def stats(self) -> Stats:
+        """As `GrammarStore.stats`, and of the automata in memory as a tier of their own."""
+        cache = self._cache
+        sizes = {"entries": len(cache), "bytes": cache.size, "evicted": cache.evictions}
+        return {"automata": {**self._counters.snapshot(), **sizes}, **self._store.stats()}
+
+    async def _fetch(self, grammar: GrammarReference) -> TokenFSM:
+        began = time.monotonic()
+        fsm = await asyncio.to_thread(self._from_store, grammar.key)
+        if fsm is None:
+            started = time.monotonic()
+            answer = await self._ask_compiler(grammar)
+            self._store.found_elsewhere(time.monotonic() - started)
+            if isinstance(answer, dict) and answer["status"] == "unknown":
+                message = f"no grammar has the key {grammar.key}"
+                raise RequestError(message, code="grammar_not_found", status=404, param="key")
+            if isinstance(answer, dict):
+                error = answer["error"]
+                raise RequestError(error["message"], code=error["code"], param=error.get("pointer"))
+            fsm = await asyncio.to_thread(TokenFSM.from_bytes, answer, self._vocabulary, key=grammar.key)
+        self._cache.put(grammar.key, fsm)
+        seconds = time.monotonic() - began
+        fields = {"grammar_key": grammar.key, "tenant": grammar.tenant, "seconds": round(seconds, 6)}
+        logger.info("loaded grammar %s after %.3f s", grammar.key, seconds, extra=fields)
+        return fsm
+
+    def _from_store(self, key: str) -> TokenFSM | None:
+        data = self._store.get(key)
+        if data is None:
+            return None
+        try:
+            return TokenFSM.from_bytes(data, self._vocabulary, key=key)
+        except ArtifactError:
+            return None
+
+
+def _retrieve_exception(task: asyncio.Task[TokenFSM]) -> None:
+    """Keep asyncio from reporting the failure of a fetch whose last request has gone."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,54 @@
+"""How much probability masks take away, measured on a sample of the rows: it costs a row's full logits."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from gpu_workers.engine.sequence import Sequence
+from gpu_workers.guided.masks import AllowedTokens, unpack
+from gpu_workers.model.output_head import OutputHead
+from gpu_workers.sampling.sampler import Draw
+
+
+class RejectionMeter:
+    """Measures one row under a grammar every `interval` steps, or as soon after as there is one; 0: never.
+
+    `masses`: what nobody has fetched yet. The engine thread appends, one reader pops.
+    """
+
+    def __init__(self, head: OutputHead, interval: int) -> None:
+        self.masses: deque[float] = deque(maxlen=1024)
+        self._head = head
+        self._interval = interval
+        self._next = 0
+
+    def wanted(self, sequences: Iterable[Sequence], step: int) -> Sequence | None:
+        """Whose draw of this step is to be made on the host, where it can be measured."""
+        if not self._due(step):
+            return None
+        return next((sequence for sequence in sequences if sequence.constraint is not None), None)
+
+    def measure(self, features: Tensor, draws: Iterable[Draw], step: int) -> None:
+        """Measures one of the draws, if it is time; features [n, F], one row per draw."""
+        if not self._due(step):
+            return
+        for row, draw in zip(features, draws, strict=True):
+            if draw.allowed is not None:
+                self._next = step + self._interval
+                self.masses.append(rejection_mass(self._head, row, draw.allowed))
+                return
+
+    def _due(self, step: int) -> bool:
+        return self._interval > 0 and step >= self._next
+
+
+@torch.inference_mode()
+def rejection_mass(head: OutputHead, features: Tensor, allowed: AllowedTokens) -> float:
+    """Probability that the model gives to forbidden tokens, in [0, 1]; features [F] of one row."""
+    raw = head.logits(features[None]).double().softmax(-1)
+    allow = torch.from_numpy(unpack([allowed], raw.shape[1])).to(raw.device)
+    return float(raw.masked_fill(allow, 0).sum().clamp(0, 1))

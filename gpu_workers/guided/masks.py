@@ -1,0 +1,293 @@
+"""Which tokens a running sequence may produce next, looked up in its TokenFSM.
+
+A row is read on a pool of threads the first time its state is met (reading may have to build it, and a pathological
+grammar may take long), and found in a dictionary ever after. The engine thread never waits for one row.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpu_workers.guided.forced_text import ForcedText, ForcedTextFinder
+from grammar_workers import TokenFSM
+from grammar_workers.errors import LimitExceededError
+
+T = TypeVar("T")
+
+_FAST_S = 0.02
+"""A grammar whose last row took longer is not waited for: every one of its rows would delay the whole batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTokens:
+    """The mask row of one state, read once.
+
+    `mask` uint32 [ceil(V / 32)]; `count` of its bits; `token_ids` int64 [count], ascending, or None when there are more
+    than the engine's `sparse_limit`; `only_end`: nothing but end tokens may follow, the output is complete here.
+    """
+
+    mask: NDArray[np.uint32]
+    count: int
+    token_ids: NDArray[np.int64] | None
+    only_end: bool
+
+    def without(self, token_ids: Collection[int]) -> AllowedTokens:
+        """The row without some of its tokens; it may be empty then."""
+        gone = np.array(sorted(token_ids), dtype=np.int64)
+        gone = gone[gone < len(self.mask) * 32]
+        bits = np.left_shift(np.uint32(1), (gone % 32).astype(np.uint32))
+        mask = self.mask.copy()
+        removed = int(np.count_nonzero(mask[gone // 32] & bits))
+        np.bitwise_and.at(mask, gone // 32, ~bits)
+        left = None if self.token_ids is None else np.setdiff1d(self.token_ids, gone, assume_unique=True)
+        return AllowedTokens(mask, self.count - removed, left, self.only_end)
+
+    def only(self, token_id: int) -> AllowedTokens:
+        """The row cut to one of its tokens."""
+        mask = np.zeros_like(self.mask)
+        mask[token_id // 32] = np.uint32(1) << np.uint32(token_id % 32)
+        return AllowedTokens(mask, 1, np.array([token_id], dtype=np.int64), only_end=False)
+
+
+def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limit: int) -> AllowedTokens:
+    """Counts a mask row and lists its tokens when they are few. Cost: a pass over the words, bits only where set."""
+    count = int(np.bitwise_count(mask).sum())
+    if count > sparse_limit:
+        return AllowedTokens(mask, count, None, only_end=False)
+    words = np.flatnonzero(mask)
+    bits = np.unpackbits(mask[words].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+    row, bit = np.nonzero(bits)
+    token_ids = (words[row] * 32 + bit).astype(np.int64)
+    only_end = count > 0 and bool(np.isin(token_ids, end_token_ids).all())
+    return AllowedTokens(mask, count, token_ids, only_end)
+
+
+def unpack(rows: Sequence[AllowedTokens], tokens: int) -> NDArray[np.bool_]:
+    """The packed rows as bool [n, tokens]; tokens past their width are forbidden."""
+    packed = np.stack([row.mask for row in rows]).view(np.uint8)
+    return np.unpackbits(packed, axis=1, count=tokens, bitorder="little").view(np.bool_)
+
+
+class MaskReader:
+    """Reads rows on `executor`, which needs a thread per slot so that no sequence waits for another's row.
+
+    `finder` looks for forced text behind every row that leaves no choice about the next byte; None: nobody looks.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        end_token_ids: Sequence[int],
+        sparse_limit: int,
+        wake: Callable[[], None],
+        finder: ForcedTextFinder | None = None,
+    ) -> None:
+        self._executor = executor
+        self._end_token_ids = tuple(end_token_ids)
+        self._sparse_limit = sparse_limit
+        self._wake = wake
+        self._finder = finder
+        self._tables: weakref.WeakKeyDictionary[TokenFSM, MaskTable] = weakref.WeakKeyDictionary()
+
+    def table(self, fsm: TokenFSM) -> MaskTable:
+        """The rows of `fsm` read so far; they live as long as it does."""
+        if (table := self._tables.get(fsm)) is None:
+            table = self._tables[fsm] = MaskTable(self)
+        return table
+
+    def start(self, job: Callable[[], T]) -> Future[T]:
+        """Runs `job` on a thread; `wake` is called when it is done."""
+        future = self._executor.submit(job)
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+    def row(self, fsm: TokenFSM, state: int) -> AllowedTokens:
+        return read_row(fsm.allowed_mask(state), self._end_token_ids, self._sparse_limit)
+
+    def forced_text(self, fsm: TokenFSM, state: int, row: AllowedTokens) -> ForcedText | None:
+        """The text forced after `state`, whose row is `row`, if there is any."""
+        if self._finder is None or row.token_ids is None or not self._finder.forces(row.token_ids):
+            return None
+        try:
+            return self._finder.find(fsm, state)
+        except Exception:  # a state further on cannot be built: whoever gets there is told
+            return None
+
+
+class MaskTable:
+    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only, but for `_read`."""
+
+    def __init__(self, reader: MaskReader) -> None:
+        self._reader = reader
+        self._rows: dict[int, AllowedTokens] = {}
+        self._forced: dict[int, ForcedText] = {}
+        self._reading: dict[int, Future[None]] = {}
+        self._completing: list[Future[list[int] | None]] = []
+        self.last_read_s = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a row is being read or a completion looked up: the FSM's lock may be taken."""
+        if self._completing:
+            self._completing = [future for future in self._completing if not future.done()]
+        return bool(self._completing) or any(not future.done() for future in self._reading.values())
+
+    def get(self, fsm: TokenFSM, state: int) -> AllowedTokens | None:
+        """The row of `state`, or None while it is being read (asking starts it). Raises what reading it raised."""
+        if (future := self._reading.get(state)) is not None and future.done():
+            del self._reading[state]
+            future.result()
+        self.prefetch(fsm, state)
+        return self._rows.get(state)
+
+    def prefetch(self, fsm: TokenFSM, state: int) -> None:
+        """Starts to read the row of `state` unless it is known."""
+        if state not in self._rows and state not in self._reading:
+            self._reading[state] = self._reader.start(lambda: self._read(fsm, state))
+
+    def completion_after(self, fsm: TokenFSM, state: int, token_id: int, limit: int) -> Future[list[int] | None]:
+        """Looks up a shortest way to finish after `token_id` in `state`; None for none of at most `limit` tokens."""
+        future = self._reader.start(lambda: completion_within(fsm, advance(fsm, state, token_id), limit))
+        self._completing.append(future)
+        return future
+
+    def known(self, state: int) -> AllowedTokens | None:
+        """The row of `state` if it has been read."""
+        return self._rows.get(state)
+
+    def forced_text(self, state: int) -> ForcedText | None:
+        """The text forced after `state`, as far as it has been found."""
+        return self._forced.get(state)
+
+    def reading(self, state: int) -> Future[None] | None:
+        return self._reading.get(state)
+
+    def _read(self, fsm: TokenFSM, state: int) -> None:
+        """The row first: nobody who needs it waits for what may be found behind it."""
+        started = time.monotonic()
+        row = self._rows[state] = self._reader.row(fsm, state)
+        self.last_read_s = time.monotonic() - started
+        if (forced := self._reader.forced_text(fsm, state, row)) is not None:
+            self._forced[state] = forced
+
+
+class ForbiddenTokenError(ValueError):
+    """A token that its grammar state forbids: a resumed output of another grammar, or a fault of ours."""
+
+
+def advance(fsm: TokenFSM, state: int, token_id: int) -> int:
+    """The state after `token_id`. Raises ForbiddenTokenError."""
+    following = fsm.next_state(state, token_id)
+    if following < 0:
+        raise ForbiddenTokenError(f"token {token_id} is not allowed in grammar state {state}")
+    return following
+
+
+def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:
+    """A shortest way to finish from `state`; None where it takes more than `limit` tokens, or is too long to find."""
+    try:
+        return fsm.shortest_completion(state, limit)
+    except LimitExceededError:
+        return None
+
+
+class Constraint:
+    """One sequence's place in its TokenFSM. Engine thread only."""
+
+    def __init__(self, fsm: TokenFSM, state: int, table: MaskTable) -> None:
+        self.state = state
+        self.is_terminal = fsm.is_terminal(state)
+        self.fsm = fsm
+        self._table = table
+        self._token_id: int | None = None
+        self._path: deque[tuple[int, int]] = deque()
+
+    @property
+    def behind(self) -> bool:
+        """Whether a token waits for `catch_up`."""
+        return self._token_id is not None
+
+    def accept(self, token_id: int) -> None:
+        """Takes the next token: advances at once along a known path, otherwise `catch_up` does."""
+        assert self._token_id is None
+        if self._path and self._path[0][0] == token_id:
+            self._move(self._path.popleft()[1])
+        else:
+            self._path.clear()
+            self._token_id = token_id
+
+    def catch_up(self) -> None:
+        """Advances, unless a row of this FSM is being read: its lock would hold the engine thread up."""
+        if self._token_id is not None and not self._table.busy:
+            self._move(advance(self.fsm, self.state, self._token_id))
+            self._token_id = None
+
+    @property
+    def held_up(self) -> bool:
+        """Whether the state or its row cannot be had now."""
+        if self.behind:
+            return self._table.busy
+        future = self._table.reading(self.state)
+        return future is not None and not future.done() and self._table.known(self.state) is None
+
+    @property
+    def reads_fast(self) -> bool:
+        """Whether rows of this grammar are worth a moment's wait."""
+        return self._table.last_read_s < _FAST_S
+
+    def allowed(self) -> AllowedTokens | None:
+        """What may follow, or None while the row is being read. Raises what reading it raised."""
+        return self._table.get(self.fsm, self.state)
+
+    def row(self, state: int) -> AllowedTokens | None:
+        """What may follow a state further on, if its row has been read; otherwise starts to read it."""
+        self._table.prefetch(self.fsm, state)
+        return self._table.known(state)
+
+    def reading(self) -> Future[None] | None:
+        return self._table.reading(self.state)
+
+    def completion_after(self, token_id: int, limit: int) -> Future[list[int] | None]:
+        """Looks up a shortest way to finish after `token_id`, of at most `limit` tokens; end tokens finish at once."""
+        return self._table.completion_after(self.fsm, self.state, token_id, limit)
+
+    def forced_text(self, state: int) -> ForcedText | None:
+        """What must follow `state`, as far as it has been found."""
+        return self._table.forced_text(state)
+
+    def walk(self, state: int, token_ids: Iterable[int]) -> list[tuple[int, int]]:
+        """As many of `token_ids` as may follow `state`, with the state after each; none of them an end token.
+
+        Nothing while the FSM is busy.
+        """
+        path: list[tuple[int, int]] = []
+        if self.behind or self._table.busy:
+            return path
+        for token_id in token_ids:
+            state = self.fsm.next_state(state, token_id)
+            if state < 0 or state == self.fsm.end_state:
+                break
+            path.append((token_id, state))
+        return path
+
+    def follow(self, path: Iterable[tuple[int, int]]) -> None:
+        """Remembers the next tokens and the states after them for `accept`."""
+        self._path = deque(path)
+
+    def prefetch(self) -> None:
+        """Starts to read the rows of the states remembered."""
+        for _, state in self._path:
+            self._table.prefetch(self.fsm, state)
+
+    def _move(self, state: int) -> None:
+        self.state = state
+        self.is_terminal = self.fsm.is_terminal(state)

@@ -1,0 +1,81 @@
+"""Runs one step of the model: a flat `[1, T]` forward pass over the KV pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from gpu_workers.cache.kv_pool import KVPool
+from gpu_workers.model.attention import AttentionPlan, DecodeGroup, Segment, decode_group, segment
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """What one slot contributes to a step: `token_ids` that come after `past` tokens already in the slot.
+
+    `wanted`: of how many tokens, counted from the last, the features are wanted. 0 when more of the sequence is
+    pending; otherwise 1 for its last token and 1 for each draft after it.
+    """
+
+    slot: int
+    past: int
+    token_ids: list[int]
+    wanted: int
+
+
+class ModelRunner:
+    """The model on its KV pool.
+
+    `separable`: the logits are a linear map of the last hidden state, so a step returns hidden states and the output
+    head projects what sampling needs; otherwise a step returns the model's own logits.
+    """
+
+    def __init__(self, model: PreTrainedModel, pool: KVPool, *, separable: bool) -> None:
+        self._model = model
+        self._pool = pool
+        self._separable = separable
+
+    @torch.inference_mode()
+    def forward(self, decode: Sequence[Feed], chunks: Sequence[Feed]) -> Tensor:
+        """Features [n, F] of all wanted tokens, feed after feed; keys and values of every token go into the pool.
+
+        `decode` feeds a few tokens per slot (slots ascending) and attends as one group, `chunks` attend one by one.
+        """
+        group: DecodeGroup | None = None
+        if decode:
+            group = decode_group(
+                self._pool,
+                [feed.slot for feed in decode],
+                [feed.past for feed in decode],
+                [len(feed.token_ids) for feed in decode],
+            )
+        segments: list[Segment] = []
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        kept: list[int] = []
+        for i, feed in enumerate((*decode, *chunks)):
+            if i >= len(decode):
+                segments.append(segment(self._pool, len(token_ids), len(feed.token_ids), feed.slot, feed.past))
+            token_ids += feed.token_ids
+            positions += range(feed.past, feed.past + len(feed.token_ids))
+            slots += [feed.slot] * len(feed.token_ids)
+            kept += range(len(token_ids) - feed.wanted, len(token_ids))
+        # One host buffer, one copy to the device.
+        flat = torch.from_numpy(np.array([token_ids, positions, slots])).to(self._pool.device)
+        plan = AttentionPlan(self._pool, flat[2], flat[1], group, tuple(segments))
+        return self._features(flat[:1], flat[1:2], plan, kept)
+
+    def _features(self, input_ids: Tensor, position_ids: Tensor, plan: AttentionPlan, kept: list[int]) -> Tensor:
+        index = torch.tensor(kept, dtype=torch.int64, device=input_ids.device)
+        arguments = {"input_ids": input_ids, "position_ids": position_ids, "use_cache": False, "attention_plan": plan}
+        if self._separable:
+            return self._model.base_model(**arguments).last_hidden_state[0, index]
+        # An empty index means "all" to some models: ask for one row that nobody reads.
+        wanted = index if kept else index.new_zeros(1)
+        return self._model(**arguments, logits_to_keep=wanted).logits[0, : len(kept)]

@@ -1,0 +1,146 @@
+"""Beam search under the mask: the output that `transformers.generate(num_beams=...)` finds with the same mask.
+
+Scores are sums of the model's log-probabilities *before* the mask, as there: a beam pays for what the grammar makes it
+give up. Each round asks the engine for one more token of every beam, as requests of their own that resume at the beam's
+tokens; the engine batches them, follows their grammars and finds their common beginnings in its cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_workers.model.text import TextStream
+from gpu_workers.output import GenerationOutput
+from gpu_workers.request import BeamSearch, GenerationRequest, SamplingParameters
+from grammar_workers import Vocabulary
+
+Generate = Callable[[GenerationRequest], AsyncGenerator[GenerationOutput, None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beam:
+    """Output tokens and the sum of their log-probabilities; once finished, divided by the length's penalty."""
+
+    score: float
+    token_ids: tuple[int, ...]
+
+    def order(self) -> tuple[float, tuple[int, ...]]:
+        return -self.score, self.token_ids
+
+
+class _Failed(Exception):
+    """A probe ended with an error."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        self.error = error
+
+
+class Beams:
+    """The search itself, without a model: feed it continuations until `over`."""
+
+    def __init__(self, settings: BeamSearch, end_token_ids: Sequence[int], max_tokens: int) -> None:
+        self.running = [Beam(0.0, ())]
+        self.finished: list[Beam] = []
+        self.over = False
+        self._settings = settings
+        self._end_token_ids = frozenset(end_token_ids)
+        self._max_tokens = max_tokens
+        # Enough that `num_beams` go on even if every end token of every beam is among the best.
+        self.continuations = max(2, 1 + len(self._end_token_ids)) * settings.num_beams
+
+    def extend(self, continuations: Iterable[tuple[Beam, int, float]]) -> None:
+        """One round: (beam, next token, its log-probability) of all running beams, the best of each."""
+        many = self._settings.num_beams
+        candidates = [Beam(beam.score + logprob, (*beam.token_ids, token)) for beam, token, logprob in continuations]
+        best = heapq.nsmallest(self.continuations, candidates, key=Beam.order)
+        length = len(self.running[0].token_ids) + 1
+        ended = [beam for beam in best[:many] if self._ends(beam)]
+        if not (self._settings.early_stopping and self._full):
+            self.finished += [Beam(self._penalised(beam.score, length), beam.token_ids) for beam in ended]
+            self.finished = sorted(self.finished, key=Beam.order)[:many]
+        self.running = [beam for beam in best if not self._ends(beam)][:many]
+        self.over = not self.running or (self._full and self._cannot_improve(length))
+
+    @property
+    def _full(self) -> bool:
+        return len(self.finished) == self._settings.num_beams
+
+    def _cannot_improve(self, length: int) -> bool:
+        """Complete as soon as no running beam, as long as it is now, beats the worst finished one."""
+        if self._settings.early_stopping:
+            return True
+        return self._penalised(self.running[0].score, length) <= self.finished[-1].score
+
+    def _penalised(self, score: float, length: int) -> float:
+        return float(score / length**self._settings.length_penalty)
+
+    def _ends(self, beam: Beam) -> bool:
+        return beam.token_ids[-1] in self._end_token_ids or len(beam.token_ids) >= self._max_tokens
+
+
+async def beam_search(
+    request: GenerationRequest, prompt: list[int], generate: Generate, vocabulary: Vocabulary, max_tokens: int
+) -> AsyncGenerator[GenerationOutput, None]:
+    """The best output, in one piece when the search is over; `length` where it was cut at `max_tokens`.
+
+    `prompt` is the request's prompt as tokens, `generate` the engine's.
+    """
+    assert request.sampling.beam_search is not None
+    beams = Beams(request.sampling.beam_search, vocabulary.eos_token_ids, max_tokens)
+    deadline = None if request.timeout_s is None else time.monotonic() + request.timeout_s
+    try:
+        while not beams.over:
+            left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
+            one_more = request.model_copy(update={"prompt": prompt, "messages": None, "timeout_s": left})
+            probes = [_probe(one_more, beam, generate, beams.continuations) for beam in beams.running]
+            found = await _together(probes)
+            beams.extend(one for continuations in found for one in continuations)
+    except _Failed as failure:
+        yield GenerationOutput(finish_reason="error", error=failure.error, prompt_tokens=len(prompt))
+        return
+    token_ids = list(beams.finished[0].token_ids)
+    complete = token_ids[-1] in vocabulary.eos_token_ids
+    text = TextStream()
+    pieces = [text.append(vocabulary.token_bytes(token_id)) for token_id in token_ids]
+    yield GenerationOutput(
+        text="".join(pieces) + text.finish(),
+        token_ids=token_ids,
+        finish_reason="stop" if complete else "length",
+        prompt_tokens=len(prompt),
+    )
+
+
+async def _together(probes: list[Any]) -> list[list[tuple[Beam, int, float]]]:
+    """All results; when one fails or the caller leaves, none of the others goes on."""
+    tasks = [asyncio.ensure_future(probe) for probe in probes]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _probe(
+    request: GenerationRequest, beam: Beam, generate: Generate, many: int
+) -> list[tuple[Beam, int, float]]:
+    """The best `many` continuations of a beam with their log-probabilities before the mask."""
+    limit = len(beam.token_ids) + 1
+    changes = {
+        "sampling": SamplingParameters(max_tokens=limit, temperature=0, logprobs=many, raw_logprobs=True),
+        "emitted_token_ids": list(beam.token_ids),
+        "probe": True,
+    }
+    reports: list[dict[str, Any]] = []
+    async with aclosing(generate(request.model_copy(update=changes))) as outputs:
+        async for output in outputs:
+            if output.error is not None:
+                raise _Failed(output.error)
+            reports += output.reports
+    return [(beam, choice["token_id"], choice["raw_logprob"]) for choice in reports[0]["top"]]

@@ -1,0 +1,315 @@
+"""Draws one token per row: mask -> bias and penalties -> temperature -> top-k -> top-p -> min-p -> inverse CDF.
+
+Rows are split by what their mask leaves to decide, cheapest first:
+
+  forced    one token is allowed          no logits
+  sparse    a few hundred at most         only those columns of the output projection
+  dense     many, or no grammar           the whole projection; greedy rows stop at the largest logit
+
+The draw walks the cumulative weights in token-id order up to `uniform * total`. Forbidden tokens add exact zeros to
+that float64 sum, so the sparse and the dense way agree, and the uniform number depends on (seed, choice, position,
+attempt) alone: the same request gives the same tokens in any batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gpu_workers.guided.masks import AllowedTokens, unpack
+from gpu_workers.model.output_head import OutputHead
+from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.penalties import Adjustment, History, adjust, adjustment
+from gpu_workers.sampling.randomness import Stream, uniforms
+from gpu_workers.sampling.truncation import drop_unlikely, truncate
+from gpu_workers.speculative.verification import Proposal, Verification
+from grammar_workers.matching.masks import forbid_unmasked
+
+_CACHED_SUMS = 1 << 17
+"""Numbers that `inverse_cdf` sums up at once on a CPU: 1 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One token to draw. `allowed` is None for a row without a grammar; `position` counts output tokens from 0.
+
+    `history` is what penalties look at, None where there are none; `excluded`: ids that a row without a grammar may
+    not have here; `attempt`: numbers apart what may be drawn at this position more than once; `proposal`: the draft for
+    this position, if it was drawn at random.
+    """
+
+    sampling: SamplingParameters
+    choice_index: int
+    position: int
+    allowed: AllowedTokens | None = None
+    history: History | None = None
+    excluded: frozenset[int] = frozenset()
+    attempt: int = 0
+    proposal: Proposal | None = None
+
+
+@dataclass(slots=True)
+class RowCounts:
+    """How many rows went each way."""
+
+    forced: int = 0
+    sparse: int = 0
+    dense: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How rows [n] choose among their columns, but for the logits. `greedy` and `drawn` are the rows of either kind.
+
+    `temperature` and `uniform` float64 [len(drawn)]; `verification` numbers its rows among them.
+    """
+
+    draws: Sequence[Draw]
+    adjustments: list[tuple[int, Adjustment]]
+    greedy: list[int]
+    drawn: list[int]
+    temperature: Tensor
+    uniform: Tensor
+    verification: Verification | None
+
+
+@dataclass(frozen=True, slots=True)
+class SparseRows:
+    """Rows `rows` of a batch that need the columns `union` int64 [U] alone, in NumPy and on the device.
+
+    Row i has `columns[i]` of them, int64 [n, K] padded at the end, and `padding` bool [n, K]; both are None where there
+    is one row, which needs all of them.
+    """
+
+    rows: list[int]
+    choice: Choice
+    allowed: list[NDArray[np.int64]]
+    union: NDArray[np.int64]
+    device_union: Tensor
+    columns: Tensor | None
+    padding: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class DenseRows:
+    """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well."""
+
+    rows: list[int]
+    choice: Choice
+    masked: list[int]
+    allowed: list[AllowedTokens]
+    excluded: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything about `many` draws that does not depend on the model. `forced`: the tokens of rows without choice."""
+
+    many: int
+    forced: dict[int, int]
+    sparse: SparseRows | None
+    dense: DenseRows | None
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Batched sampling over rows with different settings, in two parts: `prepare` needs nothing from the device."""
+
+    head: OutputHead
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    counts: RowCounts = field(default_factory=RowCounts)
+
+    def sample(self, features: Tensor, draws: Sequence[Draw]) -> list[int]:
+        """features [n, F] in the order of `draws`. Returns n token ids; each is allowed by its row."""
+        return self.finish(features, self.prepare(draws))
+
+    def prepare(self, draws: Sequence[Draw]) -> Prepared:
+        """The host's part: rows by kind, columns, penalties, random numbers."""
+        forced: dict[int, int] = {}
+        sparse: list[int] = []
+        dense: list[int] = []
+        for i, draw in enumerate(draws):
+            allowed = draw.allowed
+            if allowed is None or allowed.token_ids is None:
+                dense.append(i)
+            elif allowed.count == 1:
+                forced[i] = int(allowed.token_ids[0])
+            else:
+                sparse.append(i)
+        return Prepared(
+            len(draws),
+            forced,
+            self._prepare_sparse(sparse, [draws[i] for i in sparse]) if sparse else None,
+            self._prepare_dense(dense, [draws[i] for i in dense]) if dense else None,
+        )
+
+    @torch.inference_mode()
+    def finish(self, features: Tensor, prepared: Prepared) -> list[int]:
+        """The device's part: features [n, F] to n token ids."""
+        tokens = dict(prepared.forced)
+        if (sparse := prepared.sparse) is not None:
+            tokens.update(zip(sparse.rows, self._sparse(_rows(features, sparse.rows), sparse), strict=True))
+        if (dense := prepared.dense) is not None:
+            tokens.update(zip(dense.rows, self._dense(_rows(features, dense.rows), dense), strict=True))
+        self.counts.forced += len(prepared.forced)
+        self.counts.sparse += 0 if sparse is None else len(sparse.rows)
+        self.counts.dense += 0 if dense is None else len(dense.rows)
+        return [tokens[i] for i in range(prepared.many)]
+
+    def _prepare_sparse(self, rows: list[int], draws: list[Draw]) -> SparseRows:
+        """The union of the allowed columns is projected once; then each row gathers its own."""
+        allowed = [draw.allowed.token_ids for draw in draws if draw.allowed and draw.allowed.token_ids is not None]
+        counts = np.array([len(token_ids) for token_ids in allowed])
+        choice = self._choice(draws, allowed, int(counts.max()))
+        if len(rows) == 1:
+            union = allowed[0]
+            return SparseRows(rows, choice, allowed, union, torch.from_numpy(union).to(self.device), None, None)
+        union, place = np.unique(np.concatenate(allowed), return_inverse=True)
+        real = np.arange(counts.max()) < counts[:, None]
+        columns = np.zeros(real.shape, dtype=np.int64)
+        columns[real] = place
+        tensors = (torch.from_numpy(array).to(self.device) for array in (union, columns, ~real))
+        return SparseRows(rows, choice, allowed, union, *tensors)
+
+    def _sparse(self, features: Tensor, group: SparseRows) -> list[int]:
+        logits = self.head.columns(features, group.device_union)
+        if group.columns is not None and group.padding is not None:
+            logits = logits.gather(1, group.columns).masked_fill(group.padding, -torch.inf)
+        chosen = choose_columns(logits, group.choice, group.allowed)
+        return [int(token_ids[column]) for token_ids, column in zip(group.allowed, chosen, strict=True)]
+
+    def _prepare_dense(self, rows: list[int], draws: list[Draw]) -> DenseRows:
+        excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
+        return DenseRows(
+            rows,
+            self._choice(draws, None, self.head.token_limit),
+            [i for i, draw in enumerate(draws) if draw.allowed is not None],
+            [draw.allowed for draw in draws if draw.allowed is not None],
+            torch.tensor(excluded, device=self.device).T if excluded else None,
+        )
+
+    def _dense(self, features: Tensor, group: DenseRows) -> list[int]:
+        logits = self.head.logits(features)
+        if group.masked:
+            logits = self._masked(logits, group.masked, group.allowed)
+        if group.excluded is not None:
+            logits = logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
+        return choose_columns(logits, group.choice)
+
+    def _choice(self, draws: list[Draw], columns: Sequence[NDArray[np.int64]] | None, width: int) -> Choice:
+        """`columns[row]`: the token ids of the row's first columns, of `width`; None: column = token id."""
+        drawn = [i for i, draw in enumerate(draws) if draw.sampling.temperature > 0]
+        rows = [draws[i] for i in drawn]
+        uniform = uniforms(
+            [draw.sampling.seed for draw in rows],
+            [draw.choice_index for draw in rows],
+            [draw.position for draw in rows],
+            attempts=[draw.attempt for draw in rows],
+        )
+        return Choice(
+            draws,
+            [(i, adjustment(draw.sampling, draw.history)) for i, draw in enumerate(draws) if draw.history is not None],
+            [i for i, draw in enumerate(draws) if draw.sampling.temperature == 0],
+            drawn,
+            torch.tensor([draw.sampling.temperature for draw in rows], dtype=torch.float64).to(self.device),
+            torch.from_numpy(uniform).to(self.device),
+            self._verification(draws, drawn, columns, width),
+        )
+
+    def _verification(
+        self, draws: list[Draw], drawn: list[int], columns: Sequence[NDArray[np.int64]] | None, width: int
+    ) -> Verification | None:
+        rows = [(row, i, proposal) for row, i in enumerate(drawn) if (proposal := draws[i].proposal) is not None]
+        if not rows:
+            return None
+        placed = [proposal.over(None if columns is None else columns[i], width) for _, i, proposal in rows]
+        uniform = uniforms(
+            [draws[i].sampling.seed for _, i, _ in rows],
+            [draws[i].choice_index for _, i, _ in rows],
+            [draws[i].position for _, i, _ in rows],
+            Stream.ACCEPT,
+        )
+        return Verification(
+            torch.tensor([row for row, _, _ in rows], device=self.device),
+            torch.from_numpy(np.stack([probabilities for probabilities, _ in placed])).to(self.device),
+            torch.tensor([column for _, column in placed], device=self.device),
+            torch.from_numpy(uniform).to(self.device),
+        )
+
+    def _masked(self, logits: Tensor, rows: list[int], allowed: list[AllowedTokens]) -> Tensor:
+        """Logits [n, V] of the head with what `allowed[i]` leaves out of row `rows[i]` at -inf; may be the same."""
+        if logits.device.type == "cpu" and logits.dtype == torch.float32:
+            if not self.head.separable:
+                logits = logits.clone()  # they are the features, which others read, too
+            forbid_unmasked(logits.numpy(), [row.mask for row in allowed], rows)
+            return logits
+        allow = torch.from_numpy(unpack(allowed, logits.shape[1])).to(logits.device)
+        if len(rows) == len(logits):
+            return logits.masked_fill(~allow, -torch.inf)
+        index = torch.tensor(rows, device=logits.device)
+        return logits.index_copy(0, index, logits[index].masked_fill(~allow, -torch.inf))
+
+
+def _rows(features: Tensor, rows: list[int]) -> Tensor:
+    """Some rows of a batch, ascending; no copy where it is all of them."""
+    return features if len(rows) == len(features) else features[rows]
+
+
+def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> list[int]:
+    """One column per row of masked logits [n, K]: after bias and penalties the largest for temperature 0, else drawn.
+
+    `columns[row]`: the token ids that the row's first columns stand for; None when column = token id.
+    """
+    if choice.adjustments:
+        logits = adjust(logits, choice.adjustments, columns)
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    if not choice.drawn:
+        return logits.argmax(-1).tolist()
+    if not choice.greedy:
+        return _draw(logits, choice).tolist()
+    chosen = dict(zip(choice.greedy, logits[choice.greedy].argmax(-1).tolist(), strict=True))
+    chosen |= zip(choice.drawn, _draw(logits[choice.drawn], choice).tolist(), strict=True)
+    return [chosen[i] for i in range(len(logits))]
+
+
+def _draw(logits: Tensor, choice: Choice) -> Tensor:
+    """Columns int64 [n] of the rows that are drawn."""
+    weights = softmax_weights(logits, choice.temperature.to(logits.dtype))
+    sampling = [choice.draws[i].sampling for i in choice.drawn]
+    weights = truncate(weights, [one.top_k for one in sampling], [one.top_p for one in sampling])
+    weights = drop_unlikely(weights, [one.min_p for one in sampling])
+    if choice.verification is not None:
+        weights = choice.verification.apply(weights)
+    if weights.device.type != "cpu":
+        return inverse_cdf(weights, choice.uniform)
+    # A few rows at a time: their sums use the same memory again and stay in the cache.
+    rows = max(1, _CACHED_SUMS // weights.shape[1])
+    parts = zip(weights.split(rows), choice.uniform.split(rows), strict=True)
+    return torch.cat([inverse_cdf(some, uniform) for some, uniform in parts])
+
+
+def softmax_weights(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Probabilities up to a factor per row: logits [n, K], temperature [n] of the same type."""
+    temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
+    # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
+    # In place: memory for a whole batch is new to the process each time, which costs more than the arithmetic.
+    return (logits - logits.amax(-1, keepdim=True)).div_(temperature[:, None]).exp_()
+
+
+def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The column where the cumulative weight passes `uniform * total`; its weight is above 0.
+
+    weights [n, K] >= 0, uniform float64 [n] in [0, 1). Sums are float64: in float32 the batch's shape decides
+    near-uniform choices.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    # Rounding may lift u * total to total itself, past the last column.
+    target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True)[:, 0]

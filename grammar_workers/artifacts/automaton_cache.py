@@ -1,0 +1,17 @@
+"""The automata that this process used last."""
+
+from __future__ import annotations
+
+from grammar_workers.artifacts.lru import LeastRecentlyUsed
+from grammar_workers.matching.token_fsm import TokenFSM
+
+
+class AutomatonCache(LeastRecentlyUsed[TokenFSM]):
+    """TokenFSM objects by grammar key, bounded by the sum of their `nbytes`, which grow as generations visit states, by
+    their number and by the time since the last use.
+
+    Evicting one frees nothing while a sequence still steps it; the next request for its key loads it again.
+    """
+
+    def __init__(self, capacity_bytes: int) -> None:
+        super().__init__(capacity_bytes, lambda fsm: fsm.nbytes)

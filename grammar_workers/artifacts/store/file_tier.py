@@ -1,0 +1,162 @@
+"""The node's tier: content-addressed files, shared by every process of the node."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import shutil
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from grammar_workers.artifacts.artifact import FORMAT_VERSION
+from grammar_workers.artifacts.store.counters import Counters
+
+logger = logging.getLogger(__name__)
+
+MAX_FILES = 100_000
+TIME_TO_LIVE_S = 7 * 24 * 3600
+"""A file that nobody has read for so long goes, though there be room."""
+MIN_FREE_BYTES = 256 << 20
+"""Free disk space that the tier leaves to others, whatever its own capacity."""
+
+_SUFFIX = ".tfsm"
+_VERSIONED_SUFFIX = f".v{FORMAT_VERSION}{_SUFFIX}"
+"""Versioned, so that old and new replicas of a rolling upgrade do not drop each other's files."""
+_TEMPORARY_PREFIX = ".writing-"
+_TEMPORARY_LIFETIME_S = 600
+_WRITES_BETWEEN_SCANS = 1024
+
+
+class FileTier:
+    """`folder/ab/ab12...ef.v1.tfsm`, one file per grammar key, bounded in bytes, number and age by least recent use.
+
+    Files appear whole (written aside, then renamed) and are removed by unlinking, so readers in other processes never
+    see a partial one and keep what they have mapped. The time of last use is the modification time, set on each hit:
+    most file systems do not keep access times. A folder that is full or not writable makes the tier useless, not wrong:
+    every failure is counted and looks like a miss.
+    """
+
+    name = "file"
+    trusted = False
+
+    def __init__(self, folder: Path, capacity_bytes: int) -> None:
+        self.folder = folder
+        self.capacity_bytes = capacity_bytes
+        self.counters = Counters()
+        self._scan_lock = threading.Lock()
+        self._writes_until_scan = 0
+        self._bytes_until_scan = 0
+        self._seen_files = 0
+        self._seen_bytes = 0
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            with open(self._path(key), "rb") as file:
+                if os.fstat(file.fileno()).st_size > self.capacity_bytes:
+                    raise OSError("file larger than the tier")
+                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                    data = bytes(mapped)
+                self._touch(file.fileno())
+                return data
+        except FileNotFoundError:
+            return None
+        except ValueError:  # an empty file cannot be mapped; it is no artifact either
+            return b""
+        except OSError as error:
+            self._degraded("read", error)
+            return None
+
+    def put(self, key: str, data: bytes) -> None:
+        try:
+            path = self._path(key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            free = shutil.disk_usage(path.parent).free
+            if len(data) > self.capacity_bytes or free - len(data) < MIN_FREE_BYTES:
+                self.counters.add("no_space")
+                return
+            _write_whole(path, data)
+            self._account(len(data))
+        except OSError as error:
+            self._degraded("write", error)
+
+    def discard(self, key: str) -> None:
+        try:
+            self._path(key).unlink(missing_ok=True)
+        except OSError as error:
+            self._degraded("remove", error)
+
+    def stats(self) -> dict[str, int | str]:
+        """As the last scan of the folder left them, which all processes of the node share."""
+        return {"entries": self._seen_files, "bytes": self._seen_bytes}
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}{_VERSIONED_SUFFIX}"
+
+    def _touch(self, descriptor: int) -> None:
+        try:
+            os.utime(descriptor)
+        except OSError as error:  # a read-only folder still serves
+            self._degraded("touch", error)
+
+    def _degraded(self, action: str, error: OSError) -> None:
+        if self.counters.add("errors") == 1:
+            logger.warning("cannot %s grammar files under %s: %s", action, self.folder, error)
+
+    def _account(self, size: int) -> None:
+        """Scan now and then. Between scans each process adds at most a 32nd of the capacity."""
+        self._bytes_until_scan -= size
+        self._writes_until_scan -= 1
+        if min(self._bytes_until_scan, self._writes_until_scan) > 0 or not self._scan_lock.acquire(blocking=False):
+            return
+        try:
+            self._bytes_until_scan = self.capacity_bytes // 32
+            self._writes_until_scan = _WRITES_BETWEEN_SCANS
+            self._evict()
+        finally:
+            self._scan_lock.release()
+
+    def _evict(self) -> None:
+        files = sorted(self._scan())
+        left_files, left_bytes = len(files), sum(size for _, size, _ in files)
+        expired = time.time() - TIME_TO_LIVE_S
+        for used_at, size, path in files:
+            if left_bytes <= self.capacity_bytes and left_files <= MAX_FILES and used_at >= expired:
+                break
+            Path(path).unlink(missing_ok=True)
+            self.counters.add("evicted")
+            left_bytes -= size
+            left_files -= 1
+        self._seen_files, self._seen_bytes = left_files, left_bytes
+
+    def _scan(self) -> list[tuple[float, int, str]]:
+        """(time of last use, bytes on disk, path) of every artifact; removes what crashed writers left behind."""
+        found = []
+        for folder in self.folder.glob("[0-9a-f][0-9a-f]"):
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:  # another process evicted it
+                        continue
+                    if entry.name.endswith(_SUFFIX):
+                        found.append((status.st_mtime, max(status.st_size, status.st_blocks * 512), entry.path))
+                    elif (
+                        entry.name.startswith(_TEMPORARY_PREFIX)
+                        and time.time() - status.st_mtime > _TEMPORARY_LIFETIME_S
+                    ):
+                        Path(entry.path).unlink(missing_ok=True)
+        return found
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

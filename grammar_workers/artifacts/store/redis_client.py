@@ -1,0 +1,85 @@
+"""Redis as an accelerator: every call is short, and a server that misbehaves is left alone for a while."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import redis
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+from redis.retry import Retry
+
+from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
+from grammar_workers.artifacts.store.counters import Counters
+
+logger = logging.getLogger(__name__)
+
+SOCKET_TIMEOUT_S = 0.25
+CONNECT_TIMEOUT_S = 0.1
+SLOW_S = 0.1
+"""An answer that takes longer counts against the server: a compilation makes five calls; most take less. That is before
+anybody has measured here what an answer saves (`GrammarStore.found_elsewhere`)."""
+PASSWORD_VARIABLE = "TURNSTILE_REDIS_PASSWORD"
+
+Result = TypeVar("Result")
+
+
+class RedisUnavailableError(Exception):
+    """Redis could not be asked or did not answer properly; carry on without it."""
+
+
+class RedisClient:
+    """One connection pool behind a circuit breaker, which a server opens that is slow, too. redis-py's own defaults
+    would retry for seconds.
+
+    The password is the URL's, or else the environment variable TURNSTILE_REDIS_PASSWORD, which is how a Kubernetes
+    Secret arrives.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.patience_s = SLOW_S
+        self.breaker = CircuitBreaker()
+        self.counters = Counters()
+        self._redis = redis.Redis.from_url(
+            url,
+            password=os.environ.get(PASSWORD_VARIABLE) or None,  # the URL's wins over it
+            socket_timeout=SOCKET_TIMEOUT_S,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        )
+
+    def call(self, command: Callable[[redis.Redis], Result]) -> Result:
+        """The result of `command`, or `RedisUnavailableError` within the timeouts, whatever the server does."""
+        if not self.breaker.allows():
+            raise RedisUnavailableError("circuit breaker is open")
+        started = time.monotonic()
+        try:
+            result = command(self._redis)
+        except redis.ResponseError as error:
+            # The server is there but refuses: full, read-only, forbidden. Asking again costs little.
+            self.breaker.succeeded()
+            self._count("refused", error)
+            if isinstance(error, redis.ReadOnlyError):
+                # A primary that is one no longer keeps its connections; new ones lead to its successor.
+                self._redis.connection_pool.disconnect(inuse_connections=False)
+            raise RedisUnavailableError("refused") from error
+        except Exception as error:
+            # Not only RedisError: what a server that speaks another protocol makes of the parser is anybody's guess.
+            self.breaker.failed()
+            self._count("errors", error)
+            raise RedisUnavailableError("no answer") from error
+        if (seconds := time.monotonic() - started) > self.patience_s:
+            self.breaker.failed()
+            self._count("slow", f"{seconds:.3f} s")
+        else:
+            self.breaker.succeeded()
+        return result
+
+    def _count(self, event: str, reason: object) -> None:
+        if self.counters.add(event) == 1:
+            logger.warning("Redis %s (grammar store goes on without it): %s", event, reason)

@@ -1,0 +1,109 @@
+"""From a network over characters to a `RuleGraph` over bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grammar_workers.budget import Budget
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.utf8 import utf8_sequences
+from grammar_workers.languages.cfg.rtn import Network
+from grammar_workers.languages.cfg.rule_graph import DEAD, END, RuleGraph
+
+_Rest = tuple[tuple[int, int], ...]
+"""Inclusive bounds of the bytes that are left of a character."""
+_ROW_STEPS = 32
+"""What a row of the table counts against the budget."""
+
+
+class ByteRules:
+    """Lays out the states of every rule that the start rule leads to."""
+
+    def __init__(self, network: Network, work: Budget) -> None:
+        self._network = network
+        self._work = work
+        self._moves: list[dict[int, int]] = [{}]
+        self._final = [0]
+        self._calls: list[tuple[int, int, int]] = []
+        self._first: dict[int, int] = {}
+        self._middles: dict[tuple[tuple[_Rest, int], ...], int] = {}
+
+    def build(self) -> RuleGraph:
+        order = [self._network.start]
+        seen = set(order)
+        for number in order:
+            automaton = self._network.rules[number]
+            self._first[number] = len(self._moves)
+            for state in range(len(automaton)):
+                self._state(final=state in automaton.finals)
+            order += [called for called in automaton.calls() if called not in seen]
+            seen.update(automaton.calls())
+        for number in order:
+            self._fill(number)
+        return self._graph()
+
+    def _state(self, *, final: bool = False) -> int:
+        self._moves.append({})
+        self._final.append(int(final))
+        self._work.spend(_ROW_STEPS)
+        return len(self._moves) - 1
+
+    def _fill(self, number: int) -> None:
+        automaton = self._network.rules[number]
+        base = self._first[number]
+        for state, moves in enumerate(automaton.edges):
+            sequences: list[tuple[_Rest, int]] = []
+            for label, target in moves:
+                if isinstance(label, int):
+                    back = END if automaton.ends(target) else base + target
+                    self._calls.append((base + state, self._first[label], back))
+                    continue
+                # Surrogates, which no charset holds, are what keeps two intervals of "all characters" apart.
+                for low, high in charset.intersect(label, charset.ALL):
+                    sequences += [(tuple(each), base + target) for each in utf8_sequences(low, high)]
+            self._work.spend(len(sequences))
+            self._moves[base + state] = self._after_byte(sequences)
+
+    def _after_byte(self, sequences: list[tuple[_Rest, int]]) -> dict[int, int]:
+        by_byte: dict[int, list[tuple[_Rest, int]]] = {}
+        for (bounds, *rest), target in sequences:
+            for byte in range(bounds[0], bounds[1] + 1):
+                by_byte.setdefault(byte, []).append((tuple(rest), target))
+        return {
+            byte: options[0][1] if not options[0][0] else self._middle(options) for byte, options in by_byte.items()
+        }
+
+    def _middle(self, options: list[tuple[_Rest, int]]) -> int:
+        """The state inside a character from which one of `options` follows."""
+        key = tuple(options)
+        known = self._middles.get(key)
+        if known is None:
+            known = self._middles[key] = self._state()
+            self._moves[known] = self._after_byte(options)
+        return known
+
+    def _graph(self) -> RuleGraph:
+        numbers: dict[bytes, int] = {}
+        dense: list[bytes] = []
+        row_of = []
+        for moves in self._moves:
+            row = np.full(256, DEAD, np.int32)
+            for byte, target in moves.items():
+                row[byte] = target
+            content = row.tobytes()
+            if content not in numbers:
+                numbers[content] = len(dense)
+                dense.append(content)
+            row_of.append(numbers[content])
+        table = np.frombuffer(b"".join(dense), np.int32).reshape(-1, 256)
+        columns: dict[bytes, int] = {}
+        classes = [columns.setdefault(table[:, byte].tobytes(), len(columns)) for byte in range(256)]
+        first_of = [classes.index(number) for number in range(len(columns))]
+        return RuleGraph(
+            classes=np.array(classes, np.uint8),
+            rows=np.ascontiguousarray(table[:, first_of]),
+            row_of=np.array(row_of, np.int32),
+            final=np.array(self._final, np.uint8),
+            calls=np.array(sorted(self._calls), np.int32).reshape(-1, 3),
+            first=self._first[self._network.start],
+        )

@@ -1,0 +1,121 @@
+"""A recursive grammar and a finite automaton at once: the texts that both allow (Bar-Hillel, Perles and Shamir, 1961).
+
+A rule of the result is a rule of the grammar together with the states between which the automaton is while the rule is
+read. Which ends a rule has for a beginning is tabulated first (as in the reachability of Reps, Horwitz and Sagiv,
+1995), so only what can happen is built.
+"""
+
+from __future__ import annotations
+
+from grammar_workers.budget import Budget
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.languages.cfg.rtn import Network, remove_dead
+from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, determinize_rule
+
+_Place = tuple[int, int]
+"""A state of a rule and a state of the automaton."""
+_Entry = tuple[int, int]
+"""A rule and the state of the automaton where reading it begins."""
+
+
+def intersect(network: Network, automaton: CharacterAutomaton, work: Budget) -> Network:
+    """The network of the texts that `automaton` accepts, too; raises UnsatisfiableError when there are none.
+
+    Called rules must match no empty text (`network.remove_empty_texts`); that holds of the result as well.
+    """
+    return _Intersection(network, automaton, work).build()
+
+
+class _Intersection:
+    def __init__(self, network: Network, automaton: CharacterAutomaton, work: Budget) -> None:
+        self._network = network
+        self._automaton = automaton
+        self._work = work
+        self._places: dict[_Entry, dict[_Place, None]] = {}
+        self._exits: dict[_Entry, dict[int, None]] = {}
+        self._waiting: dict[_Entry, list[tuple[_Entry, int]]] = {}
+        self._pending: list[tuple[_Entry, _Place]] = []
+        self._moves: dict[tuple[Charset, int], list[tuple[Charset, int]]] = {}
+
+    def build(self) -> Network:
+        start = (self._network.start, 0)
+        self._enter(start)
+        while self._pending:
+            self._visit(*self._pending.pop())
+        numbers: dict[tuple[_Entry, int], int] = {}
+        result = Network([], [])
+        for entry, exits in self._exits.items():
+            for last in exits if entry != start else (-1,):
+                numbers[entry, last] = len(result.names)
+                result.names.append(self._network.names[entry[0]])
+        result.start = numbers[start, -1]
+        for (entry, last), number in numbers.items():
+            source = self._rule(entry, last, numbers)
+            result.rules.append(determinize_rule(result.names[number], source, self._work))
+        remove_dead(result, self._work)
+        return result
+
+    def _enter(self, entry: _Entry) -> None:
+        if entry not in self._places:
+            self._places[entry] = {}
+            self._exits[entry] = {}
+            self._waiting[entry] = []
+            self._reach(entry, (0, entry[1]))
+
+    def _reach(self, entry: _Entry, place: _Place) -> None:
+        if place not in self._places[entry]:
+            self._places[entry][place] = None
+            self._pending.append((entry, place))
+            self._work.spend(1)
+
+    def _visit(self, entry: _Entry, place: _Place) -> None:
+        rule = self._network.rules[entry[0]]
+        for label, target in rule.edges[place[0]]:
+            if isinstance(label, int):
+                called = (label, place[1])
+                self._enter(called)
+                self._waiting[called].append((entry, target))
+                for last in list(self._exits[called]):
+                    self._reach(entry, (target, last))
+            else:
+                for _, reached in self._both(label, place[1]):
+                    self._reach(entry, (target, reached))
+        if place[0] in rule.finals and place[1] not in self._exits[entry]:
+            self._exits[entry][place[1]] = None
+            for waiting, target in self._waiting[entry]:
+                self._work.spend(1)
+                self._reach(waiting, (target, place[1]))
+
+    def _both(self, label: Charset, state: int) -> list[tuple[Charset, int]]:
+        """What of a character set the automaton can read in `state`, by where that leads."""
+        known = self._moves.get((label, state))
+        if known is None:
+            by_target: dict[int, list[tuple[int, int]]] = {}
+            for low, high, target in self._automaton.ranges(state):
+                by_target.setdefault(target, []).append((low, high))
+            self._work.spend(len(by_target) + len(label))
+            found = [(charset.intersect(label, charset.make(each)), target) for target, each in by_target.items()]
+            known = self._moves[label, state] = [(characters, target) for characters, target in found if characters]
+        return known
+
+    def _rule(self, entry: _Entry, last: int, numbers: dict[tuple[_Entry, int], int]) -> RuleAutomaton:
+        """The rule from `entry` to the automaton's state `last`; -1 stands for any accepting one."""
+        rule = self._network.rules[entry[0]]
+        places = {place: number for number, place in enumerate(self._places[entry])}
+        result = RuleAutomaton()
+        for place, number in places.items():
+            result.state()
+            moves = result.edges[number]
+            for label, target in rule.edges[place[0]]:
+                if isinstance(label, int):
+                    called = (label, place[1])
+                    moves += [(numbers[called, end], places[target, end]) for end in self._exits[called]]
+                else:
+                    moves += [(each, places[target, to]) for each, to in self._both(label, place[1])]
+            self._work.spend(1 + len(moves))
+            ends_here = place[1] == last if last >= 0 else bool(self._automaton.accepting[place[1]])
+            if ends_here and place[0] in rule.finals:
+                result.finals.add(number)
+        return result

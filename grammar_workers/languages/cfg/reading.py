@@ -1,0 +1,63 @@
+"""The front end of `{"type": "grammar"}`: from text to a character automaton or a rule graph."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from grammar_workers.budget import budget_of
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.languages.cfg.byte_rules import ByteRules
+from grammar_workers.languages.cfg.gbnf import read_gbnf
+from grammar_workers.languages.cfg.inline_regular import inline_regular
+from grammar_workers.languages.cfg.intersection import intersect
+from grammar_workers.languages.cfg.lark import read_lark
+from grammar_workers.languages.cfg.left_recursion import remove_left_recursion
+from grammar_workers.languages.cfg.rtn import Network, build, remove_empty_texts
+from grammar_workers.languages.cfg.rule_graph import RuleGraph
+from grammar_workers.languages.cfg.rule_nfa import to_characters
+from grammar_workers.options import Limits
+
+Syntax = Literal["gbnf", "lark"]
+
+_READERS = {"gbnf": read_gbnf, "lark": read_lark}
+_GBNF_RULE = re.compile(r"^[ \t]*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
+
+
+def guess_syntax(text: str) -> Syntax:
+    """What a grammar without a named syntax is: GBNF when a line defines a rule with `::=`, Lark otherwise."""
+    return "gbnf" if _GBNF_RULE.search(text) else "lark"
+
+
+def read_grammar(
+    text: str, syntax: Syntax, spellable: frozenset[str] | None, limits: Limits
+) -> CharacterAutomaton | Network:
+    """The automaton of a grammar: over characters when its language is found to be regular, else rules with calls.
+
+    `spellable` restricts it to texts of these characters. Raises GrammarError with the position in `text`.
+    """
+    work = budget_of(limits)
+    grammar = _READERS[syntax](text, limits)
+    network = build(grammar, None if spellable is None else charset.of(spellable), work)
+    remove_empty_texts(network, work)
+    remove_left_recursion(network, work)
+    inline_regular(network, work)
+    start = network.rules[network.start]
+    return network if start.calls() else to_characters(start)
+
+
+def rule_graph(network: Network, automaton: CharacterAutomaton | None, limits: Limits) -> RuleGraph:
+    """The bytes of what `network` and, where given, `automaton` allow; raises GrammarError."""
+    work = budget_of(limits)
+    if automaton is not None:
+        network = intersect(network, automaton, work)
+        inline_regular(network, work)
+    graph = ByteRules(network, work).build()
+    shortest, _ = graph.endings[graph.first]
+    if shortest > limits.max_steps:
+        raise LimitExceededError(
+            f"the shortest text of the grammar has {shortest} bytes, more than {limits.max_steps} (limit max_steps)"
+        )
+    return graph

@@ -1,0 +1,295 @@
+"""From expressions to one automaton per rule, and the first clean-ups: what is infinite, dead or empty.
+
+Grammar --build--> Network: automata with calls --remove_dead--> --remove_empty_texts--> no rule matches ""
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from grammar_workers.budget import Budget
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
+from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, determinize_rule
+from grammar_workers.languages.cfg.syntax import (
+    Alternatives,
+    Characters,
+    Expression,
+    Grammar,
+    Reference,
+    Regular,
+    Repeat,
+    Sequence,
+    references,
+)
+
+
+@dataclasses.dataclass
+class Network:
+    """Rule i is called `names[i]` and is matched by the deterministic `rules[i]`; the language is that of `start`."""
+
+    names: list[str]
+    rules: list[RuleAutomaton]
+    start: int = 0
+
+    def callers(self) -> list[list[int]]:
+        """Per rule, the rules that call it."""
+        found: list[list[int]] = [[] for _ in self.rules]
+        for caller, automaton in enumerate(self.rules):
+            for called in automaton.calls():
+                found[called].append(caller)
+        return found
+
+
+def build(grammar: Grammar, alphabet: Charset | None, work: Budget) -> Network:
+    """One automaton per rule that `start` reaches, over the characters in `alphabet` (None: all).
+
+    Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
+    left, LimitExceededError.
+    """
+    names = _reachable(grammar, work)
+    _check_endings(grammar, names, work)
+    numbers = {name: number for number, name in enumerate(names)}
+    rules = []
+    for name in names:
+        builder = _Thompson(numbers, alphabet, work)
+        rules.append(determinize_rule(name, builder.build(grammar.rules[name].expression), work))
+    network = Network(names, rules)
+    remove_dead(network, work)
+    return network
+
+
+def _reachable(grammar: Grammar, work: Budget) -> list[str]:
+    found = {grammar.start: None}
+    pending = [grammar.start]
+    while pending:
+        for reference in references(grammar.rules[pending.pop()].expression):
+            work.spend(1)
+            if reference.name not in grammar.rules:
+                raise InvalidSpecificationError(
+                    f"the rule {reference.name!r} is not defined", position=reference.position
+                )
+            if reference.name not in found:
+                found[reference.name] = None
+                pending.append(reference.name)
+    return list(found)
+
+
+def _check_endings(grammar: Grammar, names: list[str], work: Budget) -> None:
+    """Refuse rules whose every alternative goes on for ever."""
+    users: dict[str, list[str]] = {name: [] for name in names}
+    for name in names:
+        for used in {reference.name for reference in references(grammar.rules[name].expression)}:
+            users[used].append(name)
+    ending: set[str] = set()
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        if name not in ending and _ends(grammar.rules[name].expression, ending, work):
+            ending.add(name)
+            pending += users[name]
+    for name in names:
+        # A name with % is the reader's own: the user's rule behind it comes later.
+        if name not in ending and not name.startswith("%"):
+            raise InvalidSpecificationError(
+                f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
+                position=grammar.rules[name].position,
+            )
+
+
+def _ends(expression: Expression, ending: set[str], work: Budget) -> bool:
+    """Whether the expression can end, given the rules of which that is known."""
+    work.spend(1)
+    if isinstance(expression, Reference):
+        return expression.name in ending
+    if isinstance(expression, Sequence):
+        return all(_ends(item, ending, work) for item in expression.items)
+    if isinstance(expression, Alternatives):
+        return any(_ends(item, ending, work) for item in expression.items)
+    if isinstance(expression, Repeat):
+        return expression.low == 0 or _ends(expression.item, ending, work)
+    return True
+
+
+class _Thompson:
+    """Thompson's construction of one rule."""
+
+    def __init__(self, numbers: dict[str, int], alphabet: Charset | None, work: Budget) -> None:
+        self._numbers = numbers
+        self._alphabet = alphabet
+        self._work = work
+        self._automaton = RuleAutomaton()
+
+    def build(self, expression: Expression) -> RuleAutomaton:
+        first = self._state()
+        self._automaton.finals.add(self._add(expression, first))
+        return self._automaton
+
+    def _state(self) -> int:
+        self._work.spend(8)
+        most = self._work.limits.max_regex_states * 8
+        if len(self._automaton) >= most:
+            raise LimitExceededError(
+                f"a rule is longer than {most} elements once its counts are written out (limit max_regex_states)"
+            )
+        return self._automaton.state()
+
+    def _add(self, expression: Expression, first: int) -> int:
+        """Lay the expression out from state `first`; the state behind it."""
+        silent = self._automaton.silent
+        if isinstance(expression, Sequence):
+            for item in expression.items:
+                first = self._add(item, first)
+            return first
+        if isinstance(expression, Repeat):
+            return self._add_repeat(expression, first)
+        if isinstance(expression, Characters):
+            for characters in expression.charsets:
+                last = self._state()
+                self._edge(first, characters, last)
+                first = last
+            return first
+        last = self._state()
+        if isinstance(expression, Reference):
+            self._automaton.edges[first].append((self._numbers[expression.name], last))
+        elif isinstance(expression, Alternatives):
+            for item in expression.items:
+                begin = self._state()
+                silent[first].append(begin)
+                silent[self._add(item, begin)].append(last)
+        else:
+            self._add_regular(expression, first, last)
+        return last
+
+    def _add_regular(self, expression: Regular, first: int, last: int) -> None:
+        automaton = expression.automaton
+        numbers = [self._state() for _ in automaton.accepting]
+        self._automaton.silent[first].append(numbers[0])
+        for state, number in enumerate(numbers):
+            by_target: dict[int, list[tuple[int, int]]] = {}
+            for low, high, target in automaton.ranges(state):
+                by_target.setdefault(target, []).append((low, high))
+            for target, intervals in by_target.items():
+                self._work.spend(len(intervals))
+                self._edge(number, charset.make(intervals), numbers[target])
+            if automaton.accepting[state]:
+                self._automaton.silent[number].append(last)
+
+    def _add_repeat(self, expression: Repeat, first: int) -> int:
+        silent = self._automaton.silent
+        for _ in range(expression.low):
+            self._work.spend(1)
+            first = self._add(expression.item, first)
+        last = self._state()
+        if expression.high is None:
+            silent[first].append(last)
+            begin = self._state()
+            silent[last].append(begin)
+            silent[self._add(expression.item, begin)].append(last)
+            return last
+        for _ in range(expression.high - expression.low):
+            self._work.spend(1)
+            silent[first].append(last)
+            # A state of its own, so that skipping cannot be mistaken for what the item begins with.
+            begin = self._state()
+            silent[first].append(begin)
+            first = self._add(expression.item, begin)
+        silent[first].append(last)
+        return last
+
+    def _edge(self, first: int, characters: Charset, last: int) -> None:
+        if self._alphabet is not None:
+            characters = charset.intersect(characters, self._alphabet)
+        if characters:
+            self._automaton.edges[first].append((characters, last))
+
+
+def remove_dead(network: Network, work: Budget) -> None:
+    """Drop calls that no text can complete, and states that lead to no end; raises UnsatisfiableError."""
+    callers = network.callers()
+    alive: set[int] = set()
+    pending = list(range(len(network.rules)))
+    while pending:
+        number = pending.pop()
+        if number not in alive and _has_text(network.rules[number], alive, work):
+            alive.add(number)
+            pending += callers[number]
+    if network.start not in alive:
+        raise UnsatisfiableError("no text matches the grammar")
+    for number, automaton in enumerate(network.rules):
+        if any(called not in alive for called in automaton.calls()):
+            automaton.edges = [
+                [(label, target) for label, target in moves if not isinstance(label, int) or label in alive]
+                for moves in automaton.edges
+            ]
+            network.rules[number] = determinize_rule(network.names[number], automaton, work)
+
+
+def _has_text(automaton: RuleAutomaton, alive: set[int], work: Budget) -> bool:
+    found = {0}
+    pending = [0]
+    while pending:
+        state = pending.pop()
+        if state in automaton.finals:
+            return True
+        work.spend(1)
+        for label, target in automaton.edges[state]:
+            if target not in found and (not isinstance(label, int) or label in alive):
+                found.add(target)
+                pending.append(target)
+    return False
+
+
+def remove_empty_texts(network: Network, work: Budget) -> None:
+    """Rewrite the rules so that none that is called matches the empty text; the language stays.
+
+    Where a rule that could be empty is called, the call may be skipped instead. A new start rule, which nothing calls,
+    is the only one that may still be empty.
+    """
+    nullable = _nullable(network, work)
+    for number, automaton in enumerate(network.rules):
+        if number not in nullable and nullable.isdisjoint(automaton.calls()):
+            continue
+        result = RuleAutomaton()
+        result.state()
+        base = automaton.copy_into(result)
+        result.finals = {base + state for state in automaton.finals}
+        for state in range(base, len(result)):
+            result.silent[state] += [target for label, target in result.edges[state] if label in nullable]
+        # State 0 is new: what it does is what the old one does after any silent moves, but it is not final.
+        for state in result.closure([base]):
+            work.spend(8 + len(result.edges[state]))
+            result.edges[0] += result.edges[state]
+        network.rules[number] = determinize_rule(network.names[number], result, work)
+    start = RuleAutomaton([[(network.start, 1)], []], [[], []], {1})
+    if network.start in nullable:
+        start.finals.add(0)
+    network.rules.append(start)
+    network.names.append(network.names[network.start])
+    network.start = len(network.rules) - 1
+    remove_dead(network, work)
+
+
+def _nullable(network: Network, work: Budget) -> set[int]:
+    """The rules that match the empty text."""
+    callers = network.callers()
+    nullable: set[int] = set()
+    pending = list(range(len(network.rules)))
+    while pending:
+        number = pending.pop()
+        if number in nullable:
+            continue
+        automaton = network.rules[number]
+        found = [0]
+        seen = {0}
+        for state in found:
+            work.spend(1)
+            for label, target in automaton.edges[state]:
+                if isinstance(label, int) and label in nullable and target not in seen:
+                    seen.add(target)
+                    found.append(target)
+        if not automaton.finals.isdisjoint(found):
+            nullable.add(number)
+            pending += callers[number]
+    return nullable

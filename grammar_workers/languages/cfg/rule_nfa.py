@@ -1,0 +1,167 @@
+"""The automaton of one rule: moves over characters and calls of other rules; subset construction and minimisation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import numpy as np
+
+from grammar_workers.budget import Budget
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset, class_starts, classes_of
+from grammar_workers.dfa.dfa import CharacterAutomaton, minimize
+from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.errors import LimitExceededError
+
+_CELLS_PER_STEP = 16
+"""Entries of a table that count as one step."""
+
+Label = Charset | int
+"""What a move consumes: one character of a set, or a text of the rule with this number."""
+
+
+@dataclasses.dataclass
+class RuleAutomaton:
+    """`edges[state]` are (label, target), `silent[state]` targets without a text; reading begins in state 0.
+
+    Deterministic ones (from `determinize`) have no silent moves, disjoint character sets, at most one move per rule and
+    state, and every state is reachable and, but for state 0, leads to a final one if all calls can be completed.
+    """
+
+    edges: list[list[tuple[Label, int]]] = dataclasses.field(default_factory=list)
+    silent: list[list[int]] = dataclasses.field(default_factory=list)
+    finals: set[int] = dataclasses.field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self.edges)
+
+    def state(self) -> int:
+        """A new state."""
+        self.edges.append([])
+        self.silent.append([])
+        return len(self.edges) - 1
+
+    def calls(self) -> list[int]:
+        """The numbers of the rules that it calls, each once, in order."""
+        return list(dict.fromkeys(label for moves in self.edges for label, _ in moves if isinstance(label, int)))
+
+    def copy_into(self, other: RuleAutomaton) -> int:
+        """Append all states to `other` and return the number that state 0 got."""
+        base = len(other)
+        other.edges += [[(label, base + target) for label, target in moves] for moves in self.edges]
+        other.silent += [[base + target for target in targets] for targets in self.silent]
+        return base
+
+    def ends(self, state: int) -> bool:
+        """Whether a deterministic automaton ends in `state` whatever follows: final, and nothing leaves it."""
+        return state in self.finals and not self.edges[state]
+
+    def closure(self, states: Iterable[int]) -> frozenset[int]:
+        """All states reached without a text."""
+        found = set(states)
+        pending = list(found)
+        while pending:
+            for target in self.silent[pending.pop()]:
+                if target not in found:
+                    found.add(target)
+                    pending.append(target)
+        return frozenset(found)
+
+
+class TooLargeError(Exception):
+    """A construction that outgrew the states or steps that the caller allowed."""
+
+
+def determinize(source: RuleAutomaton, work: Budget, *, max_states: int, max_steps: int | None = None) -> RuleAutomaton:
+    """The minimal deterministic automaton, calls being letters; raises TooLargeError and LimitExceededError."""
+    labels = {label for moves in source.edges for label, _ in moves}
+    charsets = [label for label in labels if not isinstance(label, int)]
+    starts = class_starts(charsets)
+    # Letters: classes of characters from 0 on, then the called rules.
+    letters: dict[Label, list[int]] = {each: classes_of(each, starts) for each in charsets}
+    called = sorted(label for label in labels if isinstance(label, int))
+    letters |= {rule: [len(starts) + number] for number, rule in enumerate(called)}
+    work.spend(sum(map(len, letters.values())))
+    begun = work.steps
+    first = source.closure([0])
+    ids = {first: 0}
+    subsets = [first]
+    moves: list[dict[int, int]] = []
+    for subset in subsets:
+        targets: dict[int, set[int]] = {}
+        for state in subset:
+            for label, target in source.edges[state]:
+                for letter in letters[label]:
+                    targets.setdefault(letter, set()).add(target)
+        work.spend(len(subset) + len(targets))
+        row: dict[int, int] = {}
+        closed: dict[frozenset[int], int] = {}
+        for letter, states in targets.items():
+            key = frozenset(states)
+            if key not in closed:
+                reached = source.closure(key)
+                work.spend(len(reached))
+                if reached not in ids:
+                    ids[reached] = len(subsets)
+                    subsets.append(reached)
+                    if len(subsets) > max_states or (max_steps is not None and work.steps - begun > max_steps):
+                        raise TooLargeError
+                closed[key] = ids[reached]
+            row[letter] = closed[key]
+        moves.append(row)
+    finals = {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
+    return _minimal(moves, finals, starts, called, work)
+
+
+def _minimal(
+    moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], work: Budget
+) -> RuleAutomaton:
+    """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
+    used = sorted({letter for row in moves for letter in row})
+    work.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
+    place = {letter: number for number, letter in enumerate(used)}
+    dense = np.full((len(moves), len(used)), DEAD, np.int32)
+    for state, row in enumerate(moves):
+        dense[state, [place[letter] for letter in row]] = list(row.values())
+    accepting = np.zeros(len(moves), np.int32)
+    accepting[list(finals)] = 1
+    dense, accepting = minimal(dense, accepting)
+    result = RuleAutomaton()
+    result.finals = set(np.flatnonzero(accepting).tolist())
+    borders = [*starts, 0x110000]
+    for state in range(len(dense)):
+        result.state()
+        characters: dict[int, list[tuple[int, int]]] = {}
+        for number in np.flatnonzero(dense[state] != DEAD).tolist():
+            letter, target = used[number], int(dense[state, number])
+            if letter >= len(starts):
+                result.edges[state].append((called[letter - len(starts)], target))
+            else:
+                characters.setdefault(target, []).append((borders[letter], borders[letter + 1] - 1))
+        result.edges[state] += [(charset.make(intervals), target) for target, intervals in characters.items()]
+    return result
+
+
+def to_characters(automaton: RuleAutomaton) -> CharacterAutomaton:
+    """A deterministic automaton without calls as one over characters."""
+    starts = class_starts(label for moves in automaton.edges for label, _ in moves if not isinstance(label, int))
+    rows = []
+    for moves in automaton.edges:
+        row = [DEAD] * len(starts)
+        for label, target in moves:
+            assert not isinstance(label, int), "a call in a regular rule"
+            for number in classes_of(label, starts):
+                row[number] = target
+        rows.append(row)
+    accepting = [int(state in automaton.finals) for state in range(len(automaton))]
+    return minimize(CharacterAutomaton.of(starts, rows, accepting))
+
+
+def determinize_rule(name: str, source: RuleAutomaton, work: Budget) -> RuleAutomaton:
+    """`determinize` within the limit for one regular expression; raises LimitExceededError naming the rule."""
+    most = work.limits.max_regex_states
+    try:
+        return determinize(source, work, max_states=most)
+    except TooLargeError:
+        raise LimitExceededError(f"the rule {name!r} needs more than {most} states (limit max_regex_states)") from None

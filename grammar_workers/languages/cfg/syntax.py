@@ -1,0 +1,100 @@
+"""What both readers produce: rules that are trees of expressions over characters."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.dfa import CharacterAutomaton
+
+
+@dataclasses.dataclass(frozen=True)
+class Characters:
+    """One character of each set, in order: a literal, or a single class."""
+
+    charsets: tuple[Charset, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Regular:
+    """A text that the automaton accepts (a regular expression inside a grammar)."""
+
+    automaton: CharacterAutomaton
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """A text of the named rule; `position` is where the grammar says so."""
+
+    name: str
+    position: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sequence:
+    """Texts of the items, one after the other; none is the empty text."""
+
+    items: tuple[Expression, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Alternatives:
+    """A text of one of the items."""
+
+    items: tuple[Expression, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Repeat:
+    """`low` to `high` texts of the item, one after the other (None: no maximum)."""
+
+    item: Expression
+    low: int
+    high: int | None
+
+
+Expression = Characters | Regular | Reference | Sequence | Alternatives | Repeat
+
+EMPTY = Sequence(())
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A named expression and where its definition begins in the text."""
+
+    expression: Expression
+    position: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Grammar:
+    """Rules by name; the language is that of `start`. `kind` and `where` are for error messages."""
+
+    rules: dict[str, Rule]
+    start: str
+
+
+def literal(text: str, *, ignore_case: bool = False) -> Expression:
+    """Exactly `text`; with `ignore_case`, each character in either case."""
+    return Characters(tuple(_variants(character, ignore_case) for character in text))
+
+
+@functools.lru_cache(maxsize=4096)
+def _variants(character: str, ignore_case: bool) -> Charset:
+    # Case variants that are not one character (the capital of a sharp s) are not variants here.
+    variants = [character.lower(), character.upper()] if ignore_case else []
+    return charset.of([character, *(variant for variant in variants if len(variant) == 1)])
+
+
+def references(expression: Expression) -> Iterator[Reference]:
+    """Every reference inside, in order."""
+    if isinstance(expression, Reference):
+        yield expression
+    elif isinstance(expression, Sequence | Alternatives):
+        for item in expression.items:
+            yield from references(item)
+    elif isinstance(expression, Repeat):
+        yield from references(expression.item)

@@ -1,0 +1,356 @@
+"""Puts the parts of a specification together: front ends yield character automata or rules, `all_of` intersects them.
+
+regular x regular           product of character automata; a choice is filtered by the rest
+regular x grammar           product of the rules of one recursive grammar and a character automaton
+JSON x JSON                 conjunction of the schemas
+JSON x banned words         every string and name of the document is restricted; where a word could also match
+                            outside of strings, the raw text, too
+JSON x regular              product of the machine and a byte automaton
+structural tag x regular    the same
+positions of token ids      combine with nothing
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from grammar_workers.budget import budget_of
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.dfa import CharacterAutomaton, intersect, restrict
+from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
+from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
+from grammar_workers.languages.cfg.rtn import Network
+from grammar_workers.languages.cfg.rule_graph import RuleGraph
+from grammar_workers.languages.json_schema.emit.emitter import Emitter
+from grammar_workers.languages.json_schema.emit.separators import separator
+from grammar_workers.languages.json_schema.logic import FormulaPool, JsonType
+from grammar_workers.languages.json_schema.read.reader import SchemaReader
+from grammar_workers.languages.json_schema.solve.derivatives import Rule
+from grammar_workers.languages.json_schema.solve.nonempty import Rules
+from grammar_workers.languages.positions import names_tokens, token_positions
+from grammar_workers.languages.regex.counters import NotCountableError, counted_text
+from grammar_workers.languages.regular_kinds import RegularSpecification, character_automaton, choices
+from grammar_workers.languages.structural_tag import StructuralTag
+from grammar_workers.options import GrammarOptions, Limits
+from grammar_workers.pushdown import intersect as product
+from grammar_workers.pushdown.automaton import Machine
+from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.strings import StringMachine
+from grammar_workers.pushdown.trie import literal_tree
+from grammar_workers.specification import (
+    AllOfSpecification,
+    BannedWordsSpecification,
+    ChoiceSpecification,
+    GrammarSpecification,
+    GrammarTextSpecification,
+    JsonObjectSpecification,
+    JsonSchemaSpecification,
+    PositionsSpecification,
+    RegexSpecification,
+    StructuralTagSpecification,
+)
+from grammar_workers.vocabulary.vocabulary import Vocabulary
+
+_DOUBTS = (
+    "some objects are left out: undeclared properties may repeat a name, so only the first surely counts, and where "
+    "they must satisfy different things it is not certain which of them do"
+)
+
+
+@dataclasses.dataclass
+class _Parts:
+    """The parts of one specification by how they are compiled, each with its JSON Pointer inside the whole one.
+
+    `automata` are those of grammars that turned out to be regular.
+    """
+
+    regular: list[tuple[str, RegularSpecification]] = dataclasses.field(default_factory=list)
+    automata: list[CharacterAutomaton] = dataclasses.field(default_factory=list)
+    recursive: list[tuple[str, Network]] = dataclasses.field(default_factory=list)
+    json: list[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]] = dataclasses.field(default_factory=list)
+    tags: list[tuple[str, StructuralTagSpecification]] = dataclasses.field(default_factory=list)
+    tokens: list[tuple[str, PositionsSpecification]] = dataclasses.field(default_factory=list)
+
+    def beyond_regular(self) -> list[tuple[str, str]]:
+        """(pointer, what it is) of the parts of which one may be combined with regular ones; JSON ones count once."""
+        return [
+            *((pointer, "a recursive grammar") for pointer, _ in self.recursive),
+            *((pointer, "structural_tag") for pointer, _ in self.tags),
+            *((pointer, "positions of token ids") for pointer, _ in self.tokens),
+            *((pointer, "a JSON specification") for pointer, _ in self.json[:1]),
+        ]
+
+
+class Combination:
+    """One compilation: front ends write into one builder, and `notes` collects what they ignored."""
+
+    def __init__(
+        self, vocabulary: Vocabulary, resources: Mapping[str, Any], options: GrammarOptions, limits: Limits
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._resources = resources
+        self._options = options
+        self._limits = limits
+        self._budget = budget_of(limits)
+        self._builder = MachineBuilder(limits)
+        self.notes: list[str] = []
+
+    def machine(self, specification: GrammarSpecification) -> Machine | RuleGraph:
+        """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
+        parts = self._read("", specification)
+        beyond = parts.beyond_regular()
+        if len(beyond) > 1:
+            raise UnsupportedFeatureError(f"{beyond[1][1]} together with {beyond[0][1]}", pointer=beyond[1][0])
+        if parts.recursive:
+            automaton = self._intersection(parts) if parts.regular or parts.automata else None
+            return rule_graph(parts.recursive[0][1], automaton, self._limits)
+        if not beyond:
+            return self._builder.build(self._regular_entry(parts))
+        if parts.tokens:
+            return self._token_positions(parts)
+        if parts.tags:
+            entry = self._structural_tag_entry(*parts.tags[0])
+        else:
+            entry, parts = self._json_entry(parts)
+        machine = self._builder.build(entry)
+        if not parts.regular and not parts.automata:
+            return machine
+        return product.intersect(machine, self._intersection(parts), self._limits)
+
+    def _read(self, pointer: str, specification: GrammarSpecification) -> _Parts:
+        parts = _Parts()
+        for place, part in _flatten(pointer, specification):
+            if isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
+                parts.json.append((place, part))
+            elif isinstance(part, StructuralTagSpecification):
+                parts.tags.append((place, part))
+            elif isinstance(part, PositionsSpecification) and names_tokens(part.allowed):
+                parts.tokens.append((place, part))
+            elif isinstance(part, GrammarTextSpecification):
+                with located(place):
+                    found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
+                if isinstance(found, CharacterAutomaton):
+                    parts.automata.append(found)
+                else:
+                    parts.recursive.append((place, found))
+            else:
+                assert isinstance(part, RegularSpecification)
+                parts.regular.append((place, part))
+        return parts
+
+    # -- regular -----------------------------------------------------------------------------------------------------
+
+    def _any_text(self, pointer: str, part: RegularSpecification) -> CharacterAutomaton:
+        """The texts that a regular part allows."""
+        with located(pointer):
+            return character_automaton(part, self._limits)
+
+    def _automaton(self, pointer: str, part: RegularSpecification) -> CharacterAutomaton:
+        """The same, as far as the vocabulary can spell them."""
+        automaton = self._any_text(pointer, part)
+        spellable = self._vocabulary.spellable
+        if spellable is None:
+            return automaton
+        return restrict(automaton, tuple((ord(character), ord(character)) for character in sorted(spellable)))
+
+    def _intersection(self, parts: _Parts, pointer: str | None = None) -> CharacterAutomaton:
+        """The texts that all regular parts allow; raises UnsatisfiableError at `pointer` when there are none."""
+        automata = [*(self._automaton(pointer, part) for pointer, part in parts.regular), *parts.automata]
+        automaton = intersect(automata, self._limits)
+        if automaton.is_empty:
+            raise UnsatisfiableError(
+                "no text matches the pattern" if len(automata) == 1 else "no text matches all specifications",
+                pointer=pointer,
+            )
+        return automaton
+
+    def _regular_entry(self, parts: _Parts) -> int:
+        lists = [(pointer, part) for pointer, part in parts.regular if isinstance(part, ChoiceSpecification)]
+        if not lists:
+            try:
+                with self._budget.share(2):
+                    automaton = self._intersection(parts)
+            except LimitExceededError:
+                entry = self._counted_entry(parts)
+                if entry is None:
+                    raise
+                return entry
+            return StringMachine(self._builder).raw_text(automaton)
+        others = [
+            self._automaton(pointer, part)
+            for pointer, part in parts.regular
+            if not isinstance(part, ChoiceSpecification)
+        ]
+        return self._choice_entry(lists, [*others, *parts.automata])
+
+    def _counted_entry(self, parts: _Parts) -> int | None:
+        """A regular expression that is too large with its counts written out; None where they must be."""
+        if len(parts.regular) > 1 or parts.automata or not isinstance(parts.regular[0][1], RegexSpecification):
+            return None
+        spellable = self._vocabulary.spellable
+        allowed = charset.ALL if spellable is None else charset.of(spellable)
+        with contextlib.suppress(NotCountableError, LimitExceededError):
+            entry = counted_text(parts.regular[0][1].pattern, allowed, self._builder, self._limits)
+            if entry is None:
+                raise UnsatisfiableError("no text matches the pattern")
+            return entry
+        return None
+
+    def _choice_entry(
+        self, lists: Sequence[tuple[str, ChoiceSpecification]], automata: Sequence[CharacterAutomaton]
+    ) -> int:
+        remaining: dict[str, None] | None = None
+        for pointer, part in lists:
+            with located(pointer):
+                found = choices(part)
+            remaining = dict.fromkeys(c for c in found if remaining is None or c in remaining)
+        assert remaining is not None
+        spellable = self._vocabulary.spellable
+        entries = [
+            (choice.encode(), index)
+            for index, choice in enumerate(remaining)
+            if (spellable is None or spellable.issuperset(choice)) and all(a.classify(choice) for a in automata)
+        ]
+        if not entries:
+            raise UnsatisfiableError(
+                "no choice matches all specifications"
+                if automata or len(lists) > 1
+                else "the vocabulary can spell none of the choices"
+            )
+
+        return literal_tree(self._builder, sorted(entries), lambda _: 0, exit_label=0)
+
+    def _token_positions(self, parts: _Parts) -> Machine:
+        pointer, part = parts.tokens[0]
+        if parts.regular or parts.automata:
+            raise UnsupportedFeatureError("positions of token ids together with another specification", pointer=pointer)
+        with located(pointer):
+            return self._builder.build(token_positions(part.allowed, self._vocabulary, self._builder, self._limits))
+
+    # -- JSON --------------------------------------------------------------------------------------------------------
+
+    def _json_entry(self, parts: _Parts) -> tuple[int, _Parts]:
+        """The rule of the values that all JSON parts allow, and the regular parts that the raw text must match.
+
+        Banned words are taken into account in every string, and are left over only where they matter outside of them.
+        """
+        banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
+        permitted = None
+        options = self._options
+        if banned:
+            if options.escapes == "any":
+                # A word could be hidden in an escape, or be one: what is searched has one spelling.
+                options = options.model_copy(update={"escapes": "minimal"})
+                self.notes.append("strings have their minimal spelling beside banned words, not any escape")
+            # What the vocabulary spells is for strings to say: it may have an escape and not the character.
+            restriction = intersect([self._any_text(pointer, part) for pointer, part in banned], self._limits)
+            permitted = permitted_strings(restriction, self._limits)
+            outside = [
+                (pointer, part.model_copy(update={"words": words}))
+                for pointer, part in banned
+                if (words := self._outside_of_strings(part, part.words))
+            ]
+            parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
+        pool = FormulaPool(self._limits)
+        formulas = []
+        for pointer, part in parts.json:
+            if isinstance(part, JsonObjectSpecification):
+                formulas.append(pool.types(JsonType.OBJECT))
+                continue
+            reader = SchemaReader(part.json_schema, self._resources, pool, self._options, self._limits)
+            with located(pointer, "/schema"):
+                formulas.append(reader.read())
+            self.notes += reader.notes
+        root = Rule(pool.canonical(pool.all_of(formulas)))
+        any_order = self._options.property_order == "any"
+        rules = Rules(
+            pool,
+            self._limits,
+            self._vocabulary.spellable,
+            permitted,
+            any_order=any_order,
+            comma=separator(",", self._options),
+            colon=separator(":", self._options),
+        )
+        rules.solve(root)
+        with located(parts.json[0][0], "/schema"):
+            entry = Emitter(rules, self._builder, options).emit(root)
+        self.notes += rules.notes
+        if rules.has_doubts:
+            self.notes.append(_DOUBTS)
+        self.notes += [
+            f"the property {name!a} is left out: ECMA-262 and Python disagree whether a pattern matches its name"
+            for name in rules.disputed_names
+        ]
+        return entry, parts
+
+    def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
+        """Those of the words that can occur in JSON text although they occur in none of its strings."""
+        automaton = self._any_text("", part.model_copy(update={"words": words}))
+        if not matters_outside(automaton, self._limits):
+            return []
+        if len(words) == 1:
+            return words
+        half = len(words) // 2
+        return self._outside_of_strings(part, words[:half]) + self._outside_of_strings(part, words[half:])
+
+    # -- structural tags ---------------------------------------------------------------------------------------------
+
+    def _structural_tag_entry(self, pointer: str, part: StructuralTagSpecification) -> int:
+        with located(pointer):
+            tag = StructuralTag(part, self._vocabulary, self._builder, self._limits)
+            contents = [
+                self._content(f"/tags/{index}/content", one.content, last=part.stop_after_first and not one.end)
+                for index, one in enumerate(part.tags)
+            ]
+            return tag.emit(contents)
+
+    def _content(self, pointer: str, specification: GrammarSpecification, *, last: bool) -> CharacterAutomaton | int:
+        """What a tag may hold: a character automaton or the entry state of a rule. `last`: nothing follows it."""
+        parts = self._read(pointer, specification)
+        if not parts.beyond_regular():
+            return self._intersection(parts, pointer)
+        if parts.recursive:
+            raise UnsupportedFeatureError("a recursive grammar inside a tag", pointer=parts.recursive[0][0])
+        if parts.tokens:
+            raise UnsupportedFeatureError("positions of token ids inside a tag", pointer=parts.tokens[0][0])
+        if parts.tags and (parts.json or len(parts.tags) > 1 or not last):
+            raise UnsupportedFeatureError(
+                "structural_tag inside a tag, unless it is all of the last region", pointer=parts.tags[-1][0]
+            )
+        if parts.tags:
+            entry = self._structural_tag_entry(*parts.tags[0])
+        else:
+            entry, parts = self._json_entry(parts)
+        if parts.regular or parts.automata:
+            raise UnsupportedFeatureError(
+                "a restriction of raw text inside a tag; put it beside the structural_tag in all_of",
+                pointer=parts.regular[0][0] if parts.regular else pointer,
+            )
+        return entry
+
+
+def _flatten(pointer: str, specification: GrammarSpecification) -> list[tuple[str, GrammarSpecification]]:
+    """The parts of an `all_of`, those of nested ones included, with their pointers; of anything else, itself."""
+    if not isinstance(specification, AllOfSpecification):
+        return [(pointer, specification)]
+    return [
+        part
+        for index, inner in enumerate(specification.specifications)
+        for part in _flatten(f"{pointer}/specifications/{index}", inner)
+    ]
+
+
+@contextlib.contextmanager
+def located(pointer: str, inside: str = "") -> Iterator[None]:
+    """Errors inside point into the whole specification: `pointer` is the part's, `inside` that of its own pointers."""
+    try:
+        yield
+    except GrammarError as error:
+        if pointer:
+            error.pointer = pointer if error.pointer is None else pointer + inside + error.pointer
+        raise

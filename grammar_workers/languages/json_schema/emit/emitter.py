@@ -1,0 +1,364 @@
+"""Writes rules as machine states: one entry state per rule, parts of containers as calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.dfa.dfa import CharacterAutomaton, literal_set, relabel
+from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages.json_schema.emit.graphs import living_graph, runs_of
+from grammar_workers.languages.json_schema.emit.numbers import number_moves
+from grammar_workers.languages.json_schema.emit.property_names import PropertyNameStates
+from grammar_workers.languages.json_schema.emit.property_order import (
+    PropertyOrder,
+    any_order,
+    declared_order,
+    order_by_nodes,
+)
+from grammar_workers.languages.json_schema.emit.separators import Separators
+from grammar_workers.languages.json_schema.labels import Label
+from grammar_workers.languages.json_schema.logic import TRUE
+from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
+from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
+from grammar_workers.languages.json_schema.solve.derivatives import Node, Rule
+from grammar_workers.languages.json_schema.solve.nonempty import CONSTANTS, Rules
+from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
+from grammar_workers.languages.json_schema.solve.objects import Objects
+from grammar_workers.languages.json_schema.solve.scalars import TextLanguage
+from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_place
+from grammar_workers.matching.kernels.step import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
+from grammar_workers.options import GrammarOptions
+from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
+from grammar_workers.pushdown.builder import MachineBuilder, no_moves
+from grammar_workers.pushdown.escape_spelling import ESCAPE_CHARACTERS
+from grammar_workers.pushdown.json_text import encode_string_body
+from grammar_workers.pushdown.strings import StringMachine
+from grammar_workers.pushdown.trie import literal_tree
+
+MAX_FREE_DEPTH = 64
+"""How deep JSON values nest about which a schema says nothing."""
+
+_ANYTHING = Rule(TRUE)
+Labels = tuple[Label, ...]
+
+
+class Emitter:
+    """Emits every rule that the root calls, each once per set of labels that its callers can use."""
+
+    def __init__(self, rules: Rules, builder: MachineBuilder, options: GrammarOptions) -> None:
+        self._rules = rules
+        self._builder = builder
+        can_escape = rules.spellable is None or rules.spellable.issuperset(ESCAPE_CHARACTERS)
+        if options.escapes == "any" and not can_escape:
+            rules.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
+        self._strings = StringMachine(builder, any_escape=can_escape and options.escapes == "any")
+        self._separators = Separators(builder, options)
+        # A free name has one spelling: spelled in another way, it could be a declared one.
+        plain = StringMachine(builder) if self._strings.any_escape else self._strings
+        self._names = PropertyNameStates(rules, builder, plain)
+        self._entries: dict[tuple[Rule, Labels], int] = {}
+        self._queue: list[tuple[Rule, Labels]] = []
+        self._return_states: dict[tuple[int, Guard], int] = {}
+        self._item_or_end: dict[tuple[int, int], int] = {}
+        self._number_rows: dict[CharacterAutomaton, NDArray[np.int32]] = {}
+
+    def emit(self, root: Rule) -> int:
+        """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
+        if not self._rules.satisfiable(root):
+            if self._rules.has_doubts:
+                raise UnsupportedFeatureError(
+                    "no value is certain to satisfy the schema: undeclared properties may repeat a name, so their "
+                    "number is not known, nor whether a later one replaces an earlier one; declare these properties"
+                )
+            if disputed := self._rules.disputed_names:
+                raise UnsupportedFeatureError(
+                    "no value is certain to satisfy the schema: ECMA-262 and Python disagree whether a pattern matches "
+                    f"the property name {disputed[0]!a}; write the pattern so that both read it alike"
+                )
+            why = f" (numbers have at most {MAX_DIGITS} digits)" if self._rules.has_long_numbers else ""
+            raise UnsatisfiableError(
+                f"no value satisfies the schema{why}", pointer=unsatisfiable_place(self._rules, root)
+            )
+        entry = self._entry(root, tuple(sorted(self._rules.labels(root))))
+        while self._queue:
+            self._emit_rule(*self._queue.pop())
+        for (called, label), state in self._item_or_end.items():
+            row = self._builder.row_targets(self._builder.row_of(called))
+            row[ord("]")] = self._return(label)
+            self._builder.fill(state, row=self._builder.row(row))
+        return entry
+
+    # -- rules -----------------------------------------------------------------------------------------------------
+
+    def _entry(self, rule: Rule, labels: Labels) -> int:
+        known = self._entries.get((rule, labels))
+        if known is None:
+            known = self._entries[rule, labels] = self._builder.state()
+            self._queue.append((rule, labels))
+        return known
+
+    def _emit_rule(self, rule: Rule, labels: Labels) -> None:
+        row = no_moves()
+        rules = self._rules
+        for type_, label in rules.constants(rule).items():
+            if label in labels:
+                text = CONSTANTS[type_]
+                end = self._builder.return_(labels.index(label))
+                row[text[0]] = self._builder.literal(text[1:], end_op=end)
+        row_of_strings = self._string(rules.strings(rule), labels)
+        if row_of_strings is not None:
+            row[ord('"')] = row_of_strings
+        self._number(rules.numbers(rule), labels, row)
+        free = rule == _ANYTHING
+        for symbol, start in (("[", self._array(rule, labels)), ("{", self._object(rule, labels))):
+            if start is not None:
+                deep = [(0, MAX_FREE_DEPTH - 1)]
+                row[ord(symbol)] = self._state(self._builder.goto(start, guard=deep)) if free else start
+        self._builder.fill(self._entries[rule, labels], row=self._builder.row(row))
+
+    def _call(self, caller: Rule, rule: Rule, site: Sequence[int], labels: Labels, guard: Guard = ()) -> int:
+        """The op that calls `rule`; `site[i]` is where `labels[i]` leads."""
+        enter = ENTER_DEEPER if caller == rule == _ANYTHING else ENTER_AT_ZERO
+        return self._builder.call(self._entry(rule, labels), site, guard=guard, enter=enter)
+
+    def _state(self, op: int) -> int:
+        return self._builder.state(op=op)
+
+    def _return(self, label: int, guard: Guard = ()) -> int:
+        known = self._return_states.get((label, guard))
+        if known is None:
+            known = self._return_states[label, guard] = self._state(self._builder.return_(label, guard=guard))
+        return known
+
+    # -- scalars ---------------------------------------------------------------------------------------------------
+
+    def _string(self, language: TextLanguage, labels: Labels) -> int | None:
+        """The state after the opening quote."""
+        if language.texts is not None:
+            entries = [
+                (encode_string_body(text) + b'"', labels.index(language.labels[number]))
+                for text, number in language.texts.items()
+                if language.labels[number] in labels
+            ]
+            if not entries:
+                return None
+            return literal_tree(self._builder, sorted(entries), self._builder.return_)
+        automaton = self._usable(language, labels)
+        if automaton is None:
+            return None
+        closed = [self._return(label - 1) if label else -1 for label in automaton.accepting]
+        return self._strings.json_string(automaton, closed, language.lengths)
+
+    def _number(self, language: TextLanguage, labels: Labels, row: NDArray[np.int32]) -> None:
+        """Put the moves over the first byte of a number into `row`."""
+        if language.texts is not None:
+            spelled = {
+                text: labels.index(language.labels[number]) + 1
+                for text, number in language.texts.items()
+                if language.labels[number] in labels
+            }
+            automaton = literal_set(spelled) if spelled else None
+        else:
+            automaton = self._usable(language, labels)
+        if automaton is None:
+            return
+        moves = self._number_rows.get(automaton)
+        if moves is None:
+            moves = self._number_rows[automaton] = number_moves(self._builder, automaton)
+        np.copyto(row, moves, where=moves >= 0)
+
+    @staticmethod
+    def _usable(language: TextLanguage, labels: Labels) -> CharacterAutomaton | None:
+        """The automaton with its labels numbered as in `labels`, without those that the caller cannot use."""
+        if language.automaton is None:
+            return None
+        numbers = [labels.index(label) + 1 if label in labels else 0 for label in language.labels]
+        if numbers == list(range(1, len(numbers) + 1)):
+            return language.automaton
+        if not any(numbers):
+            return None
+        automaton = relabel(language.automaton, [0, *numbers])
+        return None if automaton.is_empty else automaton
+
+    # -- arrays ----------------------------------------------------------------------------------------------------
+
+    def _array(self, rule: Rule, labels: Labels) -> int | None:
+        """The state after `[`."""
+        container = self._rules.arrays(rule)
+        if container is None:
+            return None
+        if not container.is_plain:
+            return self._labelled_array(rule, container, labels)
+        plain = container.plain
+        longest = self._rules.longest(plain)
+        if container.plain_label not in labels or (longest is not None and longest < plain.minimum):
+            return None
+        return self._plain_array(rule, plain, longest, labels.index(container.plain_label))
+
+    def _plain_array(self, rule: Rule, plain: PlainArray, longest: int | None, label: int) -> int:
+        """Counts items in the register: it holds how many are complete."""
+        builder = self._builder
+        counted = plain.minimum > 0 or longest is not None
+        cap = plain.minimum if longest is None else longest
+        end = self._return(label, ((plain.minimum, UNBOUNDED),) if plain.minimum else ())
+        if longest == 0:
+            return self._separators.gap(builder.state(row=builder.row({ord("]"): end})))
+        more: Guard = () if longest is None else ((0, longest - 1),)
+        # One state per position of the prefix, and one for all later items: `after[i]` follows item i.
+        positions = min(len(plain.prefix), UNBOUNDED if longest is None else longest - 1) + 1
+        after = [builder.state() for _ in range(positions)]
+        landing = [self._separators.gap(state) for state in after]
+        if counted:
+            # Counting happens on the way to `after`, once per item, before any white space.
+            landing = [builder.state(op=builder.op(increment_to=cap, move=GOTO, target=state)) for state in landing]
+
+        def child(position: int) -> Rule:
+            return plain.prefix[position] if position < len(plain.prefix) else plain.items
+
+        def call(position: int, extra: Sequence[int] = ()) -> int:
+            item = child(position)
+            site = [landing[min(position, positions - 1)]]
+            if not extra:
+                return self._call(rule, item, site, ((),))
+            called = self._item_or_close(self._entry(item, ((),)), 1)
+            enter = ENTER_DEEPER if rule == item == _ANYTHING else ENTER_AT_ZERO
+            return builder.call(called, [*site, *extra], enter=enter)
+
+        for position, state in enumerate(after):
+            row = {ord("]"): end}
+            following = position + 1
+            if longest is None or following < longest or position == positions - 1 > len(plain.prefix) - 1:
+                row[ord(",")] = self._separators.comma(call(following), more)
+            builder.fill(state, row=builder.row(row))
+        return self._separators.gap(self._state(call(0, () if plain.minimum else [end])))
+
+    def _item_or_close(self, called: int, label: int) -> int:
+        """An entry like `called` that may instead read `]` and return with `label`."""
+        known = self._item_or_end.get((called, label))
+        if known is None:
+            known = self._item_or_end[called, label] = self._builder.state()
+        return known
+
+    def _labelled_array(self, rule: Rule, container: Arrays, labels: Labels) -> int | None:
+        builder = self._builder
+        graph = living_graph(self._rules, rule, container, labels, builder.spend)
+        if graph.is_empty:
+            return None
+        closings, edges = graph.closings, graph.edges
+        after = {node: builder.state() for node in dict.fromkeys([*closings, *edges])}
+        landing = {node: self._separators.gap(state) for node, state in after.items()}
+
+        def call(node: Node, end: int | None) -> int:
+            ((_, child, _, targets),) = edges[node]
+            usable = tuple(sorted(targets))
+            site = [landing[targets[label]] for label in usable]
+            if end is None:
+                return self._call(rule, child, site, usable)
+            called = self._item_or_close(self._entry(child, usable), len(usable))
+            return builder.call(called, [*site, end])
+
+        for node, state in after.items():
+            row = {}
+            if node in closings:
+                row[ord("]")] = self._return(closings[node][0])
+            if node in edges:
+                row[ord(",")] = self._separators.comma(call(node, None))
+            builder.fill(state, row=builder.row(row))
+        start = container.start
+        end = self._return(closings[start][0]) if start in closings else None
+        if start in edges:
+            return self._separators.gap(self._state(call(start, end)))
+        assert end is not None
+        return self._separators.gap(builder.state(row=builder.row({ord("]"): end})))
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    def _object(self, rule: Rule, labels: Labels) -> int | None:
+        """The state after `{`."""
+        container = self._rules.objects(rule)
+        if container is None:
+            return None
+        if not container.is_plain:
+            return self._labelled_object(rule, container, labels)
+        if container.plain_label not in labels:
+            return None
+        return self._plain_object(rule, container, labels.index(container.plain_label))
+
+    def _plain_object(self, rule: Rule, container: Objects, label: int) -> int | None:
+        """One state for the whole object: the register knows which names may come."""
+        rules, builder = self._rules, self._builder
+        plain = container.plain
+        usable = [rules.satisfiable(child) for _, child in plain.properties]
+        if not all(usable[index] for index in plain.required):
+            return None
+        if isinstance(container, AnyOrderObjects):
+            order = any_order(usable, [plain.required])
+        else:
+            order = declared_order(usable, frozenset(plain.required))
+        after = builder.state()
+        landing = [self._separators.gap(after)]
+        children = dict(enumerate(child for _, child in plain.properties))
+        children |= {-1 - number: child for number, child in enumerate(plain.classes)}
+        calls = {
+            part: self._call(rule, child, landing, ((),))
+            for part, child in sorted(children.items(), key=lambda item: (item[0] >= 0, abs(item[0])))
+            if rules.satisfiable(child)
+        }
+        end = self._return(label, order.complete)
+        name, more = self._next_name(container, calls, order)
+        row, start = {ord("}"): end}, {ord("}"): end}
+        if name is not None:
+            row[ord(",")] = self._separators.comma(name, more, b'"')
+            start[ord('"')] = self._state(name)
+        builder.fill(after, row=builder.row(row))
+        return self._separators.gap(builder.state(row=builder.row(start)))
+
+    def _next_name(self, container: Objects, calls: dict[int, int], order: PropertyOrder) -> tuple[int | None, Guard]:
+        """The op that reads a name and then its value by `calls[part]`, and when there is a name that may come."""
+        many = container.class_count
+        site = [-1] * (many + len(container.names))
+        for part, call in calls.items():
+            mark = order.marks[part] if part >= 0 else order.undeclared_mark
+            site[many + part if part >= 0 else -1 - part] = self._separators.colon(call, mark)
+        classes = [order.undeclared if -1 - number in calls else NEVER for number in range(many)]
+        names = self._names.emit(container, classes, order.windows)
+        if names is None:
+            return None, ()
+        guard = union_guards([*order.windows, *classes])
+        return self._builder.call(names, site, guard=guard, enter=INHERIT), guard
+
+    def _labelled_object(self, rule: Rule, container: Objects, labels: Labels) -> int | None:
+        """A state for each run of nodes, in which the register is the position among the declared names."""
+        builder = self._builder
+        graph = living_graph(self._rules, rule, container, labels, builder.spend)
+        if graph.is_empty:
+            return None
+        runs, first_of = runs_of(graph)
+        after = {node: builder.state() for node in runs}
+        landing = {node: self._separators.gap(state) for node, state in after.items()}
+        has_runs = any(run.last > run.first for run in runs.values())
+        for node, run in runs.items():
+            calls = {}
+            for part, child, entry, targets in run.edges:
+                usable = tuple(sorted(targets))
+                site = [landing[first_of[targets[label], entry]] for label in usable]
+                calls[part] = self._call(rule, child, site, usable)
+            label, endings = graph.closings.get(node, (-1, ()))
+            exists = [part in calls for part in range(len(container.names))]
+            if isinstance(container, AnyOrderObjects):
+                order = any_order(exists, [ending.parts for ending in endings], container.advised(node))
+            else:
+                order = order_by_nodes(exists, run.last, has_runs=has_runs)
+            row = {ord("}"): self._return(label, order.complete)} if endings else {}
+            start_row = dict(row)
+            name, more = self._next_name(container, calls, order) if calls else (None, ())
+            if name is not None:
+                row[ord(",")] = self._separators.comma(name, more, b'"')
+                start_row[ord('"')] = self._state(name)
+            builder.fill(after[node], row=builder.row(row))
+            if node == container.start:
+                start = builder.state(row=builder.row(start_row))
+        return self._separators.gap(start)

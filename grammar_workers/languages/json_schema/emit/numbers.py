@@ -1,0 +1,62 @@
+"""Lowers number automata to machine states that end where the next byte belongs to whatever follows the number."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS, digits_needed
+from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.shared import shared
+
+
+def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
+    """Append states that read the automaton's language; the moves over its first byte, int32 [256] of states or -1.
+
+    The register counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
+    Accepting states exit with their label.
+    """
+    return shared(builder, ("number", automaton), functools.partial(_lay_out, automaton=automaton))
+
+
+def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
+    # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not: entry
+    # 2 * state + 1 and 2 * state. Entry -1 leads nowhere.
+    by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
+    entries = np.where(automaton.table >= 0, 2 * automaton.table + by_digit, -1)
+    reached = entries.tolist()
+    known: dict[int, int] = {}
+    pending: list[int] = []
+    order: list[int] = []
+    source = 0
+    while True:
+        for entry in reached[source]:
+            if entry >= 0 and entry not in known:
+                known[entry] = len(known)
+                pending.append(entry)
+        if not pending:
+            break
+        order.append(pending.pop())
+        source = order[-1] >> 1
+    entered = np.array(list(known), np.int64)
+    targets = entered >> 1
+    labels = np.array(automaton.accepting, np.int32)[targets] - 1
+    builder.note_label(int(labels.max(initial=-1)))
+    state_of = np.full(entries.max(initial=0) + 2, -1, np.int32)
+    state_of[entered] = np.arange(len(entered)) + builder.next_state
+    byte_classes = np.searchsorted(automaton.starts, np.arange(128), side="right") - 1
+    moves = np.full((1 + len(order), 256), -1, np.int32)
+    moves[:, :128] = state_of[entries[[0, *(np.array(order, np.int64) >> 1)]]][:, byte_classes]
+    rows = np.empty(len(order), np.int64)
+    rows[[known[entry] for entry in order]] = builder.rows(moves[1:])
+    left = MAX_DIGITS - np.array(digits_needed(automaton))[targets]
+    kinds = list(zip(left.tolist(), (entered & 1).tolist(), strict=True))
+    ops = {
+        (digits, counts): builder.op(guard=[(0, digits - counts)], increment_to=MAX_DIGITS if counts else None)
+        for digits, counts in dict.fromkeys(kinds)
+    }
+    builder.states(rows=rows.tolist(), exit_labels=labels.tolist(), ops=[ops[kind] for kind in kinds])
+    return moves[0]

@@ -1,0 +1,74 @@
+"""What stands between the parts of objects and arrays: commas, colons and white space, by the white space policy."""
+
+from __future__ import annotations
+
+from grammar_workers.languages.json_schema.emit.property_order import NO_MARK, Mark
+from grammar_workers.matching.kernels.step import CALL
+from grammar_workers.options import GrammarOptions
+from grammar_workers.pushdown.automaton import Guard
+from grammar_workers.pushdown.builder import MachineBuilder
+
+
+def separator(sign: str, options: GrammarOptions) -> str:
+    """A comma or a colon as it is written at least: with a space behind it where white space is fixed."""
+    return sign + " " if options.whitespace == "compact" else sign
+
+
+class Separators:
+    """Appends separators to one builder; the states of white space are shared between all of them."""
+
+    def __init__(self, builder: MachineBuilder, options: GrammarOptions) -> None:
+        self._builder = builder
+        self._compact = options.whitespace == "compact"
+        self._limit = options.whitespace_limit
+        self._whitespace: int | None = None
+        self._colons: dict[tuple[int, Mark], int] = {}
+
+    def gap(self, following: int) -> int:
+        """`following`, with optional white space before it when that is allowed."""
+        return following if self._compact else self._builder.state(op=self._gap_call(following))
+
+    def comma(self, following_op: int, guard: Guard = (), literal: bytes = b"") -> int:
+        """The state after a comma: the separator, `literal`, then a state with `following_op`."""
+        builder = self._builder
+        if self._compact:
+            return builder.literal(b" " + literal, op=builder.op(guard=guard) if guard else 0, end_op=following_op)
+        start = builder.state()
+        after = builder.literal(literal, end_op=following_op)
+        builder.set_op(start, self._gap_call(after, Mark(guard)))
+        return start
+
+    def colon(self, call: int, mark: Mark) -> int:
+        """The state after a property name: what `mark` says, the separator, then a state with the op `call`."""
+        known = self._colons.get((call, mark))
+        if known is None:
+            known = self._colons[call, mark] = self._colon(call, mark)
+        return known
+
+    def _colon(self, call: int, mark: Mark) -> int:
+        builder = self._builder
+        if self._compact:
+            op = 0
+            if mark != NO_MARK:
+                op = builder.op(guard=mark.guard, assign=mark.assign, set_bit=mark.set_bit)
+            return builder.literal(b": ", op=op, end_op=call)
+        value = self.gap(builder.state(op=call))
+        colon = builder.literal(b":", end_op=builder.goto(value))
+        return builder.state(op=self._gap_call(colon, mark))
+
+    def _gap_call(self, following: int, mark: Mark = NO_MARK) -> int:
+        builder = self._builder
+        if self._whitespace is None:
+            again = builder.state()
+            row = builder.row(dict.fromkeys(b" \t\n\r", again))
+            limit = self._limit
+            builder.fill(again, row=row, exit_label=0, op=builder.op(guard=[(0, limit - 1)], increment_to=limit))
+            self._whitespace = builder.state(row=row, exit_label=0)
+        return builder.op(
+            move=CALL,
+            target=self._whitespace,
+            site=[following],
+            guard=mark.guard,
+            assign=mark.assign,
+            set_bit=mark.set_bit,
+        )

@@ -1,0 +1,291 @@
+"""References: where a subschema stands, and what `$ref` means there. Looking things up by URI is `referencing`'s work.
+
+A `$dynamicRef` (and `$recursiveRef`) means the outermost schema resource on the way there that has the anchor. So the
+way, as far as it has such anchors, is part of a subschema's place: one subschema reached in two ways is two places, and
+at each of them the target is known statically.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import urljoin
+
+import jsonschema_specifications
+import referencing.exceptions
+import referencing.jsonschema
+
+from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.languages.json_schema.read.keywords import (
+    NEWEST,
+    SCHEMA_LISTS,
+    SCHEMA_MAPS,
+    SUBSCHEMAS,
+    Dialect,
+    dialect_of,
+    standard,
+)
+
+_SPECIFICATIONS = {
+    4: referencing.jsonschema.DRAFT4,
+    6: referencing.jsonschema.DRAFT6,
+    7: referencing.jsonschema.DRAFT7,
+    2019: referencing.jsonschema.DRAFT201909,
+    2020: referencing.jsonschema.DRAFT202012,
+}
+_DECLARING = ("$schema", "$id", "id")
+_ROOT = "urn:turnstile:document"
+_RECURSIVE = "$recursiveAnchor"
+"""Stands for the anchor that `$recursiveAnchor` sets at the root of a resource: it has no name."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Resource:
+    """A schema resource: the document, one of the resources at hand, or a part of them with an `$id` of its own."""
+
+    contents: Any
+    resolver: Any
+
+
+Way: TypeAlias = tuple[tuple[str, Resource], ...]
+"""Dynamic anchor -> the outermost resource passed so far that has it, sorted by name."""
+
+
+# A plain tuple because one is made for every subschema.
+class Scope(NamedTuple):
+    """Where a subschema stands: its dialect, the JSON Pointer for messages, and how references resolve there.
+
+    `resource` is the schema resource that `resolver` resolves against; of the resources passed so far no more than
+    `way` matters to anything behind it.
+    """
+
+    resource: Any
+    dialect: Dialect
+    pointer: str
+    resolver: Any
+    way: Way = ()
+
+    @property
+    def draft(self) -> int:
+        return self.dialect.draft
+
+    def below(self, keyword: str, name: str | int | None = None) -> Scope:
+        """The place of what a keyword holds, or of the part of it that has this name or index."""
+        pointer = f"{self.pointer}/{keyword}"
+        if isinstance(name, str):
+            pointer += "/" + name.replace("~", "~0").replace("/", "~1")
+        elif name is not None:
+            pointer += f"/{name}"
+        return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
+
+    def location(self, contents: Any) -> str:
+        """A name for a subschema at this place: identities, for documents live as long as they are compiled."""
+        return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
+
+
+class _DocumentResolver:
+    """That of the document, made when something is to be resolved: most schemas refer to nothing."""
+
+    def __init__(self, documents: Mapping[str, Any], drafts: Mapping[str, int]) -> None:
+        self._documents = documents
+        self._drafts = drafts
+
+    @functools.cached_property
+    def _resolver(self) -> Any:
+        registry = jsonschema_specifications.REGISTRY
+        for uri, contents in self._documents.items():
+            draft = self._drafts[uri]
+            resource = _SPECIFICATIONS[draft].create_resource(contents)
+            registry = registry.with_resource(uri, resource)
+            # A document that is not known by its own name is crawled through whenever that is looked up.
+            identifier = contents.get(_identifier_of(draft)) if isinstance(contents, dict) else None
+            if isinstance(identifier, str):
+                with contextlib.suppress(ValueError):
+                    registry = registry.with_resource(urljoin(uri, identifier), resource)
+        return registry.resolver(_ROOT)
+
+    def lookup(self, reference: str) -> Any:
+        return self._resolver.lookup(reference)
+
+    def in_subresource(self, resource: Any) -> Any:
+        return self._resolver.in_subresource(resource)
+
+
+class References:
+    """The documents at hand: the schema itself, `resources` by URI, and the meta-schemas. Nothing is downloaded."""
+
+    def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
+        self._resources = resources
+        self._anchors: dict[int, dict[str, Any]] = {}
+        # Numbers stand for resolvers that the values keep alive.
+        self._roots: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self._resolved: dict[tuple[str, str, int, int, Way], tuple[Scope, tuple[Any, Scope]]] = {}
+        dialect = self.dialect(document, standard(NEWEST), "")
+        documents = {_ROOT: document, **resources}
+        drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
+        root = Scope(None, dialect, "", _DocumentResolver(documents, drafts))
+        if isinstance(document, dict):
+            root = self.entered(root, document)
+        way = self.passed((), Resource(document, root.resolver))
+        self.root = root._replace(resource=document, way=way)
+
+    def dialect(self, schema: Any, inherited: Dialect, pointer: str) -> Dialect:
+        """What the `$schema` of a schema says; the inherited dialect without one, or with one that is not at hand.
+
+        Raises UnsupportedFeatureError for draft 3 and for vocabularies that must be understood and are not.
+        """
+        uri = schema.get("$schema") if isinstance(schema, dict) else None
+        if not isinstance(uri, str):
+            return inherited
+        known = dialect_of(uri)
+        if known is not None:
+            return known
+        place = f"{pointer}/$schema"
+        meta_schema = self._meta_schema(uri)
+        if not isinstance(meta_schema, dict):
+            if "draft-03" in uri:
+                raise UnsupportedFeatureError("draft 3 is not supported (drafts 4 to 2020-12 are)", pointer=place)
+            return inherited
+        if meta_schema.get("$schema") == uri:
+            return inherited
+        base = self.dialect(meta_schema, inherited, pointer)
+        vocabularies = meta_schema.get("$vocabulary")
+        return base.limited(vocabularies, place) if isinstance(vocabularies, dict) else base
+
+    def lacks_dialect(self, schema: Mapping[str, Any]) -> bool:
+        """Whether a schema names a meta-schema that is not at hand."""
+        if "$schema" not in schema:
+            return False
+        uri = schema["$schema"]
+        return isinstance(uri, str) and dialect_of(uri) is None and self._meta_schema(uri) is None
+
+    def _meta_schema(self, uri: str) -> Any:
+        return self._resources.get(uri.removesuffix("#"), self._resources.get(uri))
+
+    def entered(self, scope: Scope, schema: Mapping[str, Any]) -> Scope:
+        """The scope within `schema`, which stands at `scope` and may declare a base URI or a dialect of its own."""
+        if schema.keys().isdisjoint(_DECLARING):
+            return scope
+        dialect = self.dialect(schema, scope.dialect, scope.pointer)
+        if dialect is not scope.dialect:
+            scope = scope._replace(dialect=dialect)
+        keyword = _identifier_of(dialect.draft)
+        identifier = schema.get(keyword)
+        if schema is scope.resource or not isinstance(identifier, str):
+            return scope
+        if dialect.draft <= 7 and ("$ref" in schema or identifier.startswith("#")):
+            return scope
+        try:
+            resolver = scope.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
+        except ValueError as error:
+            place = scope.below(keyword).pointer
+            raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=place) from error
+        way = self.passed(scope.way, Resource(schema, resolver))
+        return scope._replace(resource=schema, resolver=resolver, way=way)
+
+    def resolve(self, reference: Any, keyword: str, scope: Scope) -> tuple[Any, Scope]:
+        """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
+        place = scope.below(keyword).pointer
+        if not isinstance(reference, str):
+            raise InvalidSpecificationError(f"{keyword} must be a string", pointer=place)
+        # Numbers stand for what the scope beside them keeps alive.
+        identity = (reference, keyword, id(scope.resolver), id(scope.dialect), scope.way)
+        if identity not in self._resolved:
+            self._resolved[identity] = (scope, self._resolve(reference, keyword, scope, place))
+        return self._resolved[identity][1]
+
+    def _resolve(self, reference: str, keyword: str, scope: Scope, place: str) -> tuple[Any, Scope]:
+        uri, _, fragment = reference.partition("#")
+        anchor = _RECURSIVE if keyword == "$recursiveRef" else fragment
+        try:
+            root = self._root(scope.resolver, uri)
+            found = self._dynamic_anchors(root.contents).get(anchor)
+            if found is None:
+                resolved = scope.resolver.lookup(reference)
+                contents, resolver = resolved.contents, resolved.resolver
+            else:
+                contents, resolver = found, root.resolver
+        except (referencing.exceptions.Unresolvable, ValueError) as error:
+            if reference.startswith("#"):
+                within = (
+                    ""
+                    if scope.resource is self.root.resource
+                    else " in the schema resource around it, which has an $id"
+                )
+                raise InvalidSpecificationError(f"{reference!r} does not exist{within}", pointer=place) from error
+            raise UnsupportedFeatureError(
+                f"{reference!r} is not at hand; nothing is downloaded, pass it as a resource", pointer=place
+            ) from error
+        if found is not None and keyword != "$ref":
+            outermost = dict(scope.way).get(anchor)
+            if outermost is not None:
+                contents, resolver = self._dynamic_anchors(outermost.contents)[anchor], outermost.resolver
+        pointer = reference[1:] if reference == "#" or reference.startswith("#/") else reference
+        resource = Resource(_root_of(resolver), resolver)
+        if not uri and resource.contents is scope.resource:
+            # One resolver within one resource, so that what it resolves is known the next time.
+            resource = Resource(scope.resource, scope.resolver)
+        dialect = self.dialect(resource.contents, scope.dialect, pointer)
+        way = self.passed(scope.way, resource)
+        dialect = self.dialect(contents, dialect, pointer)
+        return contents, Scope(resource.contents, dialect, pointer, resource.resolver, way)
+
+    def _root(self, resolver: Any, uri: str) -> Any:
+        """What a resolver finds for `uri` (without a fragment; "": its resource itself): contents and a resolver."""
+        known = self._roots.get((id(resolver), uri))
+        if known is None:
+            known = self._roots[id(resolver), uri] = (resolver, resolver.lookup(uri or "#"))
+        return known[1]
+
+    def passed(self, way: Way, resource: Resource) -> Way:
+        """`way` and the anchors of the resource that is entered now, as far as no outer one has them."""
+        outermost = dict(way)
+        anchors = self._dynamic_anchors(resource.contents).keys()
+        if anchors <= outermost.keys():
+            return way
+        return tuple(sorted({**dict.fromkeys(anchors, resource), **outermost}.items()))
+
+    def _dynamic_anchors(self, resource: Any) -> dict[str, Any]:
+        """Name -> schema, for the dynamic anchors of one schema resource."""
+        found = self._anchors.get(id(resource))
+        if found is None:
+            found = self._anchors[id(resource)] = {}
+            for schema in subschemas(resource, within_resource=True):
+                if isinstance(schema.get("$dynamicAnchor"), str):
+                    found[schema["$dynamicAnchor"]] = schema
+            if isinstance(resource, dict) and resource.get("$recursiveAnchor") is True:
+                found[_RECURSIVE] = resource
+        return found
+
+
+def _identifier_of(draft: int) -> str:
+    """The keyword that names a schema resource."""
+    return "$id" if draft > 4 else "id"
+
+
+def _root_of(resolver: Any) -> Any:
+    """The schema resource that a resolver stands in; None for a part that only a JSON Pointer leads to."""
+    try:
+        return resolver.lookup("#").contents
+    except referencing.exceptions.Unresolvable:
+        return None
+
+
+def subschemas(schema: Any, *, within_resource: bool = False) -> Iterator[Mapping[str, Any]]:
+    """`schema` and every schema inside it, references not followed; optionally not into resources of their own."""
+    pending = [schema]
+    while pending:
+        current = pending.pop()
+        if not isinstance(current, dict):
+            continue
+        if within_resource and current is not schema and isinstance(current.get("$id"), str):
+            continue
+        yield current
+        for keyword, value in current.items():
+            if keyword in SUBSCHEMAS or keyword in SCHEMA_LISTS:
+                pending.extend(value if isinstance(value, list) else [value])
+            elif keyword in SCHEMA_MAPS and isinstance(value, dict):
+                pending.extend(value.values())

@@ -1,0 +1,335 @@
+"""Which rules have anything in them: the least fixpoint over everything that a root rule can call.
+
+A value exists for a rule with a label if a scalar does, or a container all of whose parts exist. Recursive schemas make
+this circular; labels are added until nothing changes, so a recursion that never ends contributes nothing. What is left
+is exactly what can be generated, which is why the machine has no dead ends.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Set
+
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.languages.json_schema.labels import Label
+from grammar_workers.languages.json_schema.logic import (
+    FALSE,
+    TRUE,
+    ArrayShape,
+    FormulaId,
+    FormulaPool,
+    JsonType,
+    PropertyCount,
+)
+from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects, TooManyOrdersError
+from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
+from grammar_workers.languages.json_schema.solve.derivatives import Container, Ending, Move, Node, Rule
+from grammar_workers.languages.json_schema.solve.disjoint import Disjointness
+from grammar_workers.languages.json_schema.solve.exploration import Exploration
+from grammar_workers.languages.json_schema.solve.objects import Classified, Objects
+from grammar_workers.languages.json_schema.solve.scalars import Scalars, TextLanguage
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.json_text import encode_string_body
+
+CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
+_MAX_DEPTH = 12
+"""How deep rules are evaluated within each other; deeper ones wait for their turn."""
+
+
+class _OtherOrderError(Exception):
+    """Some object has just been found to need the declared order."""
+
+
+class Rules:
+    """Answers questions about rules; `solve` must have seen the root first.
+
+    `permitted` restricts every string and property name (None: any text). `comma` and `colon` are how these are
+    written: where the vocabulary cannot spell them, containers hold one part at most, or none.
+    """
+
+    def __init__(
+        self,
+        pool: FormulaPool,
+        limits: Limits,
+        spellable: frozenset[str] | None,
+        permitted: CharacterAutomaton | None = None,
+        *,
+        any_order: bool = False,
+        comma: str = ", ",
+        colon: str = ": ",
+    ) -> None:
+        self._comma = comma
+        self._colon = colon
+        self.pool = pool
+        self.notes: list[str] = []
+        self._limits = limits
+        self._any_order = any_order
+        self._alternatives_in_any_order = any_order
+        self._steps_for_any_order = limits.max_steps // 4
+        self._in_declared_order: set[tuple[FormulaId, ...]] = set()
+        self.spellable = spellable
+        self._disjointness = Disjointness(pool)
+        self._scalars = Scalars(pool, limits, spellable, permitted)
+        self._labels: dict[Rule, set[Label]] = {}
+        self._users: dict[Rule, dict[Rule, None]] = {}
+        self._fresh: list[Rule] = []
+        # Insertion order makes this a queue: rules whose children have gained labels since they were evaluated.
+        self._again: dict[Rule, None] = {}
+        self._depth = 0
+        self._steps = 0
+        self._constants: dict[Rule, dict[JsonType, Label]] = {}
+        self._strings: dict[Rule, TextLanguage] = {}
+        self._numbers: dict[Rule, TextLanguage] = {}
+        self._objects: dict[Rule, Objects | None] = {}
+        self._arrays: dict[Rule, Arrays | None] = {}
+        self._classified: dict[Hashable, Classified] = {}
+        self._writable_names: dict[str, bool] = {}
+        self._explored: dict[Container, Exploration] = {}
+
+    @property
+    def writable(self) -> Charset:
+        """The characters that the vocabulary can write inside a JSON string."""
+        return self._scalars.writable
+
+    def labels(self, rule: Rule) -> Set[Label]:
+        """The labels with which some value satisfies `rule`; empty when nothing does."""
+        return self._labels[rule]
+
+    def satisfiable(self, rule: Rule) -> bool:
+        return bool(self._labels[rule])
+
+    @property
+    def has_doubts(self) -> bool:
+        """Whether some objects have been left out because it is not certain that they satisfy what they should."""
+        return any(container is not None and container.has_doubts for container in self._objects.values())
+
+    @property
+    def disputed_names(self) -> list[str]:
+        """Declared names that are not generated, because some pattern matches them in one dialect alone."""
+        found = (container.disputed for container in self._objects.values() if container is not None)
+        return list(dict.fromkeys(name for names in found for name in names))
+
+    @property
+    def has_long_numbers(self) -> bool:
+        """Whether some numbers have been left out because they have too many digits."""
+        return self._scalars.has_long_numbers
+
+    # -- the fixpoint ----------------------------------------------------------------------------------------------
+
+    def solve(self, root: Rule) -> None:
+        """Find the labels of `root` and of every rule that it may call."""
+        while True:
+            try:
+                self._find_labels(root)
+                break
+            except _OtherOrderError:
+                self._depth = 0
+                # Labels found so far may be wrong.
+                self._labels.clear()
+                self._users.clear()
+                self._objects.clear()
+                self._explored.clear()
+        self._steps_for_any_order = self._limits.max_steps
+
+    def _find_labels(self, root: Rule) -> None:
+        self._labels[root] = set()
+        self._fresh = [root]
+        self._again = {}
+        while self._fresh or self._again:
+            self._add_labels(self._fresh.pop() if self._fresh else next(iter(self._again)))
+
+    def _add_labels(self, rule: Rule) -> None:
+        self._again.pop(rule, None)
+        known = self._labels[rule]
+        before = len(known)
+        try:
+            known |= self._evaluate(rule)
+        except TooManyOrdersError as error:
+            if self._steps > self._steps_for_any_order:
+                self._only_plain_in_any_order(error)
+            else:
+                self._keep_declared_order(self._object_formulas(rule), error)
+            raise _OtherOrderError from error
+        if len(known) > before:
+            self._again.update(self._users.get(rule, {}))
+
+    def _evaluate(self, rule: Rule) -> set[Label]:
+        labels: set[Label] = {*self.strings(rule).labels, *self.numbers(rule).labels, *self.constants(rule).values()}
+        containers: tuple[Arrays | None, Objects | None] = (self.arrays(rule), self.objects(rule))
+        for container in containers:
+            if container is not None:
+                labels |= self._container_labels(rule, container)
+        return labels
+
+    def _container_labels(self, rule: Rule, container: Arrays | Objects) -> set[Label]:
+        if container.is_plain:
+            if isinstance(container, Objects):
+                exists = self._object_exists(rule, container)
+            else:
+                exists = self._array_exists(rule, container)
+            return {container.plain_label} if exists else set()
+        if container not in self._explored:
+            self._explored[container] = Exploration(container)
+        explored = self._explored[container]
+        explored.go_on(functools.partial(self._ask, rule), self._spend)
+        return {label for node in explored.moves if (label := self.close(rule, container, node)[0]) is not None}
+
+    def close(self, rule: Rule, container: Container, node: Node) -> tuple[Label | None, tuple[Ending, ...]]:
+        """The label with which the container may end at `node`, and on which conditions, of which one must hold."""
+        label = container.close(node)
+        if label is None:
+            return None, ()
+        endings = container.endings(node)
+        if any(ending.rules for ending in endings):
+            endings = tuple(e for e in endings if all(self._ask(rule, child) for child in e.rules))
+        return (label, endings) if endings else (None, ())
+
+    def _object_exists(self, rule: Rule, container: Objects) -> bool:
+        plain = container.plain
+        for child in plain.classes:
+            self._ask(rule, child)
+        found = [bool(self._ask(rule, child)) for _, child in plain.properties]
+        return all(found[index] for index in plain.required)
+
+    def _array_exists(self, rule: Rule, container: Arrays) -> bool:
+        plain = container.plain
+        for child in (*plain.prefix, plain.items):
+            self._ask(rule, child)
+        longest = self.longest(plain)
+        return longest is None or longest >= plain.minimum
+
+    def longest(self, plain: PlainArray) -> int | None:
+        """How many items a plain array can have at most, given which of them exist; None when unlimited."""
+        limit = plain.maximum
+        for position, child in enumerate((*plain.prefix, plain.items)):
+            if not self._labels.get(child):
+                return position if limit is None else min(limit, position)
+        return limit
+
+    def explored(self, container: Container) -> dict[Node, list[Move]]:
+        """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them."""
+        return self._explored[container].moves
+
+    def _ask(self, user: Rule, rule: Rule) -> set[Label]:
+        self._spend(4)
+        known = self._labels.get(rule)
+        if known is None:
+            known = self._labels[rule] = set()
+            # Children first, as far as the stack allows: `user` is then evaluated once, not after each of them.
+            if self._depth < _MAX_DEPTH:
+                self._depth += 1
+                self._add_labels(rule)
+                self._depth -= 1
+            else:
+                self._fresh.append(rule)
+        self._users.setdefault(rule, {}).setdefault(user)
+        return known
+
+    def _spend(self, steps: int) -> None:
+        self._steps += steps
+        if self._alternatives_in_any_order and self._steps > self._steps_for_any_order:
+            raise TooManyOrdersError("to tell apart which properties have been seen takes too many steps")
+        self.pool.spend(steps)
+
+    # -- by type ---------------------------------------------------------------------------------------------------
+
+    def _resolved(self, rule: Rule, type_: JsonType) -> tuple[FormulaId, ...]:
+        resolve = self.pool.resolve
+        return (resolve(rule.formula, type_), *[resolve(formula, type_) for formula in rule.classifiers])
+
+    def constants(self, rule: Rule) -> dict[JsonType, Label]:
+        """The labels of null, true and false, as far as they satisfy the rule and can be spelled."""
+        found = self._constants.get(rule)
+        if found is None:
+            found = self._constants[rule] = {}
+            for type_, text in CONSTANTS.items():
+                if self.pool.resolve(rule.formula, type_) == TRUE and self._can_spell(text.decode()):
+                    found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in rule.classifiers)
+        return found
+
+    def strings(self, rule: Rule) -> TextLanguage:
+        found = self._strings.get(rule)
+        if found is None:
+            found = self._strings[rule] = self._scalars.strings(self._resolved(rule, JsonType.STRING))
+        return found
+
+    def numbers(self, rule: Rule) -> TextLanguage:
+        found = self._numbers.get(rule)
+        if found is None:
+            found = self._numbers[rule] = self._scalars.numbers(self._resolved(rule, JsonType.NUMBER))
+        return found
+
+    def objects(self, rule: Rule) -> Objects | None:
+        """The objects that satisfy a rule, None when there are none."""
+        if rule not in self._objects:
+            self._objects[rule] = self._find_objects(rule)
+        return self._objects[rule]
+
+    def arrays(self, rule: Rule) -> Arrays | None:
+        """The arrays that satisfy a rule, None when there are none."""
+        if rule not in self._arrays:
+            self._arrays[rule] = self._find_arrays(rule)
+        return self._arrays[rule]
+
+    def _find_objects(self, rule: Rule) -> Objects | None:
+        formulas = self._object_formulas(rule)
+        if formulas[0] == FALSE or not self._can_spell("{}"):
+            return None
+        scalars = self._scalars
+        parts = (
+            scalars.pattern,
+            scalars.doubtful,
+            scalars.texts,
+            self.can_write,
+            self._limits,
+            scalars.permitted,
+            self._classified,
+        )
+        if self._any_order and formulas not in self._in_declared_order:
+            container = AnyOrderObjects(self.pool, formulas, *parts)
+            try:
+                container.check()
+                if container.is_plain or self._alternatives_in_any_order:
+                    return container
+            except TooManyOrdersError as error:
+                self._keep_declared_order(formulas, error)
+        return Objects(self.pool, formulas, *parts)
+
+    def _object_formulas(self, rule: Rule) -> tuple[FormulaId, ...]:
+        demanded, *asked = map(self._disjointness.simplify, self._resolved(rule, JsonType.OBJECT))
+        if not self._can_spell(f'"{self._comma}{self._colon}'):
+            most = PropertyCount(0, int(self._can_spell(f'"{self._colon}')))
+            demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.OBJECT, most)])
+        return (demanded, *asked)
+
+    def _only_plain_in_any_order(self, reason: TooManyOrdersError) -> None:
+        self._steps = 0
+        self._alternatives_in_any_order = False
+        self.notes.append(f"objects with alternatives keep the declared order: {reason.message}")
+
+    def _keep_declared_order(self, formulas: tuple[FormulaId, ...], reason: TooManyOrdersError) -> None:
+        self._in_declared_order.add(formulas)
+        names = Objects.declared_names(self.pool, formulas)
+        listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
+        self.notes.append(f"an object of {listed} keeps the declared order: {reason.message}")
+
+    def _find_arrays(self, rule: Rule) -> Arrays | None:
+        demanded, *asked = self._resolved(rule, JsonType.ARRAY)
+        if not self._can_spell(self._comma):
+            demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
+        return None if demanded == FALSE or not self._can_spell("[]") else Arrays(self.pool, (demanded, *asked))
+
+    def can_write(self, name: str) -> bool:
+        """Whether a property name may come at all, and the vocabulary can write it."""
+        known = self._writable_names.get(name)
+        if known is None:
+            permitted = self._scalars.permitted
+            known = self._can_spell(encode_string_body(name).decode()) and (
+                permitted is None or bool(permitted.classify(name))
+            )
+            self._writable_names[name] = known
+        return known
+
+    def _can_spell(self, text: str) -> bool:
+        return self.spellable is None or self.spellable.issuperset(text)

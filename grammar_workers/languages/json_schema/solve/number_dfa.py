@@ -1,0 +1,220 @@
+"""Automata over the decimal spelling of JSON numbers: the grammars of numbers, and comparisons with a bound.
+
+All are automata over whole number texts; comparisons read plain decimals (no exponent) and are mathematically exact.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from grammar_workers.budget import remembered
+from grammar_workers.dfa import dfa
+from grammar_workers.dfa.dfa import CharacterAutomaton, literal_set
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.options import Limits
+
+MAX_DIGITS = 64
+"""The most digits in one number. With the exponents below, every number is a finite double."""
+
+_DIGITS = "0123456789"
+_PLAIN = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"
+# Up to 64 digits before e+99, a single one before e+307, and 1.7976931348623157e+308 are finite doubles.
+_LARGEST = r"1(\.([0-6][0-9]*|7|7[0-8][0-9]*|79([0-6][0-9]*)?|7976931348623157))?[eE]\+?308"
+_ANY = (
+    rf"{_PLAIN}([eE][+-]?[0-9]{{1,2}})?"
+    rf"|-?([0-9](\.[0-9]+)?[eE]([+-]?([12][0-9][0-9]|30[0-7])|-(30[89]|31[0-9]|32[0-4]))|{_LARGEST})"
+)
+
+
+@functools.cache
+def any_number() -> CharacterAutomaton:
+    """Every JSON number that is a finite double, with or without an exponent."""
+    return compile_regex(_ANY, search=False, limits=Limits())
+
+
+@functools.cache
+def plain_number() -> CharacterAutomaton:
+    """Numbers without an exponent."""
+    return compile_regex(_PLAIN, search=False, limits=Limits())
+
+
+@functools.cache
+def integer() -> CharacterAutomaton:
+    """Integers without fraction or exponent."""
+    return compile_regex(r"-?(0|[1-9][0-9]*)", search=False, limits=Limits())
+
+
+def spellings(labels: Mapping[Decimal, int]) -> CharacterAutomaton:
+    """Every spelling of these values without an exponent, each with its label: zeros may follow a fraction."""
+    plain = {value: format(value, "f") for value in labels}
+    decimals = max((len(text.partition(".")[2]) for text in plain.values()), default=0) + 1
+    texts: dict[str, int] = {}
+    longest: dict[str, str] = {}
+    for value, text in plain.items():
+        whole, _, fraction = text.removeprefix("-").partition(".")
+        for sign in ("", "-") if not value else ("-",) if value < 0 else ("",):
+            kept = fraction.rstrip("0")
+            if not kept:
+                texts[f"{sign}{whole}"] = labels[value]
+            for many in range(max(1, len(kept)), decimals + 1):
+                texts[f"{sign}{whole}.{kept:0<{many}}"] = labels[value]
+            longest[f"{sign}{whole}.{kept:0<{decimals}}"] = "0"
+    return literal_set(texts, longest)
+
+
+@functools.lru_cache(maxsize=256)
+def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> tuple[int, ...]:
+    """Per state: the fewest digits on a way to acceptance (with `label`); above MAX_DIGITS when there is none."""
+    by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
+    # The last entry stands for the dead state, which index -1 finds.
+    needed = np.full(automaton.many_states + 1, 10 * MAX_DIGITS)
+    for state, accepted in enumerate(automaton.accepting):
+        if accepted and label in (None, accepted):
+            needed[state] = 0
+    while True:
+        fewer = np.minimum(needed[:-1], (needed[automaton.table] + by_digit).min(axis=1))
+        if np.array_equal(fewer, needed[:-1]):
+            return tuple(fewer.tolist())
+        needed[:-1] = fewer
+
+
+@remembered(maxsize=4096)
+def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> CharacterAutomaton:
+    """The plain decimals x with x < bound, x = bound or x > bound, whichever are wanted. -0 equals 0."""
+    comparison = _Comparison(bound)
+
+    def accepts(state: _Reading) -> int:
+        order = comparison.verdict(state)
+        return int(order is not None and (less, equal, greater)[order + 1])
+
+    return dfa.explore(_Reading(), comparison.following, accepts, "-." + _DIGITS)
+
+
+_Remainder: TypeAlias = tuple[int, int, bool, bool]
+"""Places of the fraction read (-1 before the point), remainder, whether a digit may follow, and has in this part."""
+
+
+@remembered(maxsize=1024)
+def multiple_of(divisor: Decimal, limits: Limits) -> CharacterAutomaton:
+    """The plain decimals that are a multiple of `divisor` (positive), by remainders, digit for digit.
+
+    Raises LimitExceededError when the divisor has too many remainders.
+    """
+    _, _, exponent = divisor.normalize().as_tuple()
+    places = max(-int(exponent), 0)
+    modulus = int(divisor.scaleb(places))
+    if modulus * (places + 3) > limits.max_regex_states:
+        raise LimitExceededError(f"multipleOf {divisor} needs more than {limits.max_regex_states} states")
+
+    def following(state: _Remainder) -> list[_Remainder | None]:
+        fraction, remainder, open_, begun = state
+        minus = (-1, 0, True, False) if state == start else None
+        point = (0, remainder, True, False) if fraction < 0 and begun else None
+        digits: list[_Remainder | None] = [None] * 10
+        if open_ and fraction < 0:
+            digits = [(-1, (remainder * 10 + digit) % modulus, begun or digit != 0, True) for digit in range(10)]
+        elif open_ and fraction < places:
+            digits = [(fraction + 1, (remainder * 10 + digit) % modulus, True, True) for digit in range(10)]
+        elif open_:
+            digits[0] = (fraction, remainder, True, True)
+        return [minus, point, *digits]
+
+    def accepts(state: _Remainder) -> int:
+        fraction, remainder, _, begun = state
+        return int(begun and remainder * 10 ** (places - max(fraction, 0)) % modulus == 0)
+
+    start = (-2, 0, True, False)
+    return dfa.explore(start, following, accepts, "-." + _DIGITS)
+
+
+class _Reading(NamedTuple):
+    """How much of a number has been read, and how its magnitude compares so far with that of the bound.
+
+    `digits` counts the digits of the current part, up to where counting stops mattering; `zero` tells that the integer
+    part is a single 0, so that no digit may follow; `order` is -1, 0 or 1 for the digits read so far.
+    """
+
+    negative: bool = False
+    fraction: bool = False
+    digits: int = 0
+    zero: bool = False
+    order: int = 0
+
+
+class _Comparison:
+    """Digit by digit comparison with |bound|: by length, then lexicographically, then the fraction."""
+
+    def __init__(self, bound: Decimal) -> None:
+        self._negative = bound < 0
+        self._is_zero = bound == 0
+        whole, _, fraction = format(abs(bound), "f").partition(".")
+        self._whole = list(map(int, whole.lstrip("0") or "0"))
+        self._fraction = list(map(int, fraction.rstrip("0")))
+
+    def following(self, state: _Reading) -> list[_Reading | None]:
+        """What a minus sign, a point and each digit lead to."""
+        if state.fraction:
+            return [None, None, *self._in_fraction(state)]
+        minus = _Reading(negative=True) if state == _Reading() else None
+        if state.digits == 0:
+            return [minus, None, *self._in_whole(state)]
+        point = _Reading(negative=state.negative, fraction=True, order=self._after_whole(state))
+        return [minus, point, *([None] * 10 if state.zero else self._in_whole(state))]
+
+    def _sign_decides(self, state: _Reading) -> bool:
+        return not self._is_zero and state.negative != self._negative
+
+    def _in_whole(self, state: _Reading) -> list[_Reading]:
+        place = state.digits
+        if self._sign_decides(state):
+            after = _Reading(state.negative, False, 1, False, 1)
+        else:
+            after = _Reading(state.negative, False, min(place + 1, len(self._whole) + 1), False, state.order)
+        digits = [after] * 10
+        if after.order == 0 and place < len(self._whole):
+            digits = _by_order(self._whole[place], after._replace(order=-1), after, after._replace(order=1))
+        if place == 0:
+            digits[0] = digits[0]._replace(zero=True)
+        return digits
+
+    def _after_whole(self, state: _Reading) -> int:
+        """How the whole parts compare once all digits are read: the longer one is larger."""
+        if self._sign_decides(state):
+            return 1
+        by_length = (state.digits > len(self._whole)) - (state.digits < len(self._whole))
+        return by_length or state.order
+
+    def _in_fraction(self, state: _Reading) -> list[_Reading]:
+        place = state.digits
+        # Once decided, only whether there is a digit at all still matters.
+        below, above = [_Reading(state.negative, True, 1, False, order) for order in (-1, 1)]
+        if state.order:
+            return [below if state.order < 0 else above] * 10
+        equal = _Reading(state.negative, True, min(place + 1, len(self._fraction) + 1), False, 0)
+        return _by_order(self._fraction[place] if place < len(self._fraction) else 0, below, equal, above)
+
+    def verdict(self, state: _Reading) -> int | None:
+        """-1, 0 or 1 as the number read compares with the bound; None where a number may not end."""
+        if state.digits == 0:
+            return None
+        if not state.fraction:
+            order = self._after_whole(state)
+            if order == 0 and self._fraction:
+                order = -1
+        else:
+            order = -1 if state.order == 0 and state.digits < len(self._fraction) else state.order
+        if state.negative:
+            # -m against the bound b: above every negative bound's mirror image, below every positive bound.
+            return -order if self._negative or self._is_zero else -1
+        return 1 if self._negative else order
+
+
+def _by_order(expected: int, below: _Reading, equal: _Reading, above: _Reading) -> list[_Reading]:
+    """What each digit leads to, as it compares with the expected one."""
+    return [below] * expected + [equal] + [above] * (9 - expected)

@@ -1,0 +1,289 @@
+r"""Regular expressions: the common ground of ECMA-262 (with flag u) and Python's `re`, as character automata.
+
+Where the two dialects differ (`\d`, `\w`, `\s` and their complements, `.`, `$` before a final line feed), a pattern
+means what both agree on, so that whatever is generated is valid in both. Look-ahead is the intersection of the rest of
+the text with what the look-ahead describes, look-behind a condition on what has been read so far.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from grammar_workers.budget import remembered
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.dfa import CharacterAutomaton, from_table
+from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.languages.regex.determinize import SubsetConstruction
+from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, PositionAutomaton
+from grammar_workers.languages.regex.parse import (
+    Alternatives,
+    Anchor,
+    Characters,
+    Look,
+    Node,
+    Repeat,
+    Sequence,
+    WordBoundary,
+    read_regex,
+)
+from grammar_workers.options import Limits
+
+
+def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = False) -> CharacterAutomaton:
+    """The automaton of the texts that `pattern` matches: somewhere inside when `search`, else as a whole.
+
+    Both dialects agree that these texts match; with `either`, at least one says so (what a negation must avoid).
+
+    Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
+    """
+    tree = read_regex(pattern, limits)
+    if not either:
+        return compile_tree(tree, search=search, limits=limits)
+
+    def agreed() -> CharacterAutomaton:
+        return search_automaton(pattern, limits) if search else compile_tree(tree, search=False, limits=limits)
+
+    if _consists_of(tree, _is_agreed):
+        return agreed()
+    body = _without_end(tree)
+    if body is not None and _consists_of(body, _is_plain):
+        if _consists_of(body, _is_agreed):
+            strict = agreed()
+        else:
+            strict = _construct(tree, Positions(limits, strict_end=True), search=search, either=True, limits=limits)
+        longer = _with_line_feed(strict)
+        if longer is not None:
+            return longer
+    return _construct(tree, Positions(limits), search=search, either=True, limits=limits)
+
+
+def compile_tree(tree: Node, *, search: bool, limits: Limits) -> CharacterAutomaton:
+    """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
+    return _construct(tree, Positions(limits), search=search, either=False, limits=limits)
+
+
+def _construct(tree: Node, positions: Positions, *, search: bool, either: bool, limits: Limits) -> CharacterAutomaton:
+    whole = positions.automaton(tree, either, anywhere=search)
+    construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
+    return construction.automaton(whole)
+
+
+def _without_end(tree: Node) -> Node | None:
+    """A pattern without the `$` at the end of each way through it; None where one of them has none."""
+    if isinstance(tree, Alternatives):
+        branches = tuple([body for branch in tree.branches if (body := _without_end(branch)) is not None])
+        return Alternatives(branches) if len(branches) == len(tree.branches) else None
+    if isinstance(tree, Sequence) and tree.parts:
+        last = tree.parts[-1]
+        return Sequence(tree.parts[:-1]) if isinstance(last, Anchor) and last.at_end else None
+    return None
+
+
+def _consists_of(node: Node, wanted: Callable[[Node], bool]) -> bool:
+    """Whether all characters, anchors and conditions of a pattern are as `wanted`."""
+    if isinstance(node, Sequence):
+        return all(_consists_of(part, wanted) for part in node.parts)
+    if isinstance(node, Alternatives):
+        return all(_consists_of(branch, wanted) for branch in node.branches)
+    if isinstance(node, Repeat):
+        return _consists_of(node.body, wanted)
+    return wanted(node)
+
+
+def _is_plain(node: Node) -> bool:
+    return isinstance(node, Characters) or (isinstance(node, Anchor) and not node.at_end)
+
+
+def _is_agreed(node: Node) -> bool:
+    """Whether the dialects mean the same."""
+    return _is_plain(node) and not (isinstance(node, Characters) and not node.characters.is_agreed)
+
+
+def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
+    """The texts of `automaton`, with or without a line feed at the end; None where one may go on with a line feed.
+
+    Python's `$` matches before a final line feed, too. Patterns may be long: adding a state is cheaper than looking
+    ahead to the end everywhere, or than a second construction where the dialects differ in nothing else.
+    """
+    starts = sorted({*automaton.starts, 0x0A, 0x0B})
+    table = automaton.table[:, [bisect.bisect_right(automaton.starts, start) - 1 for start in starts]]
+    accepting = np.array(automaton.accepting, np.int32)
+    line_feed = starts.index(0x0A)
+    if (table[accepting != 0, line_feed] != DEAD).any():
+        return None
+    end = len(table)
+    table[accepting != 0, line_feed] = end
+    table = np.append(table, np.full((1, len(starts)), DEAD, np.int32), axis=0)
+    table, accepting = minimal(table, np.append(accepting, np.int32(1)))
+    return from_table(starts, range(len(starts)), table, accepting)
+
+
+@remembered(maxsize=4096)
+def search_automaton(pattern: str, limits: Limits, either: bool = False) -> CharacterAutomaton:
+    """`compile_regex` with `search`, shared between schemas."""
+    return compile_regex(pattern, search=True, limits=limits, either=either)
+
+
+class Positions:
+    """Turns the tree of a pattern into position automata: one for the whole, one for every look-around.
+
+    `either` says whether a part must match where one dialect says so, or where both do. It is turned round inside
+    whatever is negated. With `strict_end`, `$` matches at the end of the text alone, whatever a dialect says.
+    """
+
+    def __init__(self, limits: Limits, allowed: Charset = charset.ALL, *, strict_end: bool = False) -> None:
+        self._limits = limits
+        self._allowed = allowed
+        self._strict_end = strict_end
+        self.alphabet = Alphabet()
+        self.aheads: list[PositionAutomaton] = []
+        self.behinds: list[PositionAutomaton] = []
+        self._known: dict[tuple[str, Hashable], int] = {}
+        self._inside_behind = False
+
+    def automaton(self, node: Node, either: bool, *, anywhere: bool) -> PositionAutomaton:
+        result = PositionAutomaton(self.alphabet, self._limits)
+        first = self.build(result, node, result.rest() if anywhere else ENDS, either)
+        result.start = result.any_text(first) if anywhere else first
+        return result
+
+    def build(self, out: PositionAutomaton, node: Node, following: int, either: bool) -> int:
+        """Append the part `node` of the pattern before `following`; returns the bits that it begins with."""
+        if isinstance(node, Characters):
+            characters = node.characters.either if either else node.characters.common
+            if self._allowed is not charset.ALL:
+                characters = charset.intersect(characters, self._allowed)
+            return out.position(characters, following)
+        if isinstance(node, Sequence):
+            for part in reversed(node.parts):
+                following = self.build(out, part, following, either)
+            return following
+        if isinstance(node, Alternatives):
+            first = 0
+            for branch in node.branches:
+                first |= self.build(out, branch, following, either)
+            return first
+        if isinstance(node, Repeat):
+            return self.repeat(out, node, following, either)
+        if isinstance(node, Look):
+            return self._look(out, node, following, either)
+        if isinstance(node, WordBoundary):
+            return self._word_boundary(out, node, following, either)
+        return self._anchor(out, node, following, either)
+
+    def repeat(self, out: PositionAutomaton, node: Repeat, following: int, either: bool) -> int:
+        low, high = node.low, node.high
+        if not reads(node.body):
+            # Conditions alone: once is as good as often.
+            low, high = min(low, 1), min(1 if high is None else high, 1)
+        if high is None:
+            loop = out.loop()
+            first = self.build(out, node.body, loop, either)
+            following = out.close_loop(loop, first, following)
+        else:
+            end = following
+            for _ in range(high - low):
+                following = self.build(out, node.body, following, either) | end
+        for _ in range(low):
+            following = self.build(out, node.body, following, either)
+        return following
+
+    # -- conditions --------------------------------------------------------------------------------------------------
+
+    def _anchor(self, out: PositionAutomaton, node: Anchor, following: int, either: bool) -> int:
+        if not node.at_end:
+            return out.gate(Condition.AT_START, following)
+        self._refuse_inside_behind("an end anchor", node.position)
+        if not either or self._strict_end:
+            return out.gate(Condition.AT_END, following)
+        # Python's `$` matches before a final line feed, too.
+        index = self._ahead("$", lambda rest: rest.position(charset.of("\n"), ENDS) | ENDS)
+        return out.gate(Condition.AHEAD, following, index=index)
+
+    def _look(self, out: PositionAutomaton, node: Look, following: int, either: bool) -> int:
+        inside = either != node.negative
+        identity = (id(node), inside)
+        if node.behind:
+            index = self._behind(identity, lambda past: self.build(past, node.body, ENDS, inside))
+            return out.gate(Condition.BEHIND, following, index=index, negative=node.negative)
+        self._refuse_inside_behind("a look-ahead", node.position)
+        index = self._ahead(identity, lambda rest: self.build(rest, node.body, rest.rest(), inside))
+        return out.gate(Condition.AHEAD, following, index=index, negative=node.negative)
+
+    def _word_boundary(self, out: PositionAutomaton, node: WordBoundary, following: int, either: bool) -> int:
+        self._refuse_inside_behind("a word boundary", node.position)
+        ecma, python = node.words.ecma(), node.words.python()
+        # Pairs of what stands before and behind; of a set that is negated, the border of the text is a part.
+        pairs: list[tuple[tuple[Charset, bool], tuple[Charset, bool]]] = []
+        if node.negative and either:
+            pairs = [((one, outside), (one, outside)) for one in (ecma, python) for outside in (False, True)]
+        elif node.negative:
+            disputed = charset.subtract(python, ecma)
+            other = charset.complement(python)
+            pairs = [((ecma, False), (ecma, False)), ((disputed, False), (disputed, False))]
+            # Before version 3.14, Python sees no `\B` in the empty text.
+            pairs += [((other, False), (python, True)), ((python, True), (other, False))]
+        else:
+            for one in (ecma, python) if either else (ecma,):
+                outside = (one if either else python, True)
+                pairs += [((one, False), outside), (outside, (one, False))]
+        first = 0
+        for (before, not_before), (behind, not_behind) in pairs:
+            index = self._ahead(behind, functools.partial(_one_of, behind))
+            gate = out.gate(Condition.AHEAD, following, index=index, negative=not_behind)
+            index = self._behind(before, functools.partial(_last_of, before))
+            first |= out.gate(Condition.BEHIND, gate, index=index, negative=not_before)
+        return first
+
+    def _ahead(self, identity: Hashable, build: Callable[[PositionAutomaton], int]) -> int:
+        """The number of the automaton that reads the rest of the text; made once."""
+        number = self._known.get(("ahead", identity))
+        if number is None:
+            rest = PositionAutomaton(self.alphabet, self._limits)
+            rest.start = build(rest)
+            self.aheads.append(rest)
+            number = self._known["ahead", identity] = len(self.aheads) - 1
+        return number
+
+    def _behind(self, identity: Hashable, build: Callable[[PositionAutomaton], int]) -> int:
+        """The number of the automaton that reads the text so far, from its beginning."""
+        number = self._known.get(("behind", identity))
+        if number is None:
+            outside, self._inside_behind = self._inside_behind, True
+            past = PositionAutomaton(self.alphabet, self._limits)
+            past.start = past.any_text(build(past))
+            self._inside_behind = outside
+            self.behinds.append(past)
+            number = self._known["behind", identity] = len(self.behinds) - 1
+        return number
+
+    def _refuse_inside_behind(self, what: str, position: int) -> None:
+        if self._inside_behind:
+            raise UnsupportedFeatureError(f"{what} inside a look-behind is not supported", position=position)
+
+
+def _one_of(characters: Charset, rest: PositionAutomaton) -> int:
+    """The rest of the text begins with one of `characters`."""
+    return rest.position(characters, rest.rest())
+
+
+def _last_of(characters: Charset, past: PositionAutomaton) -> int:
+    """The text so far ends with one of `characters`."""
+    return past.position(characters, ENDS)
+
+
+def reads(node: Node) -> bool:
+    """Whether a part of a pattern can read any character."""
+    if isinstance(node, Sequence):
+        return any(map(reads, node.parts))
+    if isinstance(node, Alternatives):
+        return any(map(reads, node.branches))
+    if isinstance(node, Repeat):
+        return node.high != 0 and reads(node.body)
+    return isinstance(node, Characters)

@@ -1,0 +1,310 @@
+"""From position automata to a deterministic automaton: subsets of positions, with what the text must still satisfy.
+
+A deterministic state is a pair. First, for every look-behind, the state of the automaton that reads the whole text so
+far. Second, a set of *threads*: (obligations, bits), the positions that may read on provided that every obligation
+accepts the rest of the text. An obligation is a state of the automaton of a look-ahead that was passed on the way
+(alternating automata: Chandra, Kozen, Stockmeyer, 1981). Without look-arounds that is the ordinary subset construction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.budget import budget_of
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.dfa import CharacterAutomaton, from_table
+from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.languages.regex.determinize_kernel import MOST_BITS, TOO_MANY_STATES, reachable_subsets
+from grammar_workers.languages.regex.nfa import ENDS, Condition, PositionAutomaton
+from grammar_workers.options import Limits
+
+_Obligation = tuple[int, int]
+"""(automaton of a look-ahead, its state)."""
+_Obligations = frozenset[_Obligation]
+_Threads = frozenset[tuple[_Obligations, int]]
+_Behind = tuple[int, ...]
+"""The state of the automaton of each look-behind."""
+
+_NOTHING: _Obligations = frozenset()
+_AT_END: _Obligation = (-1, 0)
+"""The obligation that no character follows."""
+_ANCHORS = (Condition.AT_START, Condition.AT_END)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Automaton:
+    """Deterministic and minimal: moves[state][class] or -1."""
+
+    moves: list[list[int]]
+    accepting: list[int]
+
+    @functools.cached_property
+    def universal(self) -> int:
+        """The state that accepts every rest, -1 when there is none."""
+        for state, row in enumerate(self.moves):
+            if self.accepting[state] and all(target == state for target in row):
+                return state
+        return -1
+
+
+class SubsetConstruction:
+    """Makes the automata of one pattern; `aheads` and `behinds` are those of its look-arounds, inner ones first."""
+
+    def __init__(
+        self,
+        sets: Sequence[Charset],
+        aheads: Sequence[PositionAutomaton],
+        behinds: Sequence[PositionAutomaton],
+        limits: Limits,
+    ) -> None:
+        self._starts, self._class_at, members = charset.partition(sets)
+        self._classes_of = [[c for c, bits in enumerate(members) if bits >> number & 1] for number in range(len(sets))]
+        self._many_classes = len(members)
+        self._most_states = limits.max_regex_states
+        self._budget = budget_of(limits)
+        self._sources = aheads
+        self._ahead_numbers: dict[tuple[int, bool, _Behind, bool], int] = {}
+        self._aheads: list[_Automaton] = []
+        self._behinds: list[_Automaton] = []
+        for source in behinds:
+            self._behinds.append(_listed(*self._determinize(source, (0,) * len(self._behinds), at_start=True)))
+
+    def automaton(self, source: PositionAutomaton) -> CharacterAutomaton:
+        """The minimal automaton of a whole pattern; raises LimitExceededError."""
+        table, accepting = self._determinize(source, (0,) * len(self._behinds), at_start=True)
+        return from_table(self._starts, self._class_at, table, accepting)
+
+    def _determinize(
+        self, source: PositionAutomaton, behind: _Behind, *, at_start: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The minimal automaton: int32 [states, classes] of the next state or -1, int32 [states] of 1 for accepting."""
+        self._budget.spend(2 * len(source.sets) + (len(source.sets) * len(source.sets) >> 10))
+        anchored = all(gate.condition in _ANCHORS for gate in source.gates.values())
+        if anchored and not behind and len(source.follow) <= MOST_BITS:
+            return minimal(*self._plain_subsets(source, at_start=at_start))
+        return minimal(*self._conditional_subsets(source, behind, at_start=at_start))
+
+    def _plain_subsets(
+        self, source: PositionAutomaton, *, at_start: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The subsets of a part without look-arounds. Whether an anchor holds at a place depends on nothing else."""
+
+        def passed(bits: int, *, at_start: bool) -> int:
+            """The bits that remain behind anchors; of those where the text must end, only that it may."""
+            threads = self._settle(source, {_NOTHING: bits}, (), at_start=at_start)
+            return functools.reduce(int.__or__, [left & ENDS if owed else left for owed, left in threads], 0)
+
+        follow = source.follow
+        if source.gates:
+            after = {bits: passed(bits, at_start=False) for bits in set(follow) if bits & source.gate_bits}
+            follow = [after.get(bits, bits) for bits in follow]
+        many, moves, accepting, steps = reachable_subsets(
+            passed(source.start, at_start=at_start),
+            follow,
+            source.sets,
+            self._classes_of,
+            source.universal,
+            many_classes=self._many_classes,
+            most_states=self._most_states,
+            most_steps=self._budget.left,
+        )
+        self._budget.spend(steps)
+        if many == TOO_MANY_STATES:
+            self._budget.check_states(self._most_states)
+        return moves[:many], accepting[:many]
+
+    def _conditional_subsets(
+        self, source: PositionAutomaton, behind: _Behind, *, at_start: bool
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The subsets where look-arounds are passed on the way."""
+        behinds = self._behinds[: len(behind)]
+        first = (behind, self._settle(source, {_NOTHING: source.start}, behind, at_start=at_start))
+        numbers = {_key_of(*first): 0}
+        states = [first]
+        moves = []
+        accepting = []
+        # What a character leads to before gates are passed -> the state: settling is what takes time.
+        unsettled: dict[Hashable, int] = {}
+
+        def settled(identity: Hashable, after: _Behind, pending: dict[_Obligations, int]) -> int:
+            threads = self._settle(source, pending, after, at_start=False)
+            key = _key_of(after, threads)
+            number = numbers.get(key)
+            if number is None:
+                self._budget.check_states(len(numbers))
+                number = numbers[key] = len(states)
+                states.append((after, threads))
+            unsettled[identity] = number
+            return number
+
+        for behind, threads in states:
+            accepting.append(int(any(bits & ENDS and self._all_accept(owed) for owed, bits in threads)))
+            if not behinds and len(threads) == 1 and (only := next(iter(threads)))[0] == _NOTHING:
+                row = []
+                for bits in self._following(source, only[1] & ~ENDS):
+                    identity: Hashable = _hashable(bits)
+                    number = unsettled.get(identity) if bits else DEAD
+                    row.append(settled(identity, behind, {_NOTHING: bits}) if number is None else number)
+                moves.append(row)
+                continue
+            reached: list[dict[_Obligations, int]] = [{} for _ in range(self._many_classes)]
+            for owed, bits in threads:
+                if _AT_END not in owed:
+                    self._read(source, owed, bits & ~ENDS, reached)
+            row = []
+            for character, pending in enumerate(reached):
+                if not pending:
+                    row.append(DEAD)
+                    continue
+                after = tuple(
+                    [
+                        DEAD if state == DEAD else automaton.moves[state][character]
+                        for state, automaton in zip(behind, behinds, strict=True)
+                    ]
+                )
+                identity = (after, *((owed, _hashable(bits)) for owed, bits in pending.items()))
+                number = unsettled.get(identity)
+                row.append(settled(identity, after, pending) if number is None else number)
+            moves.append(row)
+        return np.array(moves, np.int32), np.array(accepting, np.int32)
+
+    def _following(self, source: PositionAutomaton, bits: int) -> list[int]:
+        """Per class: the bits that reading it leads to."""
+        by_set: dict[int, int] = {}
+        for bit in bits_of(bits):
+            number = source.sets[bit]
+            by_set[number] = by_set.get(number, 0) | source.follow[bit]
+        # Long patterns have long integers.
+        self._budget.spend(3 * bits.bit_count() + 4 + (len(source.follow) >> 9) + (self._many_classes >> 2))
+        following = [0] * self._many_classes
+        for number, after in by_set.items():
+            for character in self._classes_of[number]:
+                following[character] |= after
+        return following
+
+    def _read(
+        self, source: PositionAutomaton, owed: _Obligations, bits: int, reached: list[dict[_Obligations, int]]
+    ) -> None:
+        """Add to `reached` (per class) where the thread leads."""
+        for character, after in enumerate(self._following(source, bits)):
+            if not after:
+                continue
+            still = self._advanced(owed, character) if owed else owed
+            if still is not None:
+                pending = reached[character]
+                pending[still] = pending.get(still, 0) | after
+
+    # -- look-around -------------------------------------------------------------------------------------------------
+
+    def _settle(
+        self, source: PositionAutomaton, pending: dict[_Obligations, int], behind: _Behind, *, at_start: bool
+    ) -> _Threads:
+        """The threads after every gate has been passed or found shut."""
+        if len(pending) == 1 and _NOTHING in pending:
+            bits = pending[_NOTHING]
+            if bits & source.universal:
+                return frozenset([(_NOTHING, source.universal | ENDS)])
+            if not bits & source.gate_bits:
+                return frozenset([(_NOTHING, bits)])
+        settled: dict[_Obligations, int] = {}
+        passed = set()
+        todo = list(pending.items())
+        while todo:
+            owed, bits = todo.pop()
+            self._budget.spend(12)
+            if bits & source.universal:
+                bits = source.universal | ENDS
+            gates = bits & source.gate_bits
+            settled[owed] = settled.get(owed, 0) | (bits ^ gates)
+            for bit in bits_of(gates):
+                if (owed, bit) in passed:
+                    continue
+                passed.add((owed, bit))
+                added = self._pass(source, bit, behind, at_start=at_start)
+                if added is not None:
+                    todo.append((owed | added, source.gates[bit].target))
+        # A thread that owes more adds nothing where one that owes less is.
+        for owed in settled:
+            for less, bits in settled.items():
+                if less < owed:
+                    settled[owed] &= 0 if bits & source.universal else ~bits
+        return frozenset((owed, bits) for owed, bits in settled.items() if bits)
+
+    def _pass(self, source: PositionAutomaton, bit: int, behind: _Behind, *, at_start: bool) -> _Obligations | None:
+        """What passing a gate obliges to; None when it is shut."""
+        gate = source.gates[bit]
+        if gate.condition is Condition.AT_START:
+            return _NOTHING if at_start else None
+        if gate.condition is Condition.AT_END:
+            return frozenset([_AT_END])
+        if gate.condition is Condition.BEHIND:
+            state = behind[gate.index]
+            matches = state != DEAD and bool(self._behinds[gate.index].accepting[state])
+            return None if matches == gate.negative else _NOTHING
+        number = self._ahead(gate.index, gate.negative, behind, at_start=at_start)
+        automaton = self._aheads[number]
+        if not any(automaton.accepting):
+            return None
+        return _NOTHING if automaton.universal == 0 else frozenset([(number, 0)])
+
+    def _ahead(self, index: int, negative: bool, behind: _Behind, *, at_start: bool) -> int:
+        """The automaton of a look-ahead met at a place with this past."""
+        identity = (index, negative, behind, at_start)
+        number = self._ahead_numbers.get(identity)
+        if number is None:
+            automaton = _listed(*self._determinize(self._sources[index], behind, at_start=at_start))
+            self._aheads.append(_complement(automaton) if negative else automaton)
+            number = self._ahead_numbers[identity] = len(self._aheads) - 1
+        return number
+
+    def _advanced(self, owed: _Obligations, character: int) -> _Obligations | None:
+        """The obligations after one more character; None when one of them cannot be met any more."""
+        after = set()
+        for number, state in owed:
+            automaton = self._aheads[number]
+            target = automaton.moves[state][character]
+            if target == DEAD:
+                return None
+            if target != automaton.universal:
+                after.add((number, target))
+        return frozenset(after)
+
+    def _all_accept(self, owed: _Obligations) -> bool:
+        return all(o == _AT_END or self._aheads[o[0]].accepting[o[1]] for o in owed)
+
+
+def _key_of(behind: _Behind, threads: _Threads) -> Hashable:
+    return behind, frozenset((owed, _hashable(bits)) for owed, bits in threads)
+
+
+def _hashable(bits: int) -> bytes:
+    """The bits as a key. The hash of an integer is its remainder by 2**61 - 1: of single bits there are only 61."""
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def _listed(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> _Automaton:
+    return _Automaton(moves.tolist(), accepting.tolist())
+
+
+def _complement(automaton: _Automaton) -> _Automaton:
+    many = len(automaton.moves)
+    rows = [[many if target == DEAD else target for target in row] for row in automaton.moves]
+    rows.append([many] * len(rows[0]))
+    labels = [int(not label) for label in [*automaton.accepting, 0]]
+    return _listed(*minimal(np.array(rows, np.int32), np.array(labels, np.int32)))
+
+
+def bits_of(bits: int) -> list[int]:
+    """The numbers of the bits that are set."""
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found

@@ -1,0 +1,161 @@
+"""The subset construction for positions without conditions, over dense bit sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from grammar_workers.matching.kernels.step import OPTIONS
+
+MOST_BITS = 4096
+"""Above this, the bit sets of a large automaton take more memory than Python's integers."""
+TOO_MANY_STATES = -1
+
+
+def reachable_subsets(
+    start: int,
+    follow: Sequence[int],
+    sets: Sequence[int],
+    classes_of: Sequence[Sequence[int]],
+    universal: int,
+    *,
+    many_classes: int,
+    most_states: int,
+    most_steps: int,
+) -> tuple[int, NDArray[np.int32], NDArray[np.int32], int]:
+    """How many sets of positions are reachable from `start`, their moves int32 [>= n, classes] (-1: nothing), which of
+    them hold bit 0, int32 [>= n], and the steps taken, with which it ends early when they are more than `most_steps`.
+    With more than `most_states` it ends, too, and TOO_MANY_STATES stands for their number.
+
+    Sets are integers. `follow[bit]` is what may come after a position, `sets[bit]` (-1: none) the number of the set of
+    characters that it reads, and `classes_of` has the classes of characters in each such set. Whatever holds a bit of
+    `universal` counts as those bits and bit 0 alone.
+    """
+    words = (len(follow) + 63) >> 6
+    rows = [start, universal, *follow]
+    dense = np.frombuffer(b"".join([bits.to_bytes(8 * words, "little") for bits in rows]), np.uint64)
+    begins = np.cumsum([0, *map(len, classes_of)])
+    classes = np.array([number for members in classes_of for number in members], np.int32)
+    return _subsets(
+        dense.reshape(-1, words), np.array(sets, np.int32), begins, classes, many_classes, most_states, most_steps
+    )
+
+
+@njit(inline="always", **OPTIONS)
+def _hash(bits):  # type: ignore[no-untyped-def]
+    mixed = np.uint64(0)
+    for word in bits:
+        mixed = (mixed ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+@njit(inline="always", **OPTIONS)
+def _same(first, second):  # type: ignore[no-untyped-def]
+    same = True
+    for i in range(first.shape[0]):
+        same = same and first[i] == second[i]
+    return same
+
+
+@njit(**OPTIONS)
+def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps):  # type: ignore[no-untyped-def]
+    words = rows.shape[1]
+    universal, follow = rows[1], rows[2:]
+    subsets = np.zeros((64, words), np.uint64)
+    moves = np.full((64, many_classes), -1, np.int32)
+    accepting = np.zeros(64, np.int32)
+    buckets = np.full(256, -1, np.int32)
+    subsets[0] = rows[0]
+    buckets[_hash(rows[0]) & np.uint64(255)] = 0
+    many = np.int64(1)
+    done = np.int64(0)
+    steps = np.int64(0)
+    # What each set of characters leads to, and from that what each class does; those that are not empty.
+    by_set = np.zeros((begins.shape[0] - 1, words), np.uint64)
+    by_class = np.zeros((many_classes, words), np.uint64)
+    read = np.empty(begins.shape[0], np.int64)
+    is_read = np.zeros(begins.shape[0], np.bool_)
+    reached = np.empty(many_classes, np.int64)
+    is_reached = np.zeros(many_classes, np.bool_)
+    while done < many:
+        accepting[done] = np.int32(subsets[done, 0] & np.uint64(1))
+        many_read = 0
+        for word in range(words):
+            bits = subsets[done, word]
+            bit = 64 * word
+            while bits:
+                while not bits & np.uint64(0xFF):
+                    bits >>= np.uint64(8)
+                    bit += 8
+                while not bits & np.uint64(1):
+                    bits >>= np.uint64(1)
+                    bit += 1
+                number = sets[bit]
+                if number >= 0:
+                    steps += 2
+                    if not is_read[number]:
+                        is_read[number] = True
+                        read[many_read] = number
+                        many_read += 1
+                    for i in range(words):
+                        by_set[number, i] |= follow[bit, i]
+                bits &= ~np.uint64(1)
+        steps += 1 + (follow.shape[0] >> 9) + (many_classes >> 2)
+        if steps > most_steps:
+            return many, moves, accepting, steps
+        many_reached = 0
+        for i in range(many_read):
+            number = read[i]
+            for j in range(begins[number], begins[number + 1]):
+                letter = classes[j]
+                if not is_reached[letter]:
+                    is_reached[letter] = True
+                    reached[many_reached] = letter
+                    many_reached += 1
+                by_class[letter] |= by_set[number]
+            by_set[number] = 0
+            is_read[number] = False
+        for i in range(many_reached):
+            letter = reached[i]
+            bits_after = by_class[letter]
+            for word in range(words):
+                if bits_after[word] & universal[word]:
+                    bits_after[:] = universal
+                    bits_after[0] |= np.uint64(1)
+                    break
+            last = np.uint64(buckets.shape[0] - 1)
+            bucket = _hash(bits_after) & last
+            found = np.int64(buckets[bucket])
+            while found >= 0 and not _same(subsets[found], bits_after):
+                bucket = (bucket + np.uint64(1)) & last
+                found = np.int64(buckets[bucket])
+            if found < 0:
+                if many >= most_states:
+                    return np.int64(-1), moves, accepting, steps
+                if many == subsets.shape[0]:
+                    subsets = np.concatenate((subsets, np.zeros_like(subsets)))
+                    moves = np.concatenate((moves, np.full_like(moves, -1)))
+                    accepting = np.concatenate((accepting, np.zeros_like(accepting)))
+                    buckets = np.full(4 * subsets.shape[0], -1, np.int32)
+                    last = np.uint64(buckets.shape[0] - 1)
+                    for number in range(many):
+                        bucket = _hash(subsets[number]) & last
+                        while buckets[bucket] >= 0:
+                            bucket = (bucket + np.uint64(1)) & last
+                        buckets[bucket] = number
+                    bucket = _hash(bits_after) & last
+                    while buckets[bucket] >= 0:
+                        bucket = (bucket + np.uint64(1)) & last
+                subsets[many] = bits_after
+                buckets[bucket] = many
+                found = many
+                many += 1
+            moves[done, letter] = found
+            by_class[letter] = 0
+            is_reached[letter] = False
+        done += 1
+    return many, moves, accepting, steps

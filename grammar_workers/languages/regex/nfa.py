@@ -1,0 +1,119 @@
+"""Nondeterministic automata whose states are the positions of a pattern's characters (Glushkov, 1961).
+
+A set of positions is an integer: bit 0 tells that the text may end, every other bit stands for a position, whose
+character comes next, or for a *gate*: a condition on the place reached, behind which further bits lie. For `a(b|$)*`:
+
+    bit 1 'a'  then {2, 3, 0}      bit 2 'b'  then {2, 3, 0}      bit 3 gate: nothing follows, then {2, 3, 0}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from grammar_workers.dfa.charset import ALL, Charset
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.options import Limits
+
+ENDS = 1
+"""The bit that tells that the text may end."""
+
+
+class Condition(enum.Enum):
+    """What a gate asks of its place; `Gate.index` says which sub-automaton is meant."""
+
+    AT_START = enum.auto()
+    AT_END = enum.auto()
+    AHEAD = enum.auto()
+    BEHIND = enum.auto()
+    COUNTED = enum.auto()
+    """No condition: one more repetition of a counted part has been read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gate:
+    condition: Condition
+    index: int
+    negative: bool
+    target: int
+
+
+class Alphabet:
+    """Numbers the character sets of one pattern, those of its look-arounds included."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Charset, int] = {}
+
+    @property
+    def sets(self) -> list[Charset]:
+        return list(self._numbers)
+
+    def number(self, characters: Charset) -> int:
+        return self._numbers.setdefault(characters, len(self._numbers))
+
+
+class PositionAutomaton:
+    """Built from the end to the beginning: every part is made when the bits of what may follow it are known.
+
+    `follow[bit]` are the bits after a position's character, `sets[bit]` the number of its set (-1 for gates).
+    """
+
+    def __init__(self, alphabet: Alphabet, limits: Limits) -> None:
+        self._alphabet = alphabet
+        self._most = limits.max_pattern_characters
+        self.start = 0
+        self.follow = [0]
+        self.sets = [-1]
+        self.gates: dict[int, Gate] = {}
+        self.gate_bits = 0
+        self.universal = 0
+        """The bit of a position after which every text is accepted."""
+
+    def position(self, characters: Charset, following: int) -> int:
+        """The bits of a new position that reads one of `characters`, no bits when there are none."""
+        if not characters:
+            return 0
+        return 1 << self._append(self._alphabet.number(characters), following)
+
+    def gate(self, condition: Condition, following: int, *, index: int = 0, negative: bool = False) -> int:
+        bit = self._append(-1, 0)
+        self.gates[bit] = Gate(condition, index, negative, following)
+        self.gate_bits |= 1 << bit
+        return 1 << bit
+
+    def any_text(self, following: int) -> int:
+        """The bits of any number of any characters before `following`."""
+        bit = self.position(ALL, 0)
+        self.follow[-1] = bit | following
+        return bit | following
+
+    def rest(self) -> int:
+        """The bits of any text up to the end."""
+        bits = self.any_text(ENDS)
+        self.universal = bits & ~ENDS
+        return bits
+
+    def loop(self) -> int:
+        """Begin a part that may be repeated: the bit that stands for its repetition until `close_loop`."""
+        return 1 << self._append(-1, 0)
+
+    def close_loop(self, loop: int, first: int, following: int) -> int:
+        """Let the part that begins with `first`, built since `loop`, be followed by itself or by `following`."""
+        repeated = (first & ~loop) | following
+        for bit in range(loop.bit_length(), len(self.follow)):
+            if self.follow[bit] & loop:
+                self.follow[bit] = (self.follow[bit] & ~loop) | repeated
+            elif bit in self.gates and self.gates[bit].target & loop:
+                gate = self.gates[bit]
+                self.gates[bit] = dataclasses.replace(gate, target=(gate.target & ~loop) | repeated)
+        return repeated
+
+    def _append(self, number: int, following: int) -> int:
+        if len(self.follow) > self._most:
+            raise LimitExceededError(
+                f"the pattern has more than {self._most} characters once its counts are written out "
+                "(limit max_regex_states)"
+            )
+        self.follow.append(following)
+        self.sets.append(number)
+        return len(self.follow) - 1

@@ -1,0 +1,381 @@
+"""Reads regular expressions into a tree: the common ground of ECMA-262 (with flag u) and Python's `re`.
+
+Constructs that have no regular meaning, or that the dialects read differently, are refused with their position.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from typing import TypeAlias
+
+from grammar_workers.dfa import charset
+from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.languages.regex.character_class import ANYTHING, DOT, CharacterClass, agreed, joined, named, single
+from grammar_workers.languages.regex.unicode_properties import property_characters
+from grammar_workers.options import Limits
+
+MAX_REPEAT = 1 << 20
+_SPECIAL = frozenset("([.^$\\")
+"""What begins something else than the character itself."""
+_QUANTIFIERS = "*+?{"
+_COUNT = re.compile(r"\{([0-9]+)(,)?([0-9]*)\}")
+_NO_LOWER_BOUND = re.compile(r"\{,[0-9]*\}")
+_CONTROL = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+_FLAGS = re.compile(r"([a-zA-Z]*)(?:-([a-zA-Z]+))?([:)])")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Characters:
+    """One character of a class."""
+
+    characters: CharacterClass
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sequence:
+    parts: tuple[Node, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Alternatives:
+    branches: tuple[Node, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Repeat:
+    """Between `low` and `high` (None: no end) of `body`."""
+
+    body: Node
+    low: int
+    high: int | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Anchor:
+    """The beginning (`^`) or the end (`$`) of the text."""
+
+    at_end: bool
+    position: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class WordBoundary:
+    r"""`\b`, or `\B` when `negative`; `words` are the characters of words."""
+
+    negative: bool
+    words: CharacterClass
+    position: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Look:
+    """A condition on the text ahead (`(?=..)`, `(?!..)`) or behind (`(?<=..)`, `(?<!..)`)."""
+
+    body: Node
+    behind: bool
+    negative: bool
+    position: int
+
+
+Node: TypeAlias = Characters | Sequence | Alternatives | Repeat | Anchor | WordBoundary | Look
+
+NOTHING = Sequence(())
+"""Matches the empty text."""
+
+
+@functools.lru_cache(maxsize=64)
+def read_regex(pattern: str, limits: Limits) -> Node:
+    """The tree of a pattern; InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError with position."""
+    if "\0" in pattern:
+        message = "a NUL character in a pattern; write it as an escape"
+        raise InvalidSpecificationError(message, position=pattern.index("\0"))
+    return _Reader(pattern, limits).read()
+
+
+class _Reader:
+    """Recursive descent."""
+
+    def __init__(self, pattern: str, limits: Limits) -> None:
+        self._pattern = pattern
+        self._position = 0
+        self._depth = 0
+        self._limits = limits
+        self._characters = 0
+        self._flags: frozenset[str] = frozenset()
+
+    def read(self) -> Node:
+        if flags := re.match(r"\(\?([a-zA-Z]+)\)", self._pattern):
+            self._flags = self._with_flags(flags[1], "", 0)
+            self._position = flags.end()
+        node = self._alternatives()
+        if self._position < len(self._pattern):
+            raise self._invalid("unbalanced ')'")
+        return node
+
+    # -- grammar -------------------------------------------------------------------------------------------------
+
+    def _alternatives(self) -> Node:
+        branches = [self._sequence()]
+        while self._take("|"):
+            branches.append(self._sequence())
+        return branches[0] if len(branches) == 1 else Alternatives(tuple(branches))
+
+    def _sequence(self) -> Node:
+        parts: list[Node] = []
+        while self._position < len(self._pattern) and self._peek() not in "|)":
+            parts.append(self._repeated())
+        return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
+
+    def _repeated(self) -> Node:
+        begin = self._position
+        if self._peek() in "*+?":
+            raise self._invalid("nothing to repeat")
+        atom = self._atom()
+        if isinstance(atom, Characters):
+            self._count_character(begin)
+        bounds = self._quantifier()
+        if bounds is None:
+            return atom
+        if isinstance(atom, Anchor | WordBoundary | Look):
+            raise self._invalid("an anchor, a word boundary or a look-around cannot be repeated", begin)
+        self._take("?")  # A lazy quantifier matches the same texts.
+        follows = self._peek()
+        if follows and follows in "*+?":
+            raise self._unsupported("possessive quantifier" if follows == "+" else "repeated quantifier")
+        return Repeat(atom, *bounds)
+
+    def _count_character(self, begin: int) -> None:
+        """What is too long is not read to its end."""
+        self._characters += 1
+        if self._characters > self._limits.max_pattern_characters:
+            raise LimitExceededError(
+                f"the pattern has more than {self._limits.max_pattern_characters} characters (limit max_regex_states)",
+                position=begin,
+            )
+
+    def _quantifier(self) -> tuple[int, int | None] | None:
+        if self._peek() not in _QUANTIFIERS:
+            return None
+        for symbol, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self._take(symbol):
+                return bounds
+        begin = self._position
+        if _NO_LOWER_BOUND.match(self._pattern, begin):
+            raise self._invalid("a count without a lower bound; write {0,n}", begin)
+        count = _COUNT.match(self._pattern, begin)
+        if count is None:
+            # Python, and ECMA-262 without the flag u, read a brace that holds no count as the character.
+            return None
+        self._position = count.end()
+        low, comma, high = count.groups()
+        least, most = (int(side[:20]) if side else None for side in (low, high if comma else low))
+        assert least is not None
+        if max(least, most or 0) > MAX_REPEAT:
+            raise LimitExceededError(f"a repeat count above {MAX_REPEAT}", position=begin)
+        if most is not None and most < least:
+            raise self._invalid("repeat bounds out of order", begin)
+        return least, most
+
+    def _atom(self) -> Node:
+        begin = self._position
+        character = self._next()
+        if character not in _SPECIAL:
+            return Characters(self._folded(single(ord(character))))
+        if character == "(":
+            return self._group()
+        if character == "[":
+            return Characters(self._bracket())
+        if character == ".":
+            return Characters(ANYTHING if "s" in self._flags else DOT)
+        if character in "^$":
+            return Anchor(character == "$", begin)
+        if self._peek() in ("b", "B"):
+            # ECMA-262 takes what equals a letter of a word when case is ignored (U+017F, U+212A) for one, too.
+            return WordBoundary(self._next() == "B", self._folded(named("w")), begin)
+        return Characters(self._folded(self._escape(in_class=False)))
+
+    def _group(self) -> Node:
+        begin = self._position - 1
+        self._depth += 1
+        if self._depth > self._limits.max_nesting:
+            raise LimitExceededError(
+                f"groups nested deeper than {self._limits.max_nesting} (limit max_nesting)", position=begin
+            )
+        flags = self._flags
+        look = self._group_head(begin) if self._take("?") else None
+        body = self._alternatives()
+        if not self._take(")"):
+            raise self._invalid("missing ')'", begin)
+        self._depth -= 1
+        self._flags = flags
+        if look is not None:
+            return Look(body, *look, begin)
+        # A group may be repeated, whatever is in it.
+        return Sequence((body,)) if isinstance(body, Anchor | WordBoundary | Look) else body
+
+    def _group_head(self, begin: int) -> tuple[bool, bool] | None:
+        """Read what follows `(?`. (behind, negative) for a look-around, None for a group that may match anywhere."""
+        if self._take(":"):
+            return None
+        for symbol, look in (("=", (False, False)), ("!", (False, True)), ("<=", (True, False)), ("<!", (True, True))):
+            if self._take(symbol):
+                return look
+        if self._take("P=") or self._take("P>"):
+            raise self._unsupported("back-reference", begin)
+        if self._take("P<") or self._take("<"):
+            name = self._until(">")
+            if name is None or not name.isidentifier():
+                raise self._invalid("malformed group name", begin)
+            return None
+        for symbol, what in ((">", "atomic group"), ("(", "conditional group"), ("#", "comment")):
+            if self._take(symbol):
+                raise self._unsupported(what, begin)
+        flags = _FLAGS.match(self._pattern, self._position)
+        if flags is None:
+            raise self._unsupported("group modifier", begin)
+        if flags[3] == ")":
+            raise self._unsupported("flag that does not stand at the beginning; (?i:...) sets it for a group", begin)
+        self._flags = self._with_flags(flags[1], flags[2] or "", begin)
+        self._position = flags.end()
+        return None
+
+    def _with_flags(self, added: str, removed: str, begin: int) -> frozenset[str]:
+        for flag in added + removed:
+            if flag not in "is":
+                raise self._unsupported(f"flag '{flag}'", begin)
+        return (self._flags | frozenset(added)) - frozenset(removed)
+
+    # -- classes -------------------------------------------------------------------------------------------------
+
+    def _folded(self, characters: CharacterClass) -> CharacterClass:
+        return characters.folded() if "i" in self._flags else characters
+
+    def _bracket(self) -> CharacterClass:
+        begin = self._position - 1
+        negated = self._take("^")
+        items: list[CharacterClass] = []
+        while not self._take("]"):
+            if self._position >= len(self._pattern):
+                raise self._invalid("missing ']'", begin)
+            item = self._class_item()
+            if self._peek() == "-" and self._pattern[self._position + 1 : self._position + 2] not in ("", "]"):
+                at = self._position
+                self._position += 1
+                item = self._range(item, self._class_item(), at)
+            items.append(self._folded(item))
+        if not items:
+            # Python takes the bracket that closes for the first character of the class.
+            raise self._unsupported("an empty class", begin)
+        class_ = joined(items)
+        return class_.negated() if negated else class_
+
+    def _class_item(self) -> CharacterClass:
+        character = self._next()
+        return self._escape(in_class=True) if character == "\\" else single(ord(character))
+
+    def _range(self, low: CharacterClass, high: CharacterClass, position: int) -> CharacterClass:
+        first, last = low.single, high.single
+        if first is None or last is None:
+            raise self._invalid("a class as the end of a range", position)
+        if first > last:
+            raise self._invalid("character range out of order", position)
+        return agreed(charset.make([(first, last)]))
+
+    def _escape(self, *, in_class: bool) -> CharacterClass:
+        begin = self._position - 1
+        if self._position >= len(self._pattern):
+            raise self._invalid("a backslash at the end", begin)
+        character = self._next()
+        if character.lower() in "dws":
+            class_ = self._folded(named(character.lower()))
+            return class_.negated() if character.isupper() else class_
+        if character in _CONTROL:
+            return single(_CONTROL[character])
+        if character in "xu":
+            return single(self._code_point(character, begin))
+        if character == "c":
+            letter = self._next() if self._position < len(self._pattern) else ""
+            if not (letter.isascii() and letter.isalpha()):
+                raise self._invalid("\\c without a letter", begin)
+            return single(ord(letter) % 32)
+        if character == "b" and in_class:
+            return single(8)
+        if character in "pP":
+            return self._property(begin, negated=character == "P")
+        if character in "AZz":
+            raise self._unsupported(f"\\{character}", begin)
+        if character == "0" and not self._peek().isdecimal():
+            return single(0)
+        if character.isdecimal() or character == "k":
+            raise self._unsupported("back-reference", begin)
+        if character.isascii() and character.isalpha():
+            raise self._invalid(f"unknown escape \\{character}", begin)
+        return single(ord(character))
+
+    def _property(self, begin: int, *, negated: bool) -> CharacterClass:
+        name = self._until("}") if self._take("{") else None
+        if name is None:
+            raise self._invalid("a property without braces", begin)
+        characters = property_characters(name)
+        if characters is None:
+            raise self._unsupported(f"the Unicode property {name!a}", begin)
+        class_ = agreed(characters)
+        return class_.negated() if negated else class_
+
+    def _code_point(self, kind: str, begin: int) -> int:
+        value = self._hexadecimal(kind, begin)
+        if 0xD800 <= value <= 0xDBFF and self._take("\\u"):
+            low = self._hexadecimal("u", begin)
+            if 0xDC00 <= low <= 0xDFFF:
+                return 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00)
+        if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
+            raise self._invalid("not a character", begin)
+        return value
+
+    def _hexadecimal(self, kind: str, begin: int) -> int:
+        if kind == "u" and self._take("{"):
+            digits = self._until("}") or ""
+        else:
+            width = 2 if kind == "x" else 4
+            digits = self._pattern[self._position : self._position + width].rjust(width)
+            self._position += width
+        if not re.fullmatch("[0-9a-fA-F]+", digits):
+            raise self._invalid(f"malformed \\{kind} escape", begin)
+        return int(digits, 16)
+
+    # -- tools ---------------------------------------------------------------------------------------------------
+
+    def _peek(self) -> str:
+        """The next character, "" at the end."""
+        return self._pattern[self._position : self._position + 1]
+
+    def _next(self) -> str:
+        self._position += 1
+        return self._pattern[self._position - 1]
+
+    def _take(self, text: str) -> bool:
+        if self._pattern.startswith(text, self._position):
+            self._position += len(text)
+            return True
+        return False
+
+    def _until(self, end: str) -> str | None:
+        """The text up to `end`, which is passed over, too; None when it does not follow."""
+        found = self._pattern.find(end, self._position)
+        if found < 0:
+            return None
+        text = self._pattern[self._position : found]
+        self._position = found + 1
+        return text
+
+    def _invalid(self, message: str, position: int | None = None) -> InvalidSpecificationError:
+        return InvalidSpecificationError(
+            f"malformed pattern: {message}", position=self._position if position is None else position
+        )
+
+    def _unsupported(self, what: str, position: int | None = None) -> UnsupportedFeatureError:
+        return UnsupportedFeatureError(
+            f"{what} in a pattern is not supported", position=self._position if position is None else position
+        )

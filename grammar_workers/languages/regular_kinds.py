@@ -1,0 +1,54 @@
+"""The regular kinds of specification as character automata: what `all_of` and `structural_tag` combine."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from grammar_workers.dfa.dfa import CharacterAutomaton, literal_set
+from grammar_workers.errors import InvalidSpecificationError
+from grammar_workers.languages.banned_words import banned_words
+from grammar_workers.languages.positions import positions
+from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.token_pattern import token_pattern
+from grammar_workers.options import Limits
+from grammar_workers.specification import (
+    BannedWordsSpecification,
+    ChoiceSpecification,
+    PatternSpecification,
+    PositionsSpecification,
+    RegexSpecification,
+)
+
+RegularSpecification: TypeAlias = (
+    RegexSpecification | ChoiceSpecification | PatternSpecification | PositionsSpecification | BannedWordsSpecification
+)
+
+
+def character_automaton(specification: RegularSpecification, limits: Limits) -> CharacterAutomaton:
+    """The automaton of the texts that a specification allows; raises GrammarError, pointers are relative to it."""
+    if isinstance(specification, RegexSpecification):
+        return compile_regex(specification.pattern, search=False, limits=limits)
+    if isinstance(specification, PatternSpecification):
+        return token_pattern(specification.elements, limits)
+    if isinstance(specification, PositionsSpecification):
+        return positions(specification.allowed, limits)
+    if isinstance(specification, BannedWordsSpecification):
+        return banned_words(
+            specification.words,
+            limits,
+            case_sensitive=specification.case_sensitive,
+            whole_words=specification.whole_words,
+        )
+    return literal_set(dict.fromkeys(choices(specification), 1))
+
+
+def choices(specification: ChoiceSpecification) -> list[str]:
+    """The distinct choices in order; InvalidSpecificationError for one that no text is equal to."""
+    for index, choice in enumerate(specification.choices):
+        try:
+            choice.encode()
+        except UnicodeEncodeError:
+            raise InvalidSpecificationError(
+                f"the choice {choice!a} holds a lone surrogate", pointer=f"/choices/{index}"
+            ) from None
+    return list(dict.fromkeys(specification.choices))

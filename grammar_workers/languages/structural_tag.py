@@ -1,0 +1,321 @@
+"""Structural tags: free text, searched for triggers, and the constrained regions that triggers open.
+
+    free text  --trigger-->  rest of a `begin`  -->  CALL content  -->  `end`  -->  free text again, or the end
+                                   ^                                            `-->  separator (no free text)
+                                   `--------------------------------------------------------'
+
+Free text is the search automaton of the triggers; where a trigger is complete, a tree tells the begins apart that start
+with it. `begin` and `end` are *spellings*: runs of bytes, and special tokens of the vocabulary that they name.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from grammar_workers.dfa.dfa import DEAD, CharacterAutomaton, intersect
+from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages.aho_corasick import OTHER, START, WordSearch
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.strings import StringMachine
+from grammar_workers.specification import StructuralTagSpecification
+from grammar_workers.types import TokenId
+from grammar_workers.vocabulary.vocabulary import Vocabulary
+
+Spelling: TypeAlias = tuple[bytes | TokenId, ...]
+"""Text as it is generated: bytes, and special tokens in between."""
+_TOKENS = 256
+_NEVER, _FREE, _TRIGGERED = -1, 1, 2
+_GOES_ON = (*(b"%d" % digit for digit in range(10)), b".", b"e", b"E")
+"""What may follow a digit of a number."""
+"""Labels of free text: none of the triggers has been read; trigger i has just been completed (_TRIGGERED + i)."""
+
+
+class StructuralTag:
+    """Writes one structural tag into a builder.
+
+    Constructing it checks begins, ends and triggers, and raises GrammarError with pointers into the specification.
+    """
+
+    def __init__(
+        self, specification: StructuralTagSpecification, vocabulary: Vocabulary, builder: MachineBuilder, limits: Limits
+    ) -> None:
+        self._specification = specification
+        self._vocabulary = vocabulary
+        self._builder = builder
+        self._limits = limits
+        self._strings = StringMachine(builder)
+        self._begins = [
+            self._spelling(tag.begin, f"/tags/{index}/begin") for index, tag in enumerate(specification.tags)
+        ]
+        self._ends = [self._spelling(tag.end, f"/tags/{index}/end") for index, tag in enumerate(specification.tags)]
+        self._separator = (
+            None if specification.separator is None else self._spelling(specification.separator, "/separator")
+        )
+        self._check_begins()
+        self._members = self._match_triggers()
+
+    def emit(self, contents: Sequence[CharacterAutomaton | int]) -> int:
+        """The first state. `contents` has a character automaton or the entry state of a rule for each tag."""
+        builder = self._builder
+        specification = self._specification
+        # Free text is written last, so what leads back to it goes over a state that is filled in then.
+        after = builder.state()
+        calls = [self._region(index, content, after) for index, content in enumerate(contents)]
+        if self._separator is not None:
+            return self._regions_alone(calls, after, _symbols(self._separator))
+        openings = {
+            trigger: self._tree(
+                [(_symbols(self._begins[tag])[len(_symbols(self._triggers[trigger])) :], calls[tag]) for tag in members]
+            )
+            for trigger, members in self._members.items()
+        }
+        if specification.stop_after_first:
+            builder.set_op(after, builder.return_(0))
+            return self._free_text(openings, accepts=not specification.at_least_one)
+        again = self._free_text(openings, accepts=True)
+        builder.set_op(after, builder.goto(again))
+        return self._free_text(openings, accepts=False) if specification.at_least_one else again
+
+    def _regions_alone(self, calls: Sequence[int], after: int, separator: Sequence[int]) -> int:
+        """The first state of regions without free text; `calls[i]` is behind the i-th begin."""
+        specification = self._specification
+        entries = [(_symbols(begin), call) for begin, call in zip(self._begins, calls, strict=True)]
+        if specification.stop_after_first:
+            self._builder.set_op(after, self._builder.return_(0))
+        else:
+            following = self._branch([((*separator, *begin), call) for begin, call in entries], exit_label=0)
+            self._builder.set_op(after, self._builder.goto(following))
+        return self._branch(entries, exit_label=-1 if specification.at_least_one else 0)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _spelling(self, text: str, pointer: str) -> Spelling:
+        """`text` with the special tokens that it names; of several names the longest counts."""
+        vocabulary = self._vocabulary
+        names = {
+            name: token
+            for name, token in vocabulary.special_tokens.items()
+            if name and vocabulary.is_special(token) and vocabulary.can_generate(token)
+        }
+        longest = max(map(len, names), default=0)
+        pieces: list[bytes | TokenId] = []
+        plain = ""
+        position = 0
+        while position < len(text):
+            lengths = range(min(longest, len(text) - position), 0, -1)
+            name = next((text[position : position + n] for n in lengths if text[position : position + n] in names), "")
+            if name:
+                pieces += [plain.encode(), names[name]] if plain else [names[name]]
+                plain = ""
+            else:
+                plain += text[position]
+                self._check_character(text[position], pointer)
+            position += len(name) or 1
+        return (*pieces, plain.encode()) if plain else tuple(pieces)
+
+    def _check_character(self, character: str, pointer: str) -> None:
+        if "\ud800" <= character <= "\udfff":
+            raise InvalidSpecificationError("a lone surrogate, which no text holds", pointer=pointer)
+        spellable = self._vocabulary.spellable
+        if spellable is not None and character not in spellable:
+            raise UnsatisfiableError(f"the vocabulary cannot spell {character!r}", pointer=pointer)
+
+    def _check_begins(self) -> None:
+        flat = [_symbols(begin) for begin in self._begins]
+        for (first, one), (second, other) in itertools.combinations(enumerate(flat), 2):
+            shorter, longer = (one, other) if len(one) <= len(other) else (other, one)
+            if longer[: len(shorter)] == shorter:
+                raise InvalidSpecificationError(
+                    f"one of the begins of tags {first} and {second} begins with the other; it must be clear which tag "
+                    "is meant when its begin is complete",
+                    pointer=f"/tags/{second}/begin",
+                )
+
+    def _match_triggers(self) -> dict[int, list[int]]:
+        """Trigger -> the tags that it opens; triggers that begin with another one are left out."""
+        given = self._specification.triggers
+        self._triggers = [self._spelling(text, f"/triggers/{index}") for index, text in enumerate(given)]
+        for index, trigger in enumerate(self._triggers):
+            if len(trigger) != 1:
+                raise InvalidSpecificationError(
+                    "a trigger is plain text or exactly one special token", pointer=f"/triggers/{index}"
+                )
+        members: dict[int, list[int]] = {}
+        for tag, begin in enumerate(self._begins):
+            opened = [
+                t
+                for t, trigger in enumerate(self._triggers)
+                if _symbols(begin)[: len(_symbols(trigger))] == _symbols(trigger)
+            ]
+            if not opened:
+                raise InvalidSpecificationError("no trigger starts this begin", pointer=f"/tags/{tag}/begin")
+            members.setdefault(min(opened, key=lambda t: len(given[t])), []).append(tag)
+        for index, trigger in enumerate(self._triggers):
+            if not any(_symbols(begin)[: len(_symbols(trigger))] == _symbols(trigger) for begin in self._begins):
+                raise InvalidSpecificationError("no begin starts with this trigger", pointer=f"/triggers/{index}")
+        for one, other in itertools.permutations([t for t in members if not self._is_token(t)], 2):
+            if given[one] in given[other]:
+                raise InvalidSpecificationError(
+                    f"the trigger {given[other]!r} holds the trigger {given[one]!r}, which opens a region first",
+                    pointer=f"/triggers/{other}",
+                )
+        return members
+
+    def _is_token(self, trigger: int) -> bool:
+        return isinstance(self._triggers[trigger][0], int)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _region(self, index: int, content: CharacterAutomaton | int, after: int) -> int:
+        """The state behind a begin: it calls the content, goes on with the end, and then to `after`."""
+        end = self._ends[index]
+        if isinstance(content, CharacterAutomaton):
+            if end and isinstance(end[0], bytes):
+                # The end is read as part of the content, for only together is it clear where they meet.
+                content, end = self._up_to(content, end[0].decode()), end[1:]
+            if content.is_empty:
+                raise UnsatisfiableError("no text fits before the end of the tag", pointer=f"/tags/{index}/content")
+            content = self._strings.raw_text(content)
+        elif end and isinstance(end[0], bytes) and end[0][:1] in _GOES_ON and self._may_be_number(content):
+            raise UnsupportedFeatureError(
+                f"an end that a number could go on with ({end[0][:1].decode()!r}), where the content may be a number",
+                pointer=f"/tags/{index}/end",
+            )
+        following = self._spell(_symbols(end), after)
+        return self._builder.state(op=self._builder.call(content, [following]))
+
+    def _may_be_number(self, content: int) -> bool:
+        """Whether the rule of a JSON value that begins in the state `content` has numbers."""
+        targets = self._builder.row_targets(self._builder.row_of(content))
+        return bool((targets[list(b"-0123456789")] >= 0).any())
+
+    def _up_to(self, content: CharacterAutomaton, end: str) -> CharacterAutomaton:
+        """`content` followed by `end`, which does not occur before: a subset construction.
+
+        A state is where the content stands (DEAD: it cannot go on), and how many characters of `end` have been read
+        since each place at which the content could have stopped.
+        """
+        once = self._search({end: _TRIGGERED}, accepts=False)
+        starts = sorted({*content.starts, *once.starts})
+        columns = [bisect.bisect_right(content.starts, start) - 1 for start in starts]
+        first: tuple[int, frozenset[int]] = (0, frozenset([0] if content.accepting[0] else []))
+        numbers = {first: 0}
+        order = [first]
+        moves = []
+        for state, read in order:
+            row = []
+            for start, column in zip(starts, columns, strict=True):
+                target = DEAD if state == DEAD else content.moves[state][column]
+                following = {count + 1 for count in read if count < len(end) and ord(end[count]) == start}
+                if target != DEAD and content.accepting[target]:
+                    following.add(0)
+                reached = (target, frozenset(following))
+                if reached not in numbers and (target != DEAD or following):
+                    numbers[reached] = len(order)
+                    order.append(reached)
+                row.append(numbers.get(reached, DEAD))
+            moves.append(row)
+            self._builder.spend(len(starts))
+        accepting = [int(len(end) in read) for _, read in order]
+        return intersect([CharacterAutomaton.of(starts, moves, accepting), once], self._limits)
+
+    def _spell(self, symbols: Sequence[int], target: int) -> int:
+        """States that read exactly these symbols and go on to `target`."""
+        first = self._builder.next_state
+        self._append(symbols)
+        self._builder.state(op=self._builder.goto(target))
+        return first
+
+    def _append(self, symbols: Sequence[int]) -> None:
+        """States that read `symbols`, ending in the state appended next."""
+        for symbol in symbols:
+            if symbol < _TOKENS:
+                self._builder.state(lit=symbol)
+            else:
+                state = self._builder.state()
+                self._builder.token_edge(state, symbol - _TOKENS, state + 1)
+
+    def _tree(self, entries: Sequence[tuple[Sequence[int], int]]) -> int:
+        """States that tell apart symbols of which none is the beginning of another, each with where it leads."""
+        if len(entries) == 1:
+            return self._spell(*entries[0])
+        shared = 0
+        while len({symbols[shared] for symbols, _ in entries}) == 1:
+            shared += 1
+        first = self._builder.next_state
+        self._append(entries[0][0][:shared])
+        self._branch([(symbols[shared:], target) for symbols, target in entries])
+        return first
+
+    def _branch(self, entries: Sequence[tuple[Sequence[int], int]], exit_label: int = -1) -> int:
+        """The state that reads the first of these symbols; with exit label 0 the text may end before it."""
+        branch = self._builder.state()
+        groups: dict[int, list[tuple[Sequence[int], int]]] = {}
+        for symbols, target in entries:
+            groups.setdefault(symbols[0], []).append((symbols[1:], target))
+        row = {}
+        for symbol, group in groups.items():
+            state = self._tree(group)
+            if symbol < _TOKENS:
+                row[symbol] = state
+            else:
+                self._builder.token_edge(branch, symbol - _TOKENS, state)
+        self._builder.fill(branch, row=self._builder.row(row), exit_label=exit_label)
+        return branch
+
+    def _free_text(self, openings: Mapping[int, int], *, accepts: bool) -> int:
+        """States of text without triggers; returns the first. Trigger i leads to the state `openings[i]`."""
+        given = self._specification.triggers
+        words = {given[t]: _TRIGGERED + t for t in openings if not self._is_token(t)}
+        for trigger in openings:
+            if self._is_token(trigger) and not any(word in given[trigger] for word in words):
+                words[given[trigger]] = _NEVER
+        automaton = self._search(words, accepts=accepts)
+        states = self._strings.raw_states(automaton, {_TRIGGERED + t: state for t, state in openings.items()})
+        for state, label in zip(states, automaton.accepting, strict=True):
+            for trigger, opening in openings.items():
+                token = self._triggers[trigger][0]
+                if label < _TRIGGERED and isinstance(token, int):
+                    self._builder.token_edge(state, token, opening)
+        return states[0]
+
+    def _search(self, labels: Mapping[str, int], *, accepts: bool) -> CharacterAutomaton:
+        """Labels a text that ends with the first occurrence of a word by that of the word, others _FREE if `accepts`.
+
+        Texts in which a word labelled _NEVER occurs are dead.
+        """
+        search = WordSearch(list(labels), False, self._limits)
+        label_of = {search.node(word): label for word, label in labels.items()}
+        spellable = self._vocabulary.spellable
+        letters = search.symbol_of.keys() if spellable is None else search.symbol_of.keys() | spellable
+        borders = {0, *(code for letter in letters for code in (ord(letter), ord(letter) + 1))}
+        starts = sorted(border for border in borders if border <= 0x10FFFF)
+        symbols = [
+            search.symbol_of.get(chr(start), OTHER) if spellable is None or chr(start) in spellable else DEAD
+            for start in starts
+        ]
+        numbers = {START: 0}
+        order = [START]
+        moves: list[list[int]] = []
+        for node in order:
+            row = []
+            for symbol in symbols:
+                target = DEAD if symbol == DEAD or node in label_of else search.rows[node][symbol]
+                if label_of.get(target) == _NEVER:
+                    target = DEAD
+                if target != DEAD and target not in numbers:
+                    numbers[target] = len(order)
+                    order.append(target)
+                row.append(numbers.get(target, DEAD))
+            moves.append(row)
+        accepting = [label_of.get(node, _FREE if accepts else 0) for node in order]
+        return CharacterAutomaton.of(starts, moves, accepting)
+
+
+def _symbols(spelling: Spelling) -> tuple[int, ...]:
+    """One number per byte, and _TOKENS + id per special token."""
+    return tuple(symbol for piece in spelling for symbol in ([_TOKENS + piece] if isinstance(piece, int) else [*piece]))

@@ -1,0 +1,242 @@
+"""The walker of rule graphs: sets of stacks numbered as they are met, their steps in one table.
+
+configuration (number,) --byte class--> number          int32 table, filled when first needed
+row: a compiled walk of the prefix tree over the table; the steps it misses are worked out, and it goes on there
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.budget import Budget
+from grammar_workers.dfa.utf8 import utf8_sequences
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.languages.cfg.rule_graph import END, RuleGraph
+from grammar_workers.languages.cfg.stacks import FINISHED, NOTHING, StackSet, StackSets
+from grammar_workers.matching.kernels import cfg
+from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.shortest import Text, TooManyTokensError, spell
+from grammar_workers.types import MaskRow, TokenId
+from grammar_workers.vocabulary.free_tokens import LEAST_ASCII, split
+from grammar_workers.vocabulary.vocabulary import Vocabulary
+
+_MOST_BYTES = 1 << 18
+"""Of the shortest way to an end: about a second of work."""
+_WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
+"""The characters from U+0080 on, as sequences of inclusive byte ranges."""
+
+
+class ConfigurationWalker:
+    """A `Walker` (see `grammar_workers.matching.recognizer`) over a `RuleGraph`."""
+
+    KIND: ClassVar[bytes] = b"g"
+
+    def __init__(self, graph: RuleGraph, vocabulary: Vocabulary, limits: Limits) -> None:
+        self._graph = graph
+        self._vocabulary = vocabulary
+        self._limits = limits
+        self._sets = StackSets(graph)
+        self._columns = graph.classes.tolist()
+        self._table = np.empty((64, graph.rows.shape[1]), np.int32)
+        self._numbers: dict[StackSet, int] = {}
+        self._stacks: list[StackSet] = []
+        self._cheapest: dict[StackSet, tuple[int, int, StackSet]] = {FINISHED: (0, END, NOTHING)}
+
+    @classmethod
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> ConfigurationWalker:
+        """The inverse of `to_bytes`; raises ValueError for anything but a valid graph."""
+        return cls(RuleGraph.from_bytes(data), vocabulary, limits)
+
+    def to_bytes(self) -> bytes:
+        return self._graph.to_bytes()
+
+    @property
+    def nbytes(self) -> int:
+        return self._graph.nbytes + self._sets.nbytes + self._table.nbytes + len(self._stacks) * 200
+
+    @property
+    def size(self) -> int:
+        return len(self._graph.rows)
+
+    def start(self) -> Configuration:
+        work = self._work()
+        return (self._number(self._sets.arrive(self._sets.make(dict([self._sets.start])), work)),)
+
+    def may_end(self, configuration: Configuration) -> bool:
+        items = self._sets.items[self._stacks[configuration[0]]]
+        return items[0][0] == END
+
+    def find_class(self, configuration: Configuration) -> int:
+        # Stacks that go different ways are different configurations already.
+        return -1
+
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
+        number = configuration[0]
+        work = self._work()
+        self._fill(number, work)
+        loops = np.flatnonzero(self._table[number][self._graph.classes[:128]] == number).tolist()
+        free = len(loops) >= LEAST_ASCII
+        others = split(self._vocabulary, bytes(loops if free else []), free and self._loops_wide(number, work))
+        row[:] = others.mask
+        begun = np.stack([others.roots, np.full_like(others.roots, number)], axis=1)
+        path = np.empty(self._vocabulary.longest_token + 1, np.int32)
+        gaps = np.empty((len(others.tree), 2), np.int32)
+        wanted = np.empty(len(others.tree), np.int32)
+        while len(begun):
+            many, missing = cfg.walk(
+                others.tree,
+                self._vocabulary.same_bytes,
+                self._graph.classes,
+                self._table,
+                begun,
+                path,
+                row,
+                gaps,
+                wanted,
+            )
+            begun = gaps[:many].copy()
+            try:
+                for here in wanted[:missing].tolist():
+                    self._fill(here, work)
+            except LimitExceededError:
+                self._table[self._table[:, 0] == cfg.WANTED, 0] = cfg.UNKNOWN
+                raise
+        return self.find_class(configuration)
+
+    def _loops_wide(self, number: int, work: Budget) -> bool:
+        """Whether every character from U+0080 on leads back to this configuration."""
+        for sequence in _WIDE:
+            reached = {number}
+            for low, high in sequence:
+                columns = set(self._columns[low : high + 1])
+                reached = {self._step(here, column, work) for here in reached for column in columns}
+                if cfg.DEAD in reached:
+                    return False
+            if reached != {number}:
+                return False
+        return True
+
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
+        data = self._vocabulary.read_bytes(token_id)
+        if not data:
+            return None
+        here = configuration[0]
+        work = self._work()
+        for byte in data:
+            here = self._step(here, self._columns[byte], work)
+            if here < 0:
+                return None
+        return (here,), self.may_end((here,)), self.find_class((here,))
+
+    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
+        reached = self._reached(configuration, row)
+        seen = np.zeros(len(self._stacks), np.bool_)
+        seen[reached[reached >= 0]] = True
+        return [(number,) for number in np.flatnonzero(seen).tolist()]
+
+    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        numbers, places = np.unique(self._reached(configuration, row), return_inverse=True)
+        none = int(len(numbers) > 0 and numbers[0] < 0)
+        return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
+
+    def _reached(self, configuration: Configuration, row: MaskRow) -> NDArray[np.int32]:
+        """The configuration after each token of `row`, else -1; int32 [V]."""
+        # The row has been filled, so every step that its tokens take is known.
+        data, offsets = self._vocabulary.packed
+        reached = np.full(self._vocabulary.size, -1, np.int32)
+        cfg.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
+        return reached
+
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+        start = self.start()
+        places = [start]
+        met = {start}
+        for configuration in itertools.islice(places, max_places):
+            make_row(configuration)
+            work = self._work()
+            for number in {self._step(configuration[0], column, work) for column in set(self._columns[:128])}:
+                if number >= 0 and (number,) not in met:
+                    met.add((number,))
+                    places.append((number,))
+            yield RowsAhead.none()
+
+    def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
+        stacks = self._stacks[configuration[0]]
+        length = self._cost(stacks)
+        if length > limit * self._vocabulary.longest_token:
+            raise TooManyTokensError
+        if length > _MOST_BYTES:
+            raise LimitExceededError(f"the shortest way to an end has {length} bytes, more than {_MOST_BYTES}")
+        text = bytearray()
+        while stacks not in (FINISHED, NOTHING):
+            _, state, stacks = self._cheapest[stacks]
+            self._spell(state, text)
+        return spell(Text(len(text), (bytes(text),)), self._vocabulary, limit)
+
+    # -- configurations ------------------------------------------------------------------------------------------
+
+    def _work(self) -> Budget:
+        return Budget(self._limits, what="one token of an ambiguous grammar")
+
+    def _number(self, stacks: StackSet) -> int:
+        number = self._numbers.get(stacks)
+        if number is None:
+            if self.nbytes > self._limits.max_fsm_bytes:
+                raise LimitExceededError(
+                    f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of states (limit max_fsm_bytes)"
+                )
+            number = len(self._stacks)
+            if number == len(self._table):
+                self._table = np.concatenate([self._table, np.empty_like(self._table)])
+            self._numbers[stacks] = number
+            self._stacks.append(stacks)
+            self._table[number] = cfg.UNKNOWN
+        return number
+
+    def _fill(self, number: int, work: Budget) -> None:
+        """Make the row of a configuration known."""
+        if self._table[number, 0] < cfg.DEAD:
+            reached = self._sets.steps(self._stacks[number], work)
+            row = [cfg.DEAD if stacks == NOTHING else self._number(stacks) for stacks in reached]
+            self._table[number] = row
+
+    def _step(self, number: int, column: int, work: Budget) -> int:
+        self._fill(number, work)
+        return int(self._table[number, column])
+
+    # -- shortest ways -------------------------------------------------------------------------------------------
+
+    def _cost(self, stacks: StackSet) -> int:
+        """Bytes of the shortest way from any of the stacks to the end; `_cheapest` then tells which stack."""
+        endings, items = self._graph.endings, self._sets.items
+        pending = [stacks]
+        while pending:
+            number = pending[-1]
+            missing = [below for _, below in items[number] if below != NOTHING and below not in self._cheapest]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            self._cheapest[number] = min(
+                (endings[state][0] + (self._cheapest[below][0] if below != NOTHING else 0), state, below)
+                for state, below in items[number]
+            )
+        return self._cheapest[stacks][0]
+
+    def _spell(self, state: int, text: bytearray) -> None:
+        """Append the shortest text from `state` to the end of its rule."""
+        pending = [state]
+        while pending:
+            here = pending.pop()
+            step = self._graph.endings[here][1]
+            if len(step) == 2:
+                text.append(step[0])
+                pending.append(step[1])
+            elif step:
+                pending += [step[2], step[1]]

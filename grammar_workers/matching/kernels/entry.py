@@ -1,0 +1,157 @@
+"""What is called of the kernels from Python: with all arrays of a walker as one argument (`kernel_arrays`).
+
+Arguments that are not explained here are those of the kernels of the same names.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from grammar_workers.matching.kernels import mask as row_kernels
+from grammar_workers.matching.kernels import mask_classes, prefetch, step, transitions
+from grammar_workers.matching.kernels.arrays import (
+    classes_of,
+    path_of,
+    slices_of,
+    stack_of,
+    tables_of,
+    text_of,
+    trees_of,
+)
+from grammar_workers.matching.kernels.step import OPTIONS
+
+
+@njit(**OPTIONS)
+def arrive(entries, state, register, frame):  # type: ignore[no-untyped-def]
+    return step.arrive(tables_of(entries), stack_of(entries), state, register, frame)
+
+
+@njit(**OPTIONS)
+def look_into(entries, frame):  # type: ignore[no-untyped-def]
+    step.look_into(stack_of(entries), frame)
+
+
+@njit(**OPTIONS)
+def may_end(entries, state, register, frame):  # type: ignore[no-untyped-def]
+    return step.may_end(tables_of(entries), stack_of(entries), state, register, frame)
+
+
+@njit(**OPTIONS)
+def find_class(entries, state, register, frame):  # type: ignore[no-untyped-def]
+    return mask_classes.find_class(classes_of(entries), stack_of(entries), state, register, frame)
+
+
+@njit(**OPTIONS)
+def note_class(entries, state, frame):  # type: ignore[no-untyped-def]
+    return mask_classes.note_class(classes_of(entries), stack_of(entries), state, frame)
+
+
+@njit(**OPTIONS)
+def advance(entries, token, state, register, frame):  # type: ignore[no-untyped-def]
+    text, offsets = text_of(entries)
+    return mask_classes.advance(
+        tables_of(entries), stack_of(entries), classes_of(entries), text, offsets, token, state, register, frame
+    )
+
+
+@njit(**OPTIONS)
+def make_row(entries, noting, state, register, frame, mask, whole):  # type: ignore[no-untyped-def]
+    return row_kernels.make_row(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        slices_of(entries),
+        path_of(entries),
+        classes_of(entries),
+        noting,
+        state,
+        register,
+        frame,
+        mask,
+        whole,
+    )
+
+
+@njit(**OPTIONS)
+def common_target(entries, state):  # type: ignore[no-untyped-def]
+    return row_kernels.common_target(tables_of(entries), state)
+
+
+@njit(**OPTIONS)
+def fill_entering_row(entries, runs, entering, state, register, frame, mask):  # type: ignore[no-untyped-def]
+    return row_kernels.fill_entering_row(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        runs,
+        entering,
+        path_of(entries),
+        state,
+        register,
+        frame,
+        mask,
+    )
+
+
+@njit(**OPTIONS)
+def fill_folded_row(entries, folded, quoted, state, register, frame, mask):  # type: ignore[no-untyped-def]
+    return row_kernels.fill_folded_row(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        folded,
+        quoted,
+        path_of(entries),
+        state,
+        register,
+        frame,
+        mask,
+    )
+
+
+@njit(**OPTIONS)
+def successors(entries, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
+    return transitions.successors(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        slices_of(entries),
+        path_of(entries),
+        state,
+        register,
+        frame,
+        found,
+        seen,
+    )
+
+
+@njit(**OPTIONS)
+def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
+    return prefetch.look_ahead(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        slices_of(entries),
+        path_of(entries),
+        classes_of(entries),
+        walk,
+        batch,
+        constants,
+        by_hand,
+    )
+
+
+@njit(**OPTIONS)
+def machine_targets(entries, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    return transitions.machine_targets(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        path_of(entries),
+        state,
+        register,
+        frame,
+        found,
+        seen,
+        places,
+    )

@@ -1,0 +1,197 @@
+"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `device_tables`).
+
+`tables`, `stack`, `trees`, `slices` and `path` are as in `row_kernels`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from grammar_workers.matching.kernels.step import (
+    BORROWS,
+    DEAD,
+    FRAMES_FULL,
+    LOOP,
+    LOOP_BASE,
+    OPTIONS,
+    TOLERATES_ANY,
+    arrive,
+    bucket_of,
+    step,
+)
+from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
+
+FOUND_FULL = -3
+
+
+@njit(inline="always", **BORROWS)
+def place_of(found, seen, many, first, second, third):  # type: ignore[no-untyped-def]
+    """The place of three integers among the `many` rows of `found`; `many` when they are new and were put there.
+
+    `seen` (int32 [power of two], filled with -1) is the hash table. FOUND_FULL when `found` is full.
+    """
+    slot = bucket_of(seen, first, second, third)
+    while seen[slot] >= 0:
+        other = np.int64(seen[slot])
+        if found[other, 0] == first and found[other, 1] == second and found[other, 2] == third:
+            return other
+        slot = (slot + 1) & (seen.shape[0] - 1)
+    if many >= found.shape[0]:
+        return np.int64(FOUND_FULL)
+    found[many, 0] = first
+    found[many, 1] = second
+    found[many, 2] = third
+    seen[slot] = many
+    return np.int64(many)
+
+
+@njit(**BORROWS)
+def find_targets(tables, stack, tree, path, base, found, seen, many):  # type: ignore[no-untyped-def]
+    """Find where the tokens of a prefix tree lead from path[0]; `found`, `seen` and the result are as in `successors`.
+
+    What follows the arrival at a place where `base` (a state, or -1) leads, too, or in a plain loop state, is left out.
+    """
+    states, loops = tables[0], tables[5]
+    path[0, 3] = base
+    path[0, 4] = path[0, 1]
+    path[0, 5] = path[0, 2]
+    i = np.int64(0)
+    while i < tree.shape[0]:
+        depth = tree[i, DEPTH]
+        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        if state == FRAMES_FULL:
+            return state
+        if state < 0:
+            i = np.int64(tree[i, END])
+            continue
+        if tree[i, TOKEN] >= 0:
+            place = place_of(found, seen, many, state, register, frame)
+            if place < 0:
+                return place
+            many = max(many, place + 1)
+        path[depth + 1, 0] = state
+        path[depth + 1, 1] = register
+        path[depth + 1, 2] = frame
+        if base >= 0:
+            loop = states[state, LOOP]
+            alike, register_there, frame_there = path[depth, 3], path[depth, 4], path[depth, 5]
+            if alike >= 0:
+                alike, register_there, frame_there = step(
+                    tables, stack, alike, register_there, frame_there, tree[i, BYTE]
+                )
+            if alike == FRAMES_FULL:
+                return alike
+            same = alike == state and register_there == register and frame_there == frame
+            if same or (loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]):
+                i = np.int64(tree[i, END])
+                continue
+            path[depth + 1, 3] = alike
+            path[depth + 1, 4] = register_there
+            path[depth + 1, 5] = frame_there
+        i += 1
+    return many
+
+
+@njit(**BORROWS)
+def successors(tables, stack, trees, slices, path, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
+    """Find the distinct configurations that any token leads to from (state, register, frame).
+
+    They go into `found` (int64 [capacity, 3]); `seen` (int32 [power of two], filled with -1) is the hash table that
+    removes repeats. Returns how many were found, FRAMES_FULL, or FOUND_FULL.
+
+    Inside a free string only the condensed tree is walked. A state that resembles another leads where that one does,
+    and to what it tells apart.
+    """
+    states, loops = tables[0], tables[5]
+    tree, condensed = trees[0], slices[9]
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
+    loop = states[state, LOOP]
+    if loop == 0 or loops[loop, LOOP_BASE] <= TOLERATES_ANY:
+        return find_targets(tables, stack, tree, path, np.int64(-1), found, seen, np.int64(0))
+    many = find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, np.int64(0))
+    base = np.int64(loops[loop, LOOP_BASE])
+    if many < 0 or base < 0:
+        return many
+    base, register, frame = arrive(tables, stack, base, register, frame)
+    if base == FRAMES_FULL:
+        return base
+    if base < 0:
+        return find_targets(tables, stack, tree, path, np.int64(-1), found, seen, many)
+    many = find_targets(tables, stack, tree, path, base, found, seen, many)
+    if many < 0:
+        return many
+    path[0, 0] = base
+    path[0, 1] = register
+    path[0, 2] = frame
+    return find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, many)
+
+
+@njit(**BORROWS)
+def machine_targets(tables, stack, trees, path, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    """Walk the whole prefix tree from (state, register, frame).
+
+    `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
+    with -1) for each allowed token the place of its own among them. Other arguments are as in `row_kernels`. Returns
+    how many were found, FRAMES_FULL or FOUND_FULL.
+    """
+    tree, same = trees[0], trees[1]
+    path[0, 0] = state
+    path[0, 1] = register
+    path[0, 2] = frame
+    many = np.int64(0)
+    i = np.int64(0)
+    while i < tree.shape[0]:
+        depth = tree[i, DEPTH]
+        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        if state == FRAMES_FULL:
+            return state
+        if state < 0:
+            i = np.int64(tree[i, END])
+            continue
+        token = tree[i, TOKEN]
+        if token >= 0:
+            place = place_of(found, seen, many, state, register, frame)
+            if place < 0:
+                return place
+            many = max(many, place + 1)
+            while token >= 0:
+                places[token] = place
+                token = same[token]
+        path[depth + 1, 0] = state
+        path[depth + 1, 1] = register
+        path[depth + 1, 2] = frame
+        i += 1
+    return many
+
+
+@njit(**OPTIONS)
+def refine(class_of, targets, many, origin, pairs, seen):  # type: ignore[no-untyped-def]
+    """Split classes of tokens so that all tokens of one class have the same target.
+
+    `class_of` (int32 [V], changed in place) holds numbers below `many`; `origin` (int32 [capacity]) receives for each
+    new class the one it comes from, `pairs` (int64 [capacity, 3]) and `seen` are scratch as `found` and `seen` above.
+    Returns how many classes there are, or FOUND_FULL.
+    """
+    kept = np.full(many, -1, np.int64)
+    known = np.int64(0)
+    fresh = np.int64(0)
+    numbers = np.empty(pairs.shape[0], np.int64)
+    for token in range(class_of.shape[0]):
+        before = np.int64(class_of[token])
+        place = place_of(pairs, seen, known, before, np.int64(targets[token]), np.int64(0))
+        if place < 0:
+            return place
+        if place == known:
+            known += 1
+            if kept[before] < 0:
+                kept[before] = place
+                numbers[place] = before
+            else:
+                origin[fresh] = before
+                numbers[place] = many + fresh
+                fresh += 1
+        class_of[token] = numbers[place]
+    return many + fresh

@@ -1,0 +1,303 @@
+"""The walker over a deterministic `Machine`: compiled kernels, and the return stacks they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.matching.kernels import arrays as kernel_arrays
+from grammar_workers.matching.kernels import entry, mask, prefetch, transitions
+from grammar_workers.matching.kernels import step as kernels
+from grammar_workers.matching.kernels.mask_classes import RowClasses
+from grammar_workers.matching.kernels.prefetch_queue import PlacesAhead
+from grammar_workers.matching.mask_store import weights_of
+from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.automaton import Machine
+from grammar_workers.pushdown.shortest import shortest_text, spell
+from grammar_workers.types import MaskRow, TokenId
+from grammar_workers.vocabulary.folded_trie import FoldedTree, classes_of
+from grammar_workers.vocabulary.slices import Runs
+from grammar_workers.vocabulary.vocabulary import Vocabulary
+
+
+class MachineWalker:
+    """A `Walker` whose configurations are (machine state, register, frame), see `kernels`."""
+
+    KIND: ClassVar[bytes] = b"M"
+
+    def __init__(self, machine: Machine, vocabulary: Vocabulary, limits: Limits) -> None:
+        self._machine = machine
+        self._vocabulary = vocabulary
+        self._limits = limits
+        # Frames, hash buckets, number of frames in use, the trace. Frame 0 is the bottom of every stack.
+        self._stack = (
+            np.zeros((64, 5), np.int64),
+            np.full(128, -1, np.int64),
+            np.ones(1, np.int64),
+            np.zeros(kernels.FIRST_LEVEL + 3 * kernels.LEVELS, np.int64),
+        )
+        self._row_classes = RowClasses()
+        # How many places ahead have been looked at. Classes overlap: another time, others would stand for the rest.
+        self._ahead = 0
+        self._path = np.zeros((vocabulary.longest_token + 3, 6), np.int64)
+        self._entries = self._note_arrays()
+        # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
+        self._byte_classes: dict[int, bytes | None] = {}
+        # State -> see `_entering`.
+        self._runs_after: dict[int, tuple[NDArray[np.bool_], Runs]] = {}
+        self._token_edges = _edges_by_state(machine, vocabulary)
+        self._named_tokens = frozenset(token for edges in self._token_edges.values() for token, _ in edges)
+
+    @property
+    def nbytes(self) -> int:
+        return self._machine.nbytes + self._stack[0].nbytes + self._stack[1].nbytes + self._row_classes.nbytes
+
+    @property
+    def size(self) -> int:
+        return len(self._machine.states)
+
+    def start(self) -> Configuration:
+        return self._arrive(1, 0, 0)
+
+    def find_class(self, configuration: Configuration) -> int:
+        return int(entry.find_class(self._entries, *configuration))
+
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
+        # What a row with token edges depends on is known only after they have been looked at.
+        noting = int(not self._token_edges)
+        whole = 0
+        while True:
+            found: int = entry.make_row(self._entries, noting, *configuration, row, whole)
+            if found >= 0 or found == -1:
+                break
+            if found in (mask.WIDE, mask.ENTERS_STRING):
+                folded = self._folded_tree(configuration[0]) if found == mask.WIDE else None
+                if found == mask.WIDE and folded is None:
+                    whole = 1
+                    continue
+                found = self._fill_long_row(folded, configuration, row)
+                noting = 0
+                if found != kernels.FRAMES_FULL:
+                    break
+            if found == mask.CLASSES_FULL:
+                self._grow_classes()
+            else:
+                self._grow_frames()
+        if found >= 0 or noting:
+            return found
+        for token in self._token_targets(configuration):
+            row[token >> 5] |= np.uint32(1 << (token & 31))
+        state, _, frame = configuration
+        return int(entry.note_class(self._entries, state, frame))
+
+    def _fill_long_row(self, folded: FoldedTree | None, configuration: Configuration, row: MaskRow) -> int:
+        """Fill a row by a folded tree, or of a state that enters a string. Returns -1 (no class yet) or FRAMES_FULL."""
+        if folded is None:
+            entering, runs = self._entering(configuration[0])
+            status: int = entry.fill_entering_row(self._entries, runs.tables, entering, *configuration, row)
+        else:
+            quoted = self._vocabulary.quoted_tree
+            status = entry.fill_folded_row(self._entries, folded.tables, quoted, *configuration, row)
+        return status if status < 0 else -1
+
+    def _entering(self, state: int) -> tuple[NDArray[np.bool_], Runs]:
+        """The bytes (bool [256]) that lead from `state` where several of them lead, and what may follow them."""
+        known = self._runs_after.get(state)
+        if known is None:
+            target, _ = entry.common_target(self._entries, state)
+            literal, row, *_ = self._machine.states[state].tolist()
+            entering = self._machine.table[row] == target
+            if literal >= 0:
+                entering[literal] = False
+            runs = self._vocabulary.runs_after(bytes(np.flatnonzero(entering).tolist()))
+            known = self._runs_after[state] = entering, runs
+        return known
+
+    def _folded_tree(self, state: int) -> FoldedTree | None:
+        if state not in self._byte_classes:
+            classes, states = classes_of(self._machine.tables, state)
+            self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
+        known = self._byte_classes[state]
+        return None if known is None else self._vocabulary.folded_tree(known)
+
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
+        if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):
+            return named, self.may_end(named), self.find_class(named)
+        while True:
+            state, register, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
+            if state >= 0 and ends >= 0:
+                return (state, register, frame), ends == 1, row_class
+            if kernels.FRAMES_FULL not in (state, ends):
+                return None
+            self._grow_frames()
+
+    def may_end(self, configuration: Configuration) -> bool:
+        while (status := entry.may_end(self._entries, *configuration)) == kernels.FRAMES_FULL:
+            self._grow_frames()
+        return bool(status)
+
+    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
+        return [*self._token_targets(configuration).values(), *self._byte_successors(configuration)]
+
+    def _byte_successors(self, configuration: Configuration) -> Iterable[Configuration]:
+        capacity = 1024
+        while True:
+            found = np.empty((capacity, 3), np.int64)
+            seen = np.full(capacity * 4, -1, np.int32)
+            many = entry.successors(self._entries, *configuration, found, seen)
+            if many >= 0:
+                return map(tuple, found[:many].tolist())
+            if many == kernels.FRAMES_FULL:
+                self._grow_frames()
+            else:
+                capacity *= 8
+
+    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        capacity = 1024
+        while True:
+            found = np.empty((capacity, 3), np.int64)
+            seen = np.full(capacity * 4, -1, np.int32)
+            places = np.full(self._vocabulary.size, -1, np.int32)
+            many = entry.machine_targets(self._entries, *configuration, found, seen, places)
+            if many >= 0:
+                break
+            if many == kernels.FRAMES_FULL:
+                self._grow_frames()
+            else:
+                capacity *= 8
+        configurations = list(map(tuple, found[:many].tolist()))
+        for token, reached in self._token_targets(configuration).items():
+            places[token] = len(configurations)
+            configurations.append(reached)
+        return configurations, places
+
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+        if max_places <= self._ahead:
+            return
+        ahead = PlacesAhead(self.start(), max_places, self._vocabulary.mask_words)
+        constants = (
+            self._vocabulary.eos_mask,
+            weights_of(self._vocabulary.mask_words),
+            np.unique(self._machine.ops[self._machine.ops[:, kernels.MOVE] == kernels.CALL, kernels.SITE_BASE]),
+            # Only a property name assigns the register: its position among the names.
+            np.unique(self._machine.ops[self._machine.ops[:, kernels.ACTION] == kernels.ASSIGN, kernels.VALUE]),
+        )
+        by_hand = bool(self._token_edges)
+        status = prefetch.MORE
+        while status != prefetch.OVER:
+            ahead.fit(len(self._row_classes.tables[0]), len(self._stack[0]))
+            status = entry.look_ahead(self._entries, ahead.tables, ahead.batch, constants, by_hand)
+            # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
+            made, others = ahead.take()
+            yield made
+            for here in others:
+                make_row(here)
+                for named in self._token_targets(here).values():
+                    ahead.add(named)
+                ahead.add_again(here)
+                yield RowsAhead.none()
+            if status == kernels.FRAMES_FULL:
+                self._grow_frames()
+            elif status == mask.CLASSES_FULL:
+                self._grow_classes()
+            elif status == transitions.FOUND_FULL:
+                if ahead.nbytes > self._limits.max_fsm_bytes:
+                    raise LimitExceededError(
+                        f"the places ahead take more than {self._limits.max_fsm_bytes} bytes (limit max_fsm_bytes)"
+                    )
+                ahead.grow()
+        self._ahead = max_places if ahead.budget == 0 else kernels.FAR
+
+    def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
+        state, register, frame = configuration
+        text = shortest_text(self._machine, self._stack[0], (state, register, frame), self._vocabulary.spellable)
+        return spell(text, self._vocabulary, limit)
+
+    def to_bytes(self) -> bytes:
+        return self._machine.to_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> MachineWalker:
+        """The inverse of `to_bytes`. Trusts nothing: raises ValueError for malformed tables."""
+        return cls(Machine.from_bytes(data), vocabulary, limits)
+
+    def _token_targets(self, configuration: Configuration) -> dict[TokenId, Configuration]:
+        """Where the tokens that edges name lead from here; a trace that has been begun goes on."""
+        targets: dict[TokenId, Configuration] = {}
+        if not self._token_edges:
+            return targets
+        state, register, frame = configuration
+        for _ in range(kernels.SILENT_MOVES):
+            for token, target in self._token_edges.get(state, ()):
+                reached = self._arrive(target, register, frame)
+                if reached[0] >= 0:
+                    targets.setdefault(token, reached)
+            label = int(self._machine.states[state, kernels.EXIT])
+            if label < 0:
+                break
+            entry.look_into(self._entries, frame)
+            if frame == 0:
+                break
+            # What is not self-delimiting ends where the token belongs to the caller, as in `kernels.step`.
+            frame, site, register, *_ = self._stack[0][frame].tolist()
+            state = int(self._machine.returns[site + label])
+            if state < 0:
+                break
+            state, register, frame = self._arrive(state, register, frame)
+            if state < 0:
+                break
+        return targets
+
+    def _arrive(self, state: int, register: int, frame: int) -> Configuration:
+        while True:
+            reached = entry.arrive(self._entries, state, register, frame)
+            if reached[0] != kernels.FRAMES_FULL:
+                return tuple(reached)
+            self._grow_frames()
+
+    def _grow_frames(self) -> None:
+        """Double the frame table. Frame numbers stay; only the hash chains are laid anew."""
+        if self.nbytes > self._limits.max_fsm_bytes:
+            raise LimitExceededError(
+                f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of return stacks "
+                "(limit max_fsm_bytes)"
+            )
+        before, _, counters, trace = self._stack
+        many = len(before)
+        frames = np.zeros((many * 2, 5), np.int64)
+        buckets = np.full(many * 4, -1, np.int64)
+        frames[:many] = before
+        kernels.rehash_frames(frames, buckets, many)
+        self._stack = (frames, buckets, counters, trace)
+        kernel_arrays.note_arrays(self._entries, kernel_arrays.STACK, self._stack)
+
+    def _grow_classes(self) -> None:
+        self._row_classes.grow(self._stack)
+        kernel_arrays.note_arrays(self._entries, kernel_arrays.CLASSES, self._row_classes.tables)
+
+    def _note_arrays(self) -> NDArray[np.int64]:
+        """Where all arrays of this walker lie, see `kernel_arrays`."""
+        entries = self._vocabulary.kernel_entries.copy()
+        for place, arrays in (
+            (kernel_arrays.TABLES, self._machine.tables),
+            (kernel_arrays.STACK, self._stack),
+            (kernel_arrays.CLASSES, self._row_classes.tables),
+            (kernel_arrays.PATH, (self._path,)),
+        ):
+            kernel_arrays.note_arrays(entries, place, arrays)
+        return entries
+
+
+def _edges_by_state(machine: Machine, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:
+    """State -> (token id, target); ValueError for an edge of a token that cannot be generated."""
+    edges: dict[int, list[tuple[TokenId, int]]] = {}
+    for state, token, target in machine.token_edges.tolist():
+        if not vocabulary.can_generate(token):
+            raise ValueError(f"malformed automaton: an edge of token {token}, which cannot be generated")
+        edges.setdefault(state, []).append((token, target))
+    return edges

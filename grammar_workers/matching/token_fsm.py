@@ -1,0 +1,344 @@
+"""TokenFSM: byte automaton x vocabulary. Its states are the interned configurations of a walker.
+
+    configuration (for a machine: state, register, frame)  --interned-->  dense integer: the state everybody else sees
+    state --first visit--> mask row (one walk of the prefix tree), interned by content: state -> row number -> words
+    (state, token) --first visit--> state (a dozen byte steps and one dictionary look-up)
+
+A regular specification is a finite table; a recursive one grows as generations visit deeper nesting. State numbers are
+local to one process: the first visit decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from grammar_workers.artifacts import artifact
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.matching.cfg_recognizer import ConfigurationWalker
+from grammar_workers.matching.export import DeviceTables, TableBuilder, line_of, no_tokens
+from grammar_workers.matching.mask_store import MaskRows
+from grammar_workers.matching.pushdown_recognizer import MachineWalker
+from grammar_workers.matching.recognizer import Configuration, Walker
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.shortest import TooManyTokensError
+from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Successor, TokenId
+from grammar_workers.vocabulary.vocabulary import Vocabulary
+
+MOST_COMPLETION_TOKENS = 1 << 16
+_END: StateId = 0
+_INITIAL: StateId = 1
+_UNKNOWN_ROW = -1
+_STATE_BYTES = 400
+"""What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
+_STATES_PER_CHECK = 64
+_ROWS_PER_CHECK = 8
+_MAX_PAYLOAD_BYTES = 1 << 30
+_WALKERS = {walker.KIND: walker for walker in (MachineWalker, ConfigurationWalker)}
+
+
+class TokenFSM:
+    """The compiled grammar of one specification for one vocabulary. Thread-safe; readers of known states take no lock.
+
+    A mask bit is set exactly when `next_state >= 0`; end tokens are allowed exactly in terminal states and lead to
+    `end_state`, whose mask is empty.
+    """
+
+    initial_state: StateId = _INITIAL
+    end_state: StateId = _END
+
+    def __init__(
+        self,
+        walker: Walker,
+        vocabulary: Vocabulary,
+        key: GrammarKey,
+        notes: Sequence[str] = (),
+        limits: Limits = Limits(),  # noqa: B008 - immutable
+    ) -> None:
+        self.key = key
+        self.notes = list(notes)
+        self.vocabulary = vocabulary
+        self._walker = walker
+        self._limits = limits
+        self._lock = threading.RLock()
+        self._scratch_row = np.zeros(vocabulary.mask_words, np.uint32)
+        self._configurations: list[Configuration] = [()]
+        self._ids: dict[Configuration, StateId] = {}
+        self._row_of: list[int] = [0]
+        self._row_of_class: dict[int, int] = {}
+        self._next: list[dict[TokenId, StateId]] = [{}]
+        self._terminal: list[bool] = [True]
+        self._rows = MaskRows(vocabulary.mask_words, vocabulary.row_pool)
+        # States below this one have had their successors visited.
+        self._expanded = _INITIAL
+        with self._lock:
+            self._look_up(walker.start())
+
+    # -- what the rest of the system uses ------------------------------------------------------------------------
+
+    def allowed_mask(self, state: StateId) -> MaskRow:
+        """Mask row, uint32 [ceil(V / 32)]: bit t % 32 of word t // 32; read-only, valid for the life of the FSM."""
+        return self._rows[self._row_number(state)]
+
+    def allowed_tokens(self, state: StateId) -> set[TokenId]:
+        """The allowed ids, for people and tests."""
+        bits = np.unpackbits(self.allowed_mask(state).view(np.uint8), bitorder="little")
+        return set(np.flatnonzero(bits).tolist())
+
+    def count_allowed(self, state: StateId) -> int:
+        """How many tokens `state` allows, end tokens included."""
+        return self._rows.counts[self._row_number(state)]
+
+    def next_state(self, state: StateId, token_id: TokenId) -> StateId:
+        """The state after `token_id`; -1 when it is forbidden, out of range, or `state` is -1."""
+        if state < 0:
+            return NO_STATE
+        known = self._next[state].get(token_id)
+        return self._advance(state, token_id) if known is None else known
+
+    def is_terminal(self, state: StateId) -> bool:
+        """Whether the text may stop here."""
+        return state >= 0 and self._terminal[state]
+
+    def only_ends(self, state: StateId) -> bool:
+        """Whether nothing may follow: a terminal state whose only tokens are end tokens (or `end_state` itself)."""
+        return self.is_terminal(state) and (
+            state == _END or self.count_allowed(state) == len(self.vocabulary.eos_token_ids)
+        )
+
+    def forced_tokens(self, state: StateId, limit: int = 64) -> list[TokenId]:
+        """The run of tokens while exactly one is allowed, at most `limit`; never contains an end token."""
+        run: list[TokenId] = []
+        while len(run) < limit:
+            row = self._row_number(state)
+            token = self._rows.lowest[row]
+            if self._rows.counts[row] != 1 or token in self.vocabulary.eos_token_ids:
+                break
+            run.append(token)
+            state = self.next_state(state, token)
+        return run
+
+    def shortest_completion(self, state: StateId, limit: int = MOST_COMPLETION_TOKENS) -> list[TokenId]:
+        """Token ids of a shortest way (in bytes, then in tokens) to a terminal state; empty when `state` is terminal.
+
+        Raises ValueError for state -1, and LimitExceededError where the way has more than `limit` tokens or takes too
+        long to find.
+        """
+        if state < 0:
+            raise ValueError("state -1 has no completion")
+        if self.is_terminal(state):
+            return []
+        try:
+            return self._walker.shortest(self._configurations[state], limit)
+        except TooManyTokensError:
+            raise LimitExceededError(f"the shortest way to an end has more than {limit} tokens") from None
+
+    def successors(self, state: StateId, token_ids: Iterable[TokenId]) -> list[Successor]:
+        """Where the allowed ones of `token_ids` lead from `state`, in the order of their first tokens.
+
+        A look without visiting, for people: it costs a step for each token and the FSM does not grow.
+        """
+        reached: dict[Configuration, list[TokenId]] = {}
+        terminal: dict[Configuration, bool] = {self._configurations[_END]: True}
+        if state < 0 or state == _END:
+            return []
+        with self._lock:
+            here = self._configurations[state]
+            for token in token_ids:
+                if token in self.vocabulary.eos_token_ids:
+                    configuration = self._configurations[_END] if self._terminal[state] else None
+                else:
+                    step = self._walker.advance(here, token)
+                    configuration = step and step[0]
+                    terminal.update([step[:2]] if step else [])
+                if configuration is not None:
+                    reached.setdefault(configuration, []).append(token)
+            return [
+                Successor(_END, True, tokens)
+                if configuration == self._configurations[_END]
+                else Successor(self._ids.get(configuration), terminal[configuration], tokens)
+                for configuration, tokens in reached.items()
+            ]
+
+    def materialize(self, max_states: int | None = None) -> int:
+        """Visit states breadth first and fill their rows until all are known or `max_states` exist; how many exist."""
+        while self._expanded < len(self._configurations):
+            state = self._expanded
+            self.allowed_mask(state)
+            if max_states is not None and len(self._configurations) >= max_states:
+                break
+            with self._lock:
+                row = self.allowed_mask(state) & ~self.vocabulary.eos_mask
+                for configuration in self._walker.successors(self._configurations[state], row):
+                    self._look_up(configuration)
+                self._expanded = max(self._expanded, state + 1)
+        return len(self._configurations)
+
+    def device_tables(self, max_states: int = 512, max_bytes: int = 64 << 20) -> DeviceTables | None:
+        """The whole automaton as arrays; None when it has more states or bytes than that, or no end of states.
+
+        Visits what nobody has visited yet, up to `max_states` states: a walk of the vocabulary for each. May raise
+        LimitExceededError.
+        """
+        builder = TableBuilder(self.vocabulary.size, max_bytes)
+        builder.add(no_tokens(self.vocabulary.size))  # of the end state
+        state = _INITIAL
+        while state < len(self._configurations):
+            row = self.allowed_mask(state)
+            with self._lock:
+                configurations, places = self._walker.targets(self._configurations[state], row)
+                fresh = sum(configuration not in self._ids for configuration in configurations)
+                if len(self._configurations) + fresh > max_states:
+                    return None
+                line = line_of(places, [self._look_up(configuration) for configuration in configurations])
+            if self._terminal[state]:
+                line[list(self.vocabulary.eos_token_ids)] = _END
+            if not builder.add(line):
+                return None
+            state += 1
+        numbers = self._row_of[:state]
+        return builder.finish(numbers, [self._rows[number] for number in range(max(numbers) + 1)])
+
+    def fill_rows(self, max_places: int = 4000) -> int:
+        """Make the mask rows of all places between ASCII characters ahead; how many rows exist now.
+
+        Looks at `max_places` at most, see `Walker.look_ahead`.
+        """
+        if max_places > 0:
+            self._row_number(_INITIAL)
+        ahead = self._walker.look_ahead(max_places, self._keep_row)
+        while True:
+            # Others may walk in between.
+            with self._lock:
+                found = next(ahead, None)
+                if found is None:
+                    return len(self._rows)
+                numbers = [self._rows.put(row, digest) for row, digest in zip(found.rows, found.digests, strict=True)]
+                self._row_of_class.update((row_class, numbers[place]) for row_class, place in found.classes)
+                self._check_memory()
+
+    @property
+    def state_count(self) -> int:
+        """How many states have been visited so far, `end_state` included."""
+        return len(self._configurations)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held now, in bytes; grows as states are visited."""
+        return self._walker.nbytes + self._rows.nbytes + len(self._configurations) * _STATE_BYTES
+
+    # -- serialisation -------------------------------------------------------------------------------------------
+
+    def to_bytes(self, details: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+        """The automaton in an `artifact` envelope, without visited states (docs/decisions/0011 says why).
+
+        `details` are plain data that `artifact.read_details` gives back, with the number of "automaton_states".
+        """
+        payload = self._walker.KIND + self._walker.to_bytes()
+        details = {**details, "automaton_states": self._walker.size}
+        return artifact.pack(
+            payload, key=self.key, fingerprint=self.vocabulary.fingerprint, notes=self.notes, details=details
+        )
+
+    @classmethod
+    def from_bytes(
+        cls,
+        data: bytes | memoryview,
+        vocabulary: Vocabulary,
+        *,
+        key: GrammarKey | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - immutable
+    ) -> TokenFSM:
+        """The inverse of `to_bytes`; `key` checks that it is the expected grammar.
+
+        Trusts nothing; raises `artifact.ArtifactError` for anything but an automaton for exactly this vocabulary.
+        """
+        payload = artifact.unpack(
+            data, key=key, fingerprint=vocabulary.fingerprint, max_payload_bytes=_MAX_PAYLOAD_BYTES
+        )
+        if payload[:1] not in _WALKERS:
+            raise artifact.ArtifactError("kind of automaton")
+        try:
+            walker = _WALKERS[payload[:1]].from_bytes(payload[1:], vocabulary, limits)
+        except (ValueError, EOFError) as error:
+            raise artifact.ArtifactError(str(error)) from None
+        key = artifact.read_key(data)
+        return cls(walker, vocabulary, key, artifact.read_notes(data, key=key), limits)
+
+    # -- growth (under the lock) ---------------------------------------------------------------------------------
+
+    def _row_number(self, state: StateId) -> int:
+        if state < 0:
+            return 0
+        row = self._row_of[state]
+        return self._fill_row(state) if row == _UNKNOWN_ROW else row
+
+    def _fill_row(self, state: StateId) -> int:
+        with self._lock:
+            if self._row_of[state] != _UNKNOWN_ROW:
+                return self._row_of[state]
+            number = self._make_row(self._configurations[state], self._terminal[state])
+            self._row_of[state] = number
+            return number
+
+    def _keep_row(self, configuration: Configuration) -> None:
+        self._row_number(self._look_up(configuration))
+
+    def _make_row(self, configuration: Configuration, terminal: bool) -> int:
+        """The number of the row of a configuration."""
+        if len(self._rows) % _ROWS_PER_CHECK == 0:
+            self._check_memory()
+        row = self._scratch_row
+        row_class = self._walker.fill_row(configuration, row)
+        known = self._row_of_class.get(row_class)
+        if known is not None:
+            return known
+        if terminal:
+            row |= self.vocabulary.eos_mask
+        number = self._rows.add(row)
+        if row_class >= 0:
+            self._row_of_class[row_class] = number
+        return number
+
+    def _advance(self, state: StateId, token_id: TokenId) -> StateId:
+        if not 0 <= token_id < self.vocabulary.size:
+            return NO_STATE
+        if token_id in self.vocabulary.eos_token_ids:
+            return _END if self._terminal[state] and state != _END else NO_STATE
+        if state == _END:
+            return NO_STATE
+        with self._lock:
+            reached = self._walker.advance(self._configurations[state], token_id)
+            if reached is None:
+                return NO_STATE
+            target = self._visit(*reached)
+            self._next[state][token_id] = target
+            return target
+
+    def _look_up(self, configuration: Configuration) -> StateId:
+        known = self._ids.get(configuration)
+        return self._visit(configuration, self._walker.may_end(configuration)) if known is None else known
+
+    def _visit(self, configuration: Configuration, terminal: bool, row_class: int = -1) -> StateId:
+        known = self._ids.get(configuration)
+        if known is not None:
+            return known
+        state = len(self._configurations)
+        if state % _STATES_PER_CHECK == 0:
+            self._check_memory()
+        self._ids[configuration] = state
+        self._next.append({})
+        self._row_of.append(self._row_of_class.get(row_class, _UNKNOWN_ROW))
+        self._terminal.append(terminal)
+        self._configurations.append(configuration)
+        return state
+
+    def _check_memory(self) -> None:
+        if self.nbytes > self._limits.max_fsm_bytes:
+            raise LimitExceededError(
+                f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of states (limit max_fsm_bytes)"
+            )

@@ -1,0 +1,212 @@
+"""The byte automaton: flat tables of rules with call edges.
+
+A machine reads bytes. Each state reads one byte by `LIT` (this very byte leads to the next state) or by a row of the
+dense table. Entering a state may run an *op*: check a guard on the register, count, call a rule, return from one, or go
+on to another state. For `{"a": [1, 2]}` with `{"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}`:
+
+    object rule   '{' -> '"' 'a' '"' ':' ' ' -> CALL array, return to A;   A: ',' -> ...   '}' -> RETURN
+    array rule    '[' -> CALL integer, return to B;   B: ',' ' ' -> CALL integer, return to B;   ']' -> RETURN
+    integer rule  '1' -> D;   D: digit -> D, anything else -> return to B and read it there (EXIT)
+
+Recursion is a rule that calls itself; the return stack is part of the configuration (see `kernels`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.matching.kernels.step import (
+    ADVICE,
+    ALL_SET,
+    CALL,
+    GOTO,
+    HALF,
+    INHERIT,
+    KEEP,
+    OTHERWISE,
+    RETURN,
+    SET_BIT,
+    SOME_CLEAR,
+    STAY,
+    TOLERATES_UNESCAPED,
+)
+
+Interval = tuple[int, int]
+"""Inclusive bounds of register values."""
+
+UNBOUNDED = 2**31 - 1
+Guard = tuple[Interval, ...]
+"""Sorted, disjoint intervals one of which holds the register, () for no condition, or a guard over bits (see below)."""
+NEVER: Guard = ((-1, -1),)
+"""A guard that no register passes."""
+REGISTER_BITS = 2 * HALF
+"""How many flags a register holds."""
+
+_SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 3, "token_edges": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Machine:
+    """A finished byte automaton; the arrays are read-only.
+
+    states int32 [n, 5] (LIT, ROW, EXIT, OP, LOOP), table int32 [rows, 256] of target states or -1, ops int32 [k, 8],
+    guards int32 [g, 2] (inclusive register intervals, sorted within one op, or masks: see `kernels.passes`), returns
+    int32 [r] (a state per label, -1 where the label is not acceptable), loops int32 [l, 3] (minimum and maximum
+    characters of a free string, -1: no maximum; the state that this one resembles, -1: it is a free string itself,
+    less: it tolerates all characters), token_edges int32 [t, 3] (state, token id, target): tokens that may
+    come where a token begins in this state, whatever their bytes.
+    State 0 accepts; matching begins at state 1.
+    """
+
+    states: NDArray[np.int32]
+    table: NDArray[np.int32]
+    ops: NDArray[np.int32]
+    guards: NDArray[np.int32]
+    returns: NDArray[np.int32]
+    loops: NDArray[np.int32]
+    token_edges: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        for name in _SHAPES:
+            getattr(self, name).flags.writeable = False
+
+    @functools.cached_property
+    def nbytes(self) -> int:
+        return sum(getattr(self, name).nbytes for name in _SHAPES)
+
+    @functools.cached_property
+    def tables(self) -> tuple[NDArray[np.int32], ...]:
+        """The arrays that describe bytes, in the order of the fields, as the plain tuple that kernels take."""
+        return self.states, self.table, self.ops, self.guards, self.returns, self.loops
+
+    @functools.cached_property
+    def site_ends(self) -> dict[int, int]:
+        """Where a return site begins in `returns` -> where it ends: sites lie one after the other."""
+        bases = np.unique(self.ops[self.ops[:, 4] == CALL, 6])
+        return dict(zip(bases.tolist(), [*bases[1:].tolist(), len(self.returns)], strict=True))
+
+    @functools.cached_property
+    def label_counts(self) -> dict[int, int]:
+        """Entry state of a called rule -> with how many labels its callers let it return."""
+        calls = self.ops[self.ops[:, 4] == CALL]
+        ends = self.site_ends
+        counts: dict[int, int] = {}
+        for target, base in zip(calls[:, 5].tolist(), calls[:, 6].tolist(), strict=True):
+            usable = int((self.returns[base : ends[base]] >= 0).sum())
+            counts[target] = max(counts.get(target, 0), usable)
+        return counts
+
+    def to_bytes(self) -> bytes:
+        """The length of each array (int64), then the arrays one after the other (int32), little-endian."""
+        arrays = [getattr(self, name) for name in _SHAPES]
+        lengths = np.array([len(array) for array in arrays], "<i8")
+        return b"".join([lengths.tobytes(), *(array.astype("<i4").tobytes() for array in arrays)])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Machine:
+        """The inverse of `to_bytes`. Trusts nothing: raises ValueError unless every index fits its array."""
+        head = 8 * len(_SHAPES)
+        if len(data) < head:
+            raise ValueError("truncated")
+        lengths = np.frombuffer(data[:head], "<i8").tolist()
+        arrays = {}
+        position = head
+        for (name, width), length in zip(_SHAPES.items(), lengths, strict=True):
+            size = 4 * length * (width or 1)
+            if length < 0 or position + size > len(data):
+                raise ValueError(f"array {name!r} is longer than the data")
+            array = np.frombuffer(data, "<i4", length * (width or 1), position).astype(np.int32)
+            arrays[name] = array.reshape(-1, width) if width else array
+            position += size
+        if position != len(data):
+            raise ValueError("bytes after the last array")
+        machine = cls(**arrays)
+        machine.validate()
+        return machine
+
+    def validate(self) -> None:
+        """Raise ValueError unless every index that a kernel would follow lies inside its array."""
+        many = len(self.states)
+        lit, row, exit_label, op, loop = self.states.T
+        _require(many >= 2, "too few states")
+        _require(_inside(lit, -1, 256) and _inside(row, -1, len(self.table)), "state columns")
+        _require(_inside(op, 0, len(self.ops)) and _inside(loop, 0, len(self.loops)), "state columns")
+        _require(bool((np.flatnonzero(lit >= 0) < many - 1).all()), "literal at the last state")
+        _require(_inside(self.table, -1, many) and _inside(self.returns, -1, many), "targets")
+        guard_start, guard_end, action, value, move, target, site, mode = self.ops.T
+        _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
+        _require(_inside(value, 0, UNBOUNDED + 1), "op values")
+        _require(_inside(value[action == SET_BIT], 0, REGISTER_BITS), "op bits")
+        _require(
+            _inside(action, KEEP, SET_BIT + 1) and _inside(move, STAY, OTHERWISE + 1) and _inside(mode, 0, INHERIT + 1),
+            "ops",
+        )
+        _require(_inside(self.loops[:, 2], TOLERATES_UNESCAPED, many), "loops")
+        _require(_inside(self.token_edges[:, [0, 2]], 0, many), "token edges")
+        jumps = (move == CALL) | (move == GOTO) | (move == OTHERWISE)
+        _require(_inside(target[jumps], 0, many), "op targets")
+        # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
+        labels = np.concatenate([target[move == RETURN], exit_label])
+        _require(_inside(target[move == RETURN], 0, UNBOUNDED) and _inside(exit_label, -1, UNBOUNDED), "labels")
+        room = len(self.returns) - max(int(labels.max(initial=0)), 0)
+        _require(_inside(site[move == CALL], 0, max(room, 0)), "return sites")
+
+
+def _inside(values: NDArray[np.int32], low: int, high: int) -> bool:
+    return values.size == 0 or bool(values.min() >= low and values.max() < high)
+
+
+def _require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(f"malformed automaton: {what}")
+
+
+def _mask(bits: Iterable[int]) -> Interval:
+    """The mask with these bits, in two halves."""
+    number = sum(1 << bit for bit in set(bits))
+    return number & ((1 << HALF) - 1), number >> HALF
+
+
+def some_clear(bits: Iterable[int]) -> Guard:
+    """Passed while at least one of these bits of the register is clear."""
+    return ((SOME_CLEAR, 0), _mask(bits))
+
+
+def all_set(masks: Iterable[Iterable[int]]) -> Guard:
+    """Passed once all bits of at least one of the masks are set."""
+    return ((ALL_SET, 0), *map(_mask, masks))
+
+
+def advice(masks: Sequence[Iterable[int]], complete: Sequence[Iterable[int]]) -> Guard:
+    """Always passed, but a shortest completion goes here only where all bits of one of `masks` are set.
+
+    Where it begins, all bits of one of `complete` will do, too.
+    """
+    return ((ADVICE, len(masks)), *map(_mask, (*masks, *complete)))
+
+
+def union_guards(guards: Sequence[Guard]) -> Guard:
+    """The union of guards of one kind, either intervals or `some_clear`; one that is () always passes."""
+    if not guards or () in guards:
+        return ()
+    low, high = 0, 0
+    if any(guard[0][0] == SOME_CLEAR for guard in guards):
+        for _, mask in (guard for guard in guards if guard != NEVER):
+            low, high = low | mask[0], high | mask[1]
+        return ((SOME_CLEAR, 0), (low, high))
+    merged: list[Interval] = []
+    intervals = sorted(itertools.chain.from_iterable(guards))
+    start, end = intervals[0]
+    for low, high in intervals:
+        if low > end + 1:
+            merged.append((start, end))
+            start, end = low, high
+        elif high > end:
+            end = high
+    return (*merged, (start, end))

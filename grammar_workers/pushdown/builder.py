@@ -1,0 +1,394 @@
+"""The builder that lays out the tables of a `Machine`, and pieces of what it holds for other builders."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.budget import budget_of
+from grammar_workers.dfa.row_hash import distinct_rows
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.matching.kernels.step import (
+    ASSIGN,
+    CALL,
+    ENTER_AT_ZERO,
+    EXIT,
+    GOTO,
+    INCREMENT,
+    INHERIT,
+    KEEP,
+    LOOP,
+    OP,
+    OTHERWISE,
+    RETURN,
+    ROW,
+    SET_BIT,
+    STAY,
+)
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.automaton import Guard, Interval, Machine
+
+_ROW_STEPS = 32
+"""What a dense row counts against the budget."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """What one builder holds, for other builders to take in: states (int32 [n, 5], see `Machine`), rows and ops.
+
+    States are numbered as in that builder.
+    """
+
+    states: NDArray[np.int32]
+    rows: NDArray[np.int32]
+    ops: list[_Op]
+    loops: list[tuple[int, int, int]]
+    labels: int
+    steps: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.states.nbytes + 256 * len(self.ops)
+
+
+_Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
+"""(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
+_OP_FIELDS = 8
+_STATE = struct.Struct("5i")
+_STATE_FIELDS = 5
+_EMPTY_STATE = (-1, -1, -1, 0, 0)
+_NO_MOVES = np.full(256, -1, np.int32)
+
+
+def no_moves() -> NDArray[np.int32]:
+    """A dense row in which no byte leads anywhere, int32 [256]."""
+    return _NO_MOVES.copy()
+
+
+Beside: TypeAlias = tuple[int, int]
+"""The dense row of a state that reads one byte of a literal, for all other bytes, and the loop that it resembles."""
+NOTHING_BESIDE: Beside = (-1, 0)
+
+
+class _Letters(dict[int, bytes]):
+    """Byte -> the state that reads it within a literal, with one row and one loop."""
+
+    def __init__(self, beside: Beside) -> None:
+        self._row, self._loop = beside
+
+    def __missing__(self, byte: int) -> bytes:
+        letter = self[byte] = _STATE.pack(byte, self._row, -1, 0, self._loop)
+        return letter
+
+
+_PLAIN_LETTERS = _Letters(NOTHING_BESIDE)
+
+
+class MachineBuilder:
+    """Lays out states, rows and ops. State numbers are final when handed out; contents may be filled in later."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._most_states = limits.max_states
+        self._steps = 0
+        self._budget = budget_of(limits)
+        # 32-bit integers, state after state: appending to these is the fast path of compilation.
+        self._states = array("i", _EMPTY_STATE * 2)
+        self._letters = {NOTHING_BESIDE: _PLAIN_LETTERS}
+        self._rows: list[bytes] = []
+        self._row_ids: dict[bytes, int] = {}
+        self._ops = array("i", [0] * _OP_FIELDS)
+        self._op_ids: dict[_Op, int] = {}
+        self._guards: list[Interval] = []
+        self._guard_ids: dict[tuple[Interval, ...], tuple[int, int]] = {(): (0, 0)}
+        self._returns = array("i")
+        self._site_ids: dict[tuple[int, ...], int] = {}
+        self._labels = 1
+        self._loops: list[tuple[int, int, int]] = [(0, 0, -1)]
+        self._token_edges: list[tuple[int, int, int]] = []
+        self._loop_ids: dict[tuple[int, int, int], int] = {}
+
+    # -- budget --------------------------------------------------------------------------------------------------
+
+    def spend(self, steps: int) -> None:
+        """Count construction steps; raises LimitExceededError."""
+        self._steps += steps
+        self._budget.spend(steps)
+
+    # -- states --------------------------------------------------------------------------------------------------
+
+    @property
+    def next_state(self) -> int:
+        """The number that the next new state gets (what a literal state leads to)."""
+        return len(self._states) // _STATE_FIELDS
+
+    def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
+        """Append one state and return its number. `lit` leads to the state appended right after it."""
+        number = len(self._states) // _STATE_FIELDS
+        self._states.extend((lit, row, exit_label, op, loop))
+        if number >= self._most_states:
+            self._check_states()
+        return number
+
+    def literal(
+        self, data: bytes, *, beside: Sequence[Beside] = (), op: int = 0, end_op: int = 0, end_label: int = -1
+    ) -> int:
+        """Append a chain that reads `data` (may be empty) and the state after it; returns the first.
+
+        `op` runs on entering a chain, `end_op` behind it, where a text may end with `end_label`. `beside` says for each
+        byte of the chain where other bytes lead in its place; (): nowhere.
+        """
+        states = self._states
+        first = len(states)
+        if len(set(beside)) > 1:
+            states.frombytes(
+                b"".join([self._letters_beside(one)[byte] for byte, one in zip(data, beside, strict=True)])
+            )
+        else:
+            letters = self._letters_beside(beside[0]) if beside else _PLAIN_LETTERS
+            states.frombytes(b"".join(map(letters.__getitem__, data)))
+        states.extend((-1, -1, end_label, end_op, 0))
+        if op and data:
+            states[first + OP] = op
+        if len(states) > self._most_states * _STATE_FIELDS:
+            self._check_states()
+        return first // _STATE_FIELDS
+
+    def _letters_beside(self, beside: Beside) -> _Letters:
+        known = self._letters.get(beside)
+        if known is None:
+            known = self._letters[beside] = _Letters(beside)
+        return known
+
+    def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
+        """Append so many states without literals and loops at once; returns the first."""
+        first = self.empty_states(len(rows))
+        self._fill_columns(first, {ROW: rows, EXIT: exit_labels, OP: ops})
+        return first
+
+    def empty_states(self, many: int) -> int:
+        """Append so many empty states; returns the first."""
+        first = self.next_state
+        self._states.frombytes(_STATE.pack(*_EMPTY_STATE) * many)
+        self._check_states()
+        return first
+
+    def _check_states(self) -> None:
+        if self.next_state > self._most_states:
+            raise LimitExceededError(f"the automaton has more than {self._most_states} states (limit max_states)")
+
+    def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
+        """Give a state that was appended empty its row, op, exit label and loop."""
+        states, first = self._states, state * _STATE_FIELDS
+        states[first + ROW] = row
+        states[first + EXIT] = exit_label
+        states[first + OP] = op
+        states[first + LOOP] = loop
+
+    def fill_states(self, first: int, *, rows: Sequence[int], ops: Sequence[int], loops: Sequence[int]) -> None:
+        """The same for states that were appended one after the other; they carry no exit label."""
+        self._fill_columns(first, {ROW: rows, OP: ops, LOOP: loops})
+
+    def _fill_columns(self, first: int, columns: dict[int, Sequence[int]]) -> None:
+        # The view must be gone before the array can grow again.
+        view = np.frombuffer(self._states, np.int32).reshape(-1, _STATE_FIELDS)
+        for column, values in columns.items():
+            view[first : first + len(values), column] = values
+
+    def set_op(self, state: int, op: int) -> None:
+        self._states[state * _STATE_FIELDS + OP] = op
+
+    def op_of(self, state: int) -> int:
+        return self._states[state * _STATE_FIELDS + OP]
+
+    def row_of(self, state: int) -> int:
+        return self._states[state * _STATE_FIELDS + ROW]
+
+    def token_edge(self, state: int, token: int, target: int) -> None:
+        """Let a token, whatever its bytes, lead from `state` to `target`, wherever a token may begin in `state`."""
+        self._token_edges.append((state, token, target))
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def row(self, targets: dict[int, int] | NDArray[np.int32]) -> int:
+        """The number of a dense row: byte -> state. Equal rows share one number."""
+        if isinstance(targets, dict):
+            dense = no_moves()
+            for byte, target in targets.items():
+                dense[byte] = target
+        else:
+            dense = targets
+        return self._row_of_bytes(dense.tobytes())
+
+    def rows(self, dense: NDArray[np.int32]) -> list[int]:
+        """The numbers of dense rows, int32 [n, 256]."""
+        content = dense.tobytes()
+        return [self._row_of_bytes(content[place : place + 1024]) for place in range(0, len(content), 1024)]
+
+    def _row_of_bytes(self, content: bytes) -> int:
+        number = self._row_ids.get(content)
+        if number is None:
+            number = self._row_ids[content] = len(self._rows)
+            self._rows.append(content)
+            self.spend(_ROW_STEPS)
+        return number
+
+    def row_targets(self, row: int) -> NDArray[np.int32]:
+        """A writable copy of a dense row, int32 [256]."""
+        return np.frombuffer(self._rows[row], np.int32).copy()
+
+    def loop(self, minimum: int = 0, maximum: int = -1, base: int = -1) -> int:
+        """The number of a free-string loop: `minimum` to `maximum` characters (-1: no maximum); see `fill_row`."""
+        number = self._loop_ids.get((minimum, maximum, base))
+        if number is None:
+            number = self._loop_ids[minimum, maximum, base] = len(self._loops)
+            self._loops.append((minimum, maximum, base))
+        return number
+
+    def op(
+        self,
+        *,
+        guard: Iterable[Interval] = (),
+        increment_to: int | None = None,
+        assign: int | None = None,
+        set_bit: int | None = None,
+        move: int = STAY,
+        target: int = 0,
+        site: Sequence[int] = (),
+        enter: int = ENTER_AT_ZERO,
+    ) -> int:
+        """The number of an op. `site` lists the return state per label of a CALL, `enter` its register there."""
+        intervals = tuple(guard)
+        action, value = KEEP, 0
+        if increment_to is not None:
+            action, value = INCREMENT, increment_to
+        elif assign is not None:
+            action, value = ASSIGN, assign
+        elif set_bit is not None:
+            action, value = SET_BIT, set_bit
+        return self._number_of((intervals, action, value, move, target, tuple(site), enter))
+
+    def _number_of(self, op: _Op) -> int:
+        number = self._op_ids.get(op)
+        if number is None:
+            number = self._op_ids[op] = len(self._ops) // _OP_FIELDS
+            guard, action, value, move, target, site, enter = op
+            base = self._site(site) if move == CALL else 0
+            self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
+        return number
+
+    def call(
+        self, rule: int, site: Sequence[int], *, guard: Iterable[Interval] = (), enter: int = ENTER_AT_ZERO
+    ) -> int:
+        return self._number_of((tuple(guard), KEEP, 0, CALL, rule, tuple(site), enter))
+
+    def calls(
+        self, rules: NDArray[np.int64], sites: NDArray[np.int32], guards: Sequence[Guard], guard_of: NDArray[np.int64]
+    ) -> int:
+        """Append states that call `rules[i]` with the register as it is while `guards[guard_of[i]]` holds; returns the
+        first. `sites` int32 [calls, labels]. What exists already is not looked for.
+        """
+        numbers, firsts = distinct_rows(sites)
+        bases = len(self._returns) + sites.shape[1] * numbers
+        self._returns.frombytes(sites[firsts].tobytes())
+        first_op = len(self._ops) // _OP_FIELDS
+        ops = np.zeros((len(rules), _OP_FIELDS), np.int32)
+        ops[:, :2] = np.array([self._guard_span(guard) for guard in guards])[guard_of]
+        ops[:, 2:] = (KEEP, 0, CALL, 0, 0, INHERIT)
+        ops[:, 5] = rules
+        ops[:, 6] = bases
+        self._ops.frombytes(ops.tobytes())
+        first = self.empty_states(len(rules))
+        self._fill_columns(first, {OP: range(first_op, first_op + len(rules))})
+        return first
+
+    def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
+        self._labels = max(self._labels, label + 1)
+        return self._number_of((tuple(guard), KEEP, 0, RETURN, label, (), ENTER_AT_ZERO))
+
+    def goto(self, target: int, *, guard: Iterable[Interval] = (), assign: int | None = None) -> int:
+        return self.op(move=GOTO, target=target, guard=guard, assign=assign)
+
+    def otherwise(
+        self, target: int, *, guard: Iterable[Interval], increment_to: int | None = None, assign: int | None = None
+    ) -> int:
+        """The op of a state that is entered (and counts) while `guard` holds, and else sends on to `target`."""
+        return self.op(move=OTHERWISE, target=target, guard=guard, increment_to=increment_to, assign=assign)
+
+    def _guard_span(self, intervals: tuple[Interval, ...]) -> tuple[int, int]:
+        span = self._guard_ids.get(intervals)
+        if span is None:
+            start = len(self._guards)
+            self._guards.extend(intervals)
+            span = self._guard_ids[intervals] = (start, len(self._guards))
+        return span
+
+    def _site(self, states: tuple[int, ...]) -> int:
+        base = self._site_ids.get(states)
+        if base is None:
+            base = self._site_ids[states] = len(self._returns)
+            self._returns.extend(states)
+        return base
+
+    # -- pieces --------------------------------------------------------------------------------------------------
+
+    def piece(self) -> Piece:
+        """Everything laid out so far but the two states that every machine begins with; no calls made in bulk."""
+        assert len(self._op_ids) == len(self._ops) // _OP_FIELDS - 1
+        return Piece(
+            np.array(self._states, np.int32).reshape(-1, _STATE_FIELDS)[2:],
+            np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256),
+            list(self._op_ids),
+            self._loops[1:],
+            self._labels,
+            self._steps - _ROW_STEPS * len(self._rows),
+        )
+
+    def insert(self, piece: Piece) -> int:
+        """Append a piece; its states get the numbers that they had plus the one returned. Its loops have no base."""
+        offset = self.next_state - 2
+        row_numbers = self.rows(np.where(piece.rows >= 0, piece.rows + np.int32(offset), piece.rows))
+        op_numbers = [0]
+        for guard, action, value, move, target, site, enter in piece.ops:
+            if move in (CALL, GOTO, OTHERWISE):
+                target += offset
+                site = tuple([state + offset if state >= 0 else -1 for state in site])
+            op_numbers.append(self._number_of((guard, action, value, move, target, site, enter)))
+        loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
+        states = piece.states.copy()
+        # The last entry stands for the row -1.
+        states[:, ROW] = np.array([*row_numbers, -1], np.int32)[states[:, ROW]]
+        states[:, OP] = np.array(op_numbers, np.int32)[states[:, OP]]
+        states[:, LOOP] = np.array(loop_numbers, np.int32)[states[:, LOOP]]
+        self._states.frombytes(states.tobytes())
+        self._labels = max(self._labels, piece.labels)
+        self._check_states()
+        self.spend(piece.steps)
+        return offset
+
+    # -- result --------------------------------------------------------------------------------------------------
+
+    def note_label(self, label: int) -> None:
+        """Tell that `label` is used as an exit label, so that every return site has room for it."""
+        self._labels = max(self._labels, label + 1)
+
+    def build(self, entry: int) -> Machine:
+        """The finished machine, beginning at `entry`."""
+        self.set_op(1, self.goto(entry))
+        table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
+        returns = self._returns + array("i", [-1]) * self._labels
+        return Machine(
+            states=np.array(self._states, np.int32).reshape(-1, _STATE_FIELDS),
+            table=table,
+            ops=np.array(self._ops, np.int32).reshape(-1, _OP_FIELDS),
+            guards=np.array(self._guards, np.int32).reshape(-1, 2),
+            returns=np.array(returns, np.int32),
+            loops=np.array(self._loops, np.int32).reshape(-1, 3),
+            token_edges=np.array(self._token_edges, np.int32).reshape(-1, 3),
+        )

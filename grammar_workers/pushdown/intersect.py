@@ -1,0 +1,401 @@
+"""The product of a machine and a byte automaton: the texts that both accept, as a machine without dead ends.
+
+A node is a machine state, its register (where that matters) and a state of the byte automaton. So guards and counters
+are gone from the result, and what is left is a recursive state machine without data. A rule of the product
+returns with a pair: the rule's label, and where the byte automaton stands. Two fixpoints make the result exact (Alur et
+al., "Analysis of recursive state machines", 2005):
+
+1. bottom up, the *exits* of each node: the pairs with which the rule that it belongs to may still return;
+2. top down from the root, the *usable* pairs: those after which a caller can go on to the end. A node is emitted once
+   per set of usable pairs among its exits, and moves to nodes without any are left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.budget import budget_of
+from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.utf8_dfa import ByteAutomaton
+from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.matching.kernels.step import (
+    ACCEPT,
+    ASSIGN,
+    CALL,
+    ENTER_AT_ZERO,
+    ENTER_DEEPER,
+    GOTO,
+    INCREMENT,
+    OTHERWISE,
+    RETURN,
+    SET_BIT,
+    SILENT_MOVES,
+    STAY,
+    passes,
+)
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.automaton import NEVER, Machine
+from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.liveness import live_registers
+
+_START = 1
+_NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
+"""What a node, a move between nodes, and the moves over all bytes count against the budget."""
+"""The state in which a machine begins."""
+
+
+def intersect(machine: Machine, automaton: CharacterAutomaton, limits: Limits) -> Machine:
+    """The machine of the texts that both accept.
+
+    Raises UnsatisfiableError when there are none, LimitExceededError (large counters are unrolled, so they may be what
+    does not fit).
+    """
+    product = _Product(machine, ByteAutomaton(automaton), limits)
+    return _Emitter(product, limits).machine()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reads:
+    """A node that reads a byte: in `state`, with `register`."""
+
+    state: int
+    register: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Calls:
+    """A node that calls: by op number `op`, keeping `register`."""
+
+    op: int
+    register: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Returns:
+    """A node that returns with `label`."""
+
+    label: int
+
+
+_Place = _Reads | _Calls | _Returns
+
+
+@dataclasses.dataclass(slots=True)
+class _Moves:
+    """Where bytes lead: `targets` (machine state, byte automaton's state), `index` int16 [256] into them or -1.
+
+    `blocked` are the bytes that the machine reads and the byte automaton does not.
+    """
+
+    targets: list[tuple[int, int]]
+    index: NDArray[np.int16]
+    blocked: NDArray[np.bool_]
+
+
+class _Product:
+    """The nodes that are reachable, and their exits."""
+
+    def __init__(self, machine: Machine, other: ByteAutomaton, limits: Limits) -> None:
+        self.machine = machine
+        self.other = other
+        self.token_edges: dict[int, list[tuple[int, int]]] = {}
+        for state, token, target in machine.token_edges.tolist():
+            self.token_edges.setdefault(state, []).append((token, target))
+        self.places: list[tuple[_Place, int]] = []
+        self.exits: list[int] = []
+        """Per node a bit set of pair numbers."""
+        self.pairs: list[tuple[int, int]] = []
+        """(label, the byte automaton's state) of a return."""
+        self._live = live_registers(machine)
+        self._ids: dict[tuple[_Place, int], int] = {}
+        self._pair_ids: dict[tuple[int, int], int] = {}
+        self._places: dict[tuple[int, int], _Place | None] = {}
+        self._moves: dict[tuple[int, int, int], _Moves] = {}
+        self._users: list[list[int]] = []
+        self._callers: dict[int, list[int]] = {}
+        self._returned: dict[int, int] = {}
+        self._fresh: list[int] = []
+        self._grown: list[int] = []
+        self._budget = budget_of(limits)
+        root = self.node(_START, 0, 0)
+        self._solve()
+        self.root = root
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def node(self, state: int, register: int, other: int) -> int | None:
+        """The node on entering `state`; None where a guard stops it."""
+        place = self._place(state, register)
+        if place is None:
+            return None
+        known = self._ids.get((place, other))
+        if known is None:
+            known = self._ids[place, other] = len(self.places)
+            self.places.append((place, other))
+            self.exits.append(0)
+            self._users.append([])
+            self._fresh.append(known)
+            self._spend(_NODE_STEPS)
+        return known
+
+    def moves(self, place: _Reads, other: int) -> _Moves:
+        """The bytes that both read."""
+        lit, row = self.machine.states[place.state, :2].tolist()
+        # A literal leads to the next state, so it tells rows apart that are otherwise the same.
+        identity = (row, other, -1 if lit < 0 else place.state)
+        known = self._moves.get(identity)
+        if known is None:
+            self._spend(_TABLE_STEPS)
+            mine = self.machine.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
+            if lit >= 0:
+                mine[lit] = place.state + 1
+            theirs = self.other.row(other)
+            reads = mine >= 0
+            both = np.flatnonzero(reads & (theirs >= 0))
+            distinct, inverse = np.unique(np.stack([mine[both], theirs[both]]), axis=1, return_inverse=True)
+            index = np.full(256, -1, np.int16)
+            index[both] = inverse.reshape(-1)
+            known = _Moves([(t, q) for t, q in distinct.T.tolist()], index, reads & (theirs < 0))
+            self._moves[identity] = known
+        return known
+
+    def exit_pair(self, place: _Reads, other: int) -> int:
+        """The number of the pair with which a node may return before the next byte, or -1."""
+        label = int(self.machine.states[place.state, 2])
+        return -1 if label < 0 else self.pair(label, other)
+
+    def pair(self, label: int, other: int) -> int:
+        known = self._pair_ids.get((label, other))
+        if known is None:
+            known = self._pair_ids[label, other] = len(self.pairs)
+            self.pairs.append((label, other))
+        return known
+
+    def called(self, place: _Calls, other: int) -> int | None:
+        """The node where the called rule begins."""
+        target, mode = self.machine.ops[place.op, [5, 7]].tolist()
+        register = {ENTER_AT_ZERO: 0, ENTER_DEEPER: place.register + 1}.get(mode, place.register)
+        return self.node(target, register, other)
+
+    def resumed(self, place: _Calls, pair: int) -> int | None:
+        """The node after the called rule has returned with `pair`."""
+        label, other = self.pairs[pair]
+        state = int(self.machine.returns[self.machine.ops[place.op, 6] + label])
+        return None if state < 0 else self.node(state, place.register, other)
+
+    def _place(self, state: int, register: int) -> _Place | None:
+        identity = (state, register)
+        if identity not in self._places:
+            self._places[identity] = self._arrive(state, register)
+        return self._places[identity]
+
+    def _arrive(self, state: int, register: int) -> _Place | None:
+        """Follow the ops on entering a state, as `kernels.arrive` does."""
+        for _ in range(SILENT_MOVES):
+            op = int(self.machine.states[state, 3])
+            if op == 0:
+                return self._reads(state, register)
+            first, last, action, value, move, target, _, _ = self.machine.ops[op].tolist()
+            if last > first and not passes(self.machine.guards, first, last, register):
+                if move != OTHERWISE:
+                    return None
+                state = target
+                continue
+            if action == INCREMENT:
+                register += register < value
+            elif action == ASSIGN:
+                register = value
+            elif action == SET_BIT:
+                register |= 1 << value
+            if move in (STAY, OTHERWISE):
+                return self._reads(state, register)
+            if move == CALL:
+                return _Calls(op, register if self._live.calls[op] else 0)
+            if move == RETURN:
+                return _Returns(target)
+            assert move == GOTO
+            state = target
+        return None
+
+    def _reads(self, state: int, register: int) -> _Reads:
+        return _Reads(state, register if self._live.reads[state] else 0)
+
+    # -- exits -------------------------------------------------------------------------------------------------------
+
+    def _solve(self) -> None:
+        while self._fresh or self._grown:
+            if self._fresh:
+                self._expand(self._fresh.pop())
+                continue
+            node = self._grown.pop()
+            for user in self._users[node]:
+                self._grow(user, self.exits[node])
+            for caller in self._callers.get(node, ()):
+                self._resume(caller, node)
+
+    def _expand(self, node: int) -> None:
+        place, other = self.places[node]
+        if isinstance(place, _Returns):
+            self._grow(node, 1 << self.pair(place.label, other))
+            return
+        if isinstance(place, _Calls):
+            called = self.called(place, other)
+            if called is not None:
+                self._callers.setdefault(called, []).append(node)
+                self._resume(node, called)
+            return
+        pair = self.exit_pair(place, other)
+        if pair >= 0:
+            self._grow(node, 1 << pair)
+        targets = self.moves(place, other).targets
+        self._spend(_MOVE_STEPS * len(targets))
+        # Tokens without bytes leave the byte automaton where it is.
+        silent = [(target, other) for _, target in self.token_edges.get(place.state, ())]
+        for state, following in [*targets, *silent]:
+            target = self.node(state, place.register, following)
+            if target is not None:
+                self._use(node, target)
+
+    def _resume(self, caller: int, called: int) -> None:
+        place, _ = self.places[caller]
+        assert isinstance(place, _Calls)
+        new = self.exits[called] & ~self._returned.get(caller, 0)
+        self._returned[caller] = self.exits[called]
+        for pair in bits(new):
+            target = self.resumed(place, pair)
+            self._spend(_MOVE_STEPS)
+            if target is not None:
+                self._use(caller, target)
+
+    def _use(self, user: int, target: int) -> None:
+        self._users[target].append(user)
+        self._grow(user, self.exits[target])
+
+    def _grow(self, node: int, exits: int) -> None:
+        if exits & ~self.exits[node]:
+            self.exits[node] |= exits
+            self._grown.append(node)
+
+    def _spend(self, steps: int) -> None:
+        self._budget.spend(steps)
+
+
+class _Emitter:
+    """Writes the nodes that lead to the end, each once per set of usable pairs."""
+
+    def __init__(self, product: _Product, limits: Limits) -> None:
+        self._product = product
+        self._builder = MachineBuilder(limits)
+        self._states: dict[tuple[int, int], int] = {}
+        self._pending: list[tuple[int, int, int]] = []
+        self._trap: int | None = None
+
+    def machine(self) -> Machine:
+        product = self._product
+        accepted = [product.other.accepts(other) for _, other in product.pairs]
+        usable = sum(1 << pair for pair, accepts in enumerate(accepted) if accepts)
+        root = product.root
+        if root is None or not product.exits[root] & usable:
+            raise UnsatisfiableError("no text matches all specifications")
+        # The outermost rule is called, too, so that its pair decides whether the text may end.
+        site = [ACCEPT if accepts else -1 for accepts in accepted]
+        entry = self._builder.state(op=self._builder.call(self._state(root, usable), site))
+        while self._pending:
+            self._fill(*self._pending.pop())
+        return self._builder.build(entry)
+
+    def _state(self, node: int | None, usable: int) -> int:
+        """The state of a node, -1 when none of its exits is usable."""
+        first = -1
+        while node is not None and (usable := usable & self._product.exits[node]):
+            known = self._states.get((node, usable))
+            if known is not None:
+                if first < 0:
+                    return known
+                # A literal leads to the state appended right after it.
+                self._builder.state(op=self._builder.goto(known))
+                return first
+            lit, following = self._literal(node, usable)
+            state = self._states[node, usable] = self._builder.state(lit=lit)
+            self._pending.append((node, usable, state))
+            first = state if first < 0 else first
+            node = following
+        return first
+
+    def _literal(self, node: int, usable: int) -> tuple[int, int | None]:
+        """The byte of the literal that goes on from a node, and where to; (-1, None) without."""
+        place, other = self._product.places[node]
+        if isinstance(place, _Reads):
+            lit = int(self._product.machine.states[place.state, 0])
+            following = int(self._product.other.row(other)[lit]) if lit >= 0 else -1
+            if following >= 0:
+                target = self._product.node(place.state + 1, place.register, following)
+                if target is not None and self._product.exits[target] & usable:
+                    return lit, target
+        return -1, None
+
+    def _fill(self, node: int, usable: int, state: int) -> None:
+        product, builder = self._product, self._builder
+        place, other = product.places[node]
+        builder.spend(1)
+        if isinstance(place, _Returns):
+            builder.fill(state, op=builder.return_(product.pair(place.label, other)))
+            return
+        if isinstance(place, _Calls):
+            builder.fill(state, op=self._call(place, other, usable))
+            return
+        pair = product.exit_pair(place, other)
+        if pair >= 0 and not usable >> pair & 1:
+            pair = -1
+        if pair >= 0:
+            builder.note_label(pair)
+        for token, target in product.token_edges.get(place.state, ()):
+            reached = self._state(product.node(target, place.register, other), usable)
+            if reached >= 0:
+                builder.token_edge(state, token, reached)
+        moves = product.moves(place, other)
+        # Where the machine reads a byte it does not return before it, even if the byte is forbidden now.
+        dead = self._dead() if pair >= 0 else -1
+        numbers = []
+        for target, following in moves.targets:
+            reached = self._state(product.node(target, place.register, following), usable)
+            numbers.append(reached if reached >= 0 else dead)
+        numbers.append(-1)
+        dense = np.array(numbers, np.int32)[moves.index]
+        if dead >= 0:
+            dense[moves.blocked] = dead
+        lit = self._literal(node, usable)[0]
+        if lit >= 0:
+            dense[lit] = -1
+        row = builder.row(dense) if (dense >= 0).any() else -1
+        builder.fill(state, row=row, exit_label=pair)
+
+    def _call(self, place: _Calls, other: int, usable: int) -> int:
+        product, builder = self._product, self._builder
+        called = product.called(place, other)
+        assert called is not None
+        site = [-1] * len(product.pairs)
+        wanted = 0
+        for pair in bits(product.exits[called]):
+            site[pair] = self._state(product.resumed(place, pair), usable)
+            if site[pair] >= 0:
+                wanted |= 1 << pair
+        builder.spend(len(site) // 8)
+        return builder.call(self._state(called, wanted), site)
+
+    def _dead(self) -> int:
+        if self._trap is None:
+            self._trap = self._builder.state(op=self._builder.op(guard=NEVER))
+        return self._trap
+
+
+def bits(number: int) -> Iterator[int]:
+    """The positions of the set bits."""
+    while number:
+        lowest = number & -number
+        yield lowest.bit_length() - 1
+        number ^= lowest

@@ -1,0 +1,204 @@
+"""The Serve deployment of the grammar tier; the only file of this package that knows Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ray.serve.exceptions import BackPressureError
+from ray.serve.metrics import Counter, Gauge, Histogram
+
+from grammar_workers.artifacts import artifact
+from grammar_workers.artifacts.store import GrammarStore, StoredArtifact, open_store
+from grammar_workers.errors import GrammarError
+from grammar_workers.keys import grammar_key
+from grammar_workers.options import GrammarOptions
+from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
+from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.gc_control import collect_seldom
+from grammar_workers.service.metrics import COMPILATIONS, StoreMetrics
+from grammar_workers.service.pool import CompilePool
+from grammar_workers.service.service import Compiled, CompileService, Event, Refused, Waited
+
+LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
+
+_SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
+_BYTES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8]
+_STATES = [10, 100, 1e3, 1e4, 1e5, 1e6]
+
+
+class GrammarCompiler:
+    """Compiles specifications, each once in the cluster, in processes of its own, and keeps the artifacts in the store.
+
+    Ready (the constructor returns) when its processes have loaded and warmed the vocabulary of `model` and the
+    artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
+    compilations run at a time, and as many that take long, in `processes + 1` processes, each within
+    `compile_timeout_s` seconds and `memory_limit_mb` MiB; nobody waits for one longer than `max_wait_s`. `options` are
+    those of `GrammarOptions`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        store_url: str,
+        *,
+        processes: int = 1,
+        compile_timeout_s: float = 30.0,
+        memory_limit_mb: int = 4096,
+        max_wait_s: float = 120.0,
+        options: dict[str, Any] | None = None,
+        precompile: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        grammar_options = GrammarOptions.model_validate(options or {})
+        self._options = grammar_options.model_dump()
+        self._pool = CompilePool(
+            LOAD_COMPILER,
+            {"model": model, "options": self._options},
+            processes=processes,
+            timeout_s=compile_timeout_s,
+            memory_limit_mb=memory_limit_mb,
+        )
+        self._fingerprint = self._pool.wait_ready()
+        self._store = open_store(store_url, self._fingerprint)
+        self._metrics = _Metrics(self._store, self._pool)
+        self._max_wait_s = max_wait_s
+        self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics.report)
+        for specification in precompile:
+            self._precompile(specification, grammar_options)
+        collect_seldom()
+
+    async def info(self) -> dict[str, Any]:
+        """`{"vocabulary_fingerprint", "options"}`: with them anybody can derive grammar keys."""
+        return {"vocabulary_fingerprint": self._fingerprint, "options": self._options}
+
+    async def compile(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> dict[str, Any]:
+        """Make sure that the artifact of `specification` is in the store under `key`, its grammar key.
+
+        Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
+        found: `{"source": "compiled" | <tier>, "seconds"}`. Raises `BackPressureError` (429) when too many compilations
+        wait, of this tenant or altogether, or the wait was too long.
+        """
+        started = time.monotonic()
+        try:
+            found = await self._artifact(key, specification, tenant)
+        except GrammarError as error:
+            return _refused(key, error)
+        if found is None:
+            return {"key": key, "status": "unknown"}
+        return {**_ready(key, found), "source": found.source, "seconds": time.monotonic() - started}
+
+    async def get(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> bytes | dict[str, Any]:
+        """The artifact itself, compiled if need be, or the same refusal as `compile`."""
+        try:
+            found = await self._artifact(key, specification, tenant)
+        except GrammarError as error:
+            return _refused(key, error)
+        return {"key": key, "status": "unknown"} if found is None else found.data
+
+    async def status(self, key: str) -> dict[str, Any]:
+        """`{"key", "status"}`, one of "unknown", "queued", "compiling", "refused" (with `error`, see
+        `GrammarError.to_dict`) and "ready" (with `notes`, `owner`, `automaton_states`, `artifact_bytes` and
+        `compile_seconds`).
+        """
+        match await self._service.state(key):
+            case None:
+                return {"key": key, "status": "unknown"}
+            case GrammarError() as error:
+                return _refused(key, error)
+            case StoredArtifact() as found:
+                return _ready(key, found)
+            case state:
+                return {"key": key, "status": state}
+
+    async def discard(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
+        """Forget `key` unless it belongs to another tenant than the caller.
+
+        Returns the status it had; "forbidden" where it stays. Automata that replicas hold go on working.
+        """
+        before = await self.status(key)
+        if not administrator and before.get("owner", tenant) != tenant:
+            return {"key": key, "status": "forbidden"}
+        if before["status"] in ("ready", "refused"):
+            await self._service.discard(key)
+        return before
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Serve for `grammar_workers.service.autoscaling`."""
+        return {COMPILATION_BACKLOG: float(self._pool.backlog)}
+
+    def check_health(self) -> None:
+        """Called by Serve every few seconds: unhealthy while no compile process can be started."""
+        self._metrics.publish()
+        self._pool.check_health()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pool"):
+            self._pool.close()
+
+    async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
+        try:
+            async with asyncio.timeout(self._max_wait_s):
+                return await self._service.artifact(key, specification, tenant)
+        except (QueueFullError, TimeoutError) as error:
+            raise BackPressureError(self._pool.queued, self._pool.queue_size, 429, 1.0) from error
+        finally:
+            self._metrics.publish()
+
+    def _precompile(self, specification: dict[str, Any], options: GrammarOptions) -> None:
+        key = grammar_key(specification, self._fingerprint, options)
+        if self._store.get(key) is None:
+            self._store.put(key, self._pool.submit(key, specification).result())
+
+
+class _Metrics:
+    """What this replica tells Prometheus."""
+
+    def __init__(self, store: GrammarStore, pool: CompilePool) -> None:
+        self._pool = pool
+        self._compiled = 0
+        self._compilations = Gauge(**COMPILATIONS)
+        self._queued = Gauge("turnstile_grammar_queue_length", "Compilations that wait for a process.")
+        self._refusals = Counter("turnstile_grammar_refusals_total", "Specifications refused.", ("code",))
+        self._waits = Counter(
+            "turnstile_grammar_single_flight_waits_total", "Compilations that another process did for this one."
+        )
+        self._queue_seconds = Histogram(
+            "turnstile_grammar_queue_seconds", "Seconds a compilation waited for a process.", boundaries=_SECONDS
+        )
+        self._compile_seconds = Histogram(
+            "turnstile_grammar_compile_seconds", "Seconds a compilation took.", boundaries=_SECONDS
+        )
+        self._bytes = Histogram("turnstile_grammar_artifact_bytes", "Size of compiled grammars.", boundaries=_BYTES)
+        self._states = Histogram("turnstile_grammar_states", "States of compiled automata.", boundaries=_STATES)
+        self._stored = StoreMetrics(store.stats, Counter, Gauge)
+
+    def report(self, event: Event) -> None:
+        match event:
+            case Compiled(queue_seconds, compile_seconds, artifact_bytes, automaton_states):
+                self._queue_seconds.observe(queue_seconds)
+                self._compile_seconds.observe(compile_seconds)
+                self._bytes.observe(artifact_bytes)
+                self._states.observe(automaton_states)
+            case Refused(code):
+                self._refusals.inc(1, {"code": code})
+            case Waited():
+                self._waits.inc()
+                return
+        self._compiled += 1
+
+    def publish(self) -> None:
+        """Show the gauges, which Ray forgets when they are not set again, and what the store has counted since."""
+        self._compilations.set(self._compiled, {"place": "grammar_compiler"})
+        self._queued.set(self._pool.queued)
+        self._stored.publish()
+
+
+def _refused(key: str, error: GrammarError) -> dict[str, Any]:
+    return {"key": key, "status": "refused", "error": error.to_dict()}
+
+
+def _ready(key: str, found: StoredArtifact) -> dict[str, Any]:
+    details = artifact.read_details(found.data, key=key)
+    return {"key": key, "status": "ready", "artifact_bytes": len(found.data), **details}

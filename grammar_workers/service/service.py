@@ -1,0 +1,186 @@
+"""From grammar keys to artifacts: each compiled once in the cluster, whoever asks and however often.
+
+    look up in the store -> wait while another process compiles it -> compile here -> store
+
+Everybody in this process who wants the same key at the same time waits for one *production*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+from grammar_workers.artifacts import artifact
+from grammar_workers.artifacts.refusals import RefusalCache
+from grammar_workers.artifacts.store import GrammarStore, StoredArtifact
+from grammar_workers.artifacts.store.single_flight import POLL_S
+from grammar_workers.errors import GrammarError
+from grammar_workers.service.pool import MAX_RUNS, AbandonedError, CompilePool, ResourceLimitError
+
+logger = logging.getLogger("ray.serve")
+
+REMEMBER_REFUSAL_S = 300.0
+REMEMBER_RESOURCE_REFUSAL_S = 30.0
+"""Time and memory depend on what else the machine does, so such a refusal is worth another try sooner."""
+
+_STORE_THREADS = 16
+
+Result = TypeVar("Result")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Compiled:
+    """A compilation that ended well: seconds in the queue and in the compiler, and the size of what came out."""
+
+    queue_seconds: float
+    compile_seconds: float
+    artifact_bytes: int
+    automaton_states: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """A compilation that the specification did not survive; `code` is that of the GrammarError."""
+
+    code: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Waited:
+    """A production that waited for another process's compilation of the same key."""
+
+
+Event = Compiled | Refused | Waited
+
+
+@dataclasses.dataclass
+class _Production:
+    """The one way in which this process gets hold of a key's artifact, and how many wait for it."""
+
+    task: asyncio.Task[StoredArtifact] | None = None
+    job: Future[bytes] | None = None
+    waiters: int = 0
+
+
+class CompileService:
+    """Productions over one pool and one store, on one event loop. `report` is told what happens, for metrics."""
+
+    def __init__(
+        self, pool: CompilePool, store: GrammarStore, compile_timeout_s: float, report: Callable[[Event], None]
+    ) -> None:
+        self._pool = pool
+        self._store = store
+        self._compile_timeout_s = compile_timeout_s
+        self._report = report
+        self._threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="grammar-store")
+        self._productions: dict[str, _Production] = {}
+        self._refusals = RefusalCache()
+
+    async def artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
+        """The artifact of `key`, compiled from `specification` for `tenant` if need be.
+
+        Without a specification only what is known, or being compiled, is found; None where it is neither. Raises
+        GrammarError when it was refused and QueueFullError when too many compilations wait.
+
+        A caller that is cancelled leaves the others' production alone; when the last one leaves, a compilation that
+        has not begun is dropped, and one that takes long while others wait is stopped.
+        """
+        while True:
+            with contextlib.suppress(AbandonedError):  # it ended just when this caller joined those who had left
+                return await self._artifact(key, specification, tenant)
+
+    async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
+        if refusal := self._refusals.get(key):
+            raise refusal
+        production = self._productions.get(key)
+        if production is None:
+            if specification is None:
+                return await self._in_thread(self._store.lookup, key)
+            production = self._productions[key] = _Production()
+            production.task = asyncio.create_task(self._produce(key, specification, tenant, production))
+            production.task.add_done_callback(_retrieve_exception)
+        assert production.task is not None
+        production.waiters += 1
+        try:
+            return await asyncio.shield(production.task)
+        finally:
+            production.waiters -= 1
+
+    async def state(self, key: str) -> Literal["queued", "compiling"] | GrammarError | StoredArtifact | None:
+        """What is known about `key` in this process and in the store; a GrammarError where it was refused."""
+        if refusal := self._refusals.get(key):
+            return refusal
+        if production := self._productions.get(key):
+            return "compiling" if production.job is not None and production.job.running() else "queued"
+        return await self._in_thread(self._store.lookup, key)
+
+    async def discard(self, key: str) -> None:
+        """Forget `key`: its artifact in this node's tiers and in the shared one, and its refusal."""
+        self._refusals.discard(key)
+        await self._in_thread(self._store.discard, key)
+
+    def _forget(self, key: str, production: _Production) -> None:
+        if self._productions.get(key) is production:
+            del self._productions[key]
+
+    async def _produce(
+        self, key: str, specification: dict[str, Any], tenant: str, production: _Production
+    ) -> StoredArtifact:
+        """From the store, else compiled here, else (while another process has the lead) from the store after all."""
+        flight = self._store.flight(key, MAX_RUNS * self._compile_timeout_s)
+        try:
+            if found := await self._in_thread(self._store.lookup, key):
+                return found
+            while not await self._in_thread(flight.settled):
+                await asyncio.sleep(POLL_S)
+            if not flight.leads and (found := await self._in_thread(self._store.lookup, key)):
+                self._report(Waited())
+                return found
+            data = await self._compile(key, specification, tenant, production)
+            await self._in_thread(self._store.put, key, data)
+            return StoredArtifact(data, "compiled")
+        finally:
+            if flight.leads:
+                await self._in_thread(flight.release)
+            self._forget(key, production)
+
+    async def _compile(self, key: str, specification: dict[str, Any], tenant: str, production: _Production) -> bytes:
+        if not production.waiters:
+            raise AbandonedError
+        # The request's id is added by Serve: that of the first of those who wait for it.
+        fields = {"grammar_key": key, "tenant": tenant}
+        started = time.monotonic()
+        production.job = self._pool.submit(key, specification, tenant, lambda: production.waiters > 0)
+        try:
+            data = await asyncio.wrap_future(production.job)
+        except GrammarError as error:
+            by_chance = isinstance(error, ResourceLimitError)
+            self._refusals.put(key, error, REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)
+            self._report(Refused(error.code))
+            logger.info("refused grammar %s: %s", key, error, extra={**fields, "error_code": error.code})
+            raise
+        took = time.monotonic() - started
+        self._store.found_elsewhere(took)
+        details = artifact.read_details(data, key=key)
+        seconds = details["compile_seconds"]
+        waited = max(0.0, took - seconds)
+        self._report(Compiled(waited, seconds, len(data), details["automaton_states"]))
+        extra = {**fields, "compile_seconds": seconds, "queue_seconds": round(waited, 6), "artifact_bytes": len(data)}
+        logger.info("compiled grammar %s in %.3f s after %.3f s in the queue", key, seconds, waited, extra=extra)
+        return data
+
+    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """The store blocks for disk and network; many keys wait at a time."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
+    """Keep asyncio from reporting the failure of a production whose last waiter has left."""
+    if not task.cancelled():
+        task.exception()
