@@ -21,11 +21,12 @@ def refuse(kind: str) -> None:
 
 
 def test_the_result_comes_back_from_another_process() -> None:
-    assert call_in_child(os.getpid) != os.getpid()
+    child = call_in_child(os.getpid)
+    assert child != os.getpid()
     large = call_in_child(bytes, 10_000_000)
     assert len(large) == 10_000_000
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(child, os.WNOHANG)
 
 
 def test_errors_come_back() -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import collections
+import os
 import sys
+from typing import Any
 
 import pytest
 
 from tests.grammar_workers.fuzz import __main__ as command_line
+from tests.grammar_workers.fuzz import runner
 from tests.grammar_workers.fuzz.__main__ import default_seed, described, table
 from tests.grammar_workers.fuzz.runner import run_apart, run_here
 
@@ -54,3 +58,22 @@ def test_the_program(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     monkeypatch.setattr(sys, "argv", ["fuzz", "--seconds", "0.1", "--seed", "program"])
     assert command_line.main() == 0
     assert "seed program" in capsys.readouterr().out
+
+
+def test_a_process_that_dies_costs_its_case_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_work", dying_work)
+    report = run_apart("dies", 60, 1)
+    assert [failure.seed for failure in report.failures.values()] == ["dies/1"]
+    assert report.counts["cases"] == 3
+
+
+def dying_work(found: Any, at: Any, seed: str, first: int, step: int, seconds: float) -> None:
+    """Cases 0 to 3, of which 1 ends the process."""
+    for number in range(first, 4):
+        at.value = number
+        if number == 1:
+            found.close()
+            found.join_thread()
+            os._exit(3)
+        found.put(collections.Counter(cases=1))
+    found.put(None)

@@ -19,7 +19,7 @@ from tests.redis_server import RedisServer
 
 COMPILE_ONCE = """
 import sys
-from grammar_workers import artifact
+from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store import open_store
 url, key = sys.argv[1:]
 store = open_store(url)

@@ -103,6 +103,11 @@ class JsonJudge:
             verdicts = list(self._by_validators(value, question, dialects))
         except (UnreadableError, RecursionError) as error:
             return undecided(f"the judge gives up: {error}"[:200])
+        except BaseException as error:
+            # What `rpds`, in which `jsonschema` looks references up, makes of a RecursionError; no `Exception`.
+            if type(error).__name__ != "PanicException":
+                raise
+            return undecided("the judge gives up: its recursion is too deep")
         wrong = next((verdict for verdict in verdicts if verdict != VALID), None)
         if wrong is not None:
             return wrong

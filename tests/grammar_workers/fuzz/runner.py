@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import multiprocessing
 import queue
 import random
@@ -20,8 +19,10 @@ from tests.grammar_workers.fuzz.check import Counts, Failure, check_seed
 from tests.grammar_workers.fuzz.shrink import shrunk, signature
 from tests.grammar_workers.fuzz.vocabularies import every_byte
 
-_STUCK_SECONDS = 120
-"""After so long a case is in a compiled loop that nothing ends, or the machine is very busy."""
+_STUCK_CPU_SECONDS = 120
+"""After so much a case is in a compiled loop that nothing ends."""
+_REPORTED_CASES = 100
+"""After so many a process tells its counts, which are lost with it."""
 _MOST_BYTES = 4 << 30
 _SHRINKING = 0.3
 """The share of the time that making failures smaller may take: one hole may break laws in every other case."""
@@ -61,7 +62,9 @@ class Fuzzer:
     def __init__(self, seed: str, first: int = 0, step: int = 1) -> None:
         warm_up(every_byte().vocabulary())
         self.counts: Counts = collections.Counter()
-        self._numbers = itertools.count(first, step)
+        self.number = first
+        """The case that comes next."""
+        self._step = step
         self._seed = seed
         self._shrinking = 0.0
         self._begin = time.process_time()
@@ -69,12 +72,11 @@ class Fuzzer:
     def failures(self, seconds: float, most: int | None = None) -> Iterator[Failure]:
         """What is found within so many seconds, or `most` cases, made smaller."""
         deadline = time.monotonic() + seconds
-        for number in self._numbers:
-            self.number = number
-            if time.monotonic() > deadline or (most is not None and self.counts["cases"] >= most):
-                return
+        while time.monotonic() < deadline and (most is None or self.counts["cases"] < most):
             self.counts["cases"] += 1
-            yield from map(self._smaller, check_seed(f"{self._seed}/{self.number}", self.counts))
+            found = check_seed(f"{self._seed}/{self.number}", self.counts)
+            self.number += self._step
+            yield from map(self._smaller, found)
 
     def _smaller(self, failure: Failure) -> Failure:
         begin = time.process_time()
@@ -114,15 +116,17 @@ def run_apart(seed: str, seconds: float, processes: int, *, show: Show = ignore)
             for number, worker in enumerate(workers):
                 if reason := worker.trouble():
                     failure = worker.end(reason)
-                    report.add(failure)
+                    if report.add(failure):
+                        show(failure)
                     workers[number] = worker.successor()
             continue
         if isinstance(message, Failure):
             if report.add(message):
                 show(message)
+        elif message is None:
+            left -= 1
         else:
             report.counts += message
-            left -= 1
     for worker in workers:
         worker.process.join()
     return report
@@ -137,20 +141,21 @@ class _Worker:
         self._deadline = deadline
         self._seed = seed
         self._at = context.Value("q", first)
-        self._since = (first, time.monotonic())
+        self._since = (first, 0.0)
         seconds = max(deadline - time.monotonic(), 0)
         self.process = context.Process(target=_work, args=(found, self._at, seed, first, step, seconds), daemon=True)
         self.process.start()
 
     def trouble(self) -> str | None:
-        number = self._at.value
-        if number != self._since[0]:
-            self._since = (number, time.monotonic())
         if not self.process.is_alive():
             return f"the process died with {self.process.exitcode}" if self.process.exitcode else None
-        if psutil.Process(self.process.pid).memory_info().rss > _MOST_BYTES:
+        process = psutil.Process(self.process.pid)
+        number, used = self._at.value, process.cpu_times().user
+        if number != self._since[0]:
+            self._since = (number, used)
+        if process.memory_info().rss > _MOST_BYTES:
             return f"more than {_MOST_BYTES >> 30} GiB of memory"
-        return "never ends" if time.monotonic() - self._since[1] > _STUCK_SECONDS else None
+        return "never ends" if used - self._since[1] > _STUCK_CPU_SECONDS else None
 
     def end(self, reason: str) -> Failure:
         self.process.kill()
@@ -163,10 +168,15 @@ class _Worker:
 
 
 def _work(found: Any, at: Any, seed: str, first: int, step: int, seconds: float) -> None:
+    """Puts failures and counts, and None at the end."""
     fuzzer = Fuzzer(seed, first, step)
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
         for failure in fuzzer.failures(left, fuzzer.counts["cases"] + 1):
             found.put(failure)
         at.value = fuzzer.number
+        if fuzzer.counts["cases"] >= _REPORTED_CASES:
+            found.put(fuzzer.counts.copy())
+            fuzzer.counts.clear()
     found.put(fuzzer.counts)
+    found.put(None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import TypeAlias
 
 from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, literal_set
@@ -119,6 +119,7 @@ class Objects(Container):
                 classified[identity] = self._classify(deciding, limits)
             self.names_automaton, classes = classified[identity]
             self._classes = [passed | matched for matched in classes] if passed else classes
+        self._all_parts = frozenset(range(-self.class_count, len(self.names)))
 
     @staticmethod
     def declared_names(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[str, ...]:
@@ -308,15 +309,21 @@ class Objects(Container):
         return known
 
     def _find_concerned(self, leaf: FormulaId) -> frozenset[int]:
-        parts: Iterable[int] = range(-self.class_count, len(self.names))
         if leaf not in self._open_leaves:
-            return frozenset(parts)
+            return self._all_parts
         shape = self._shapes.get(leaf)
-        if shape is not None and shape.additional == TRUE and not shape.patterns:
+        parts: Collection[int] = self._all_parts
+        if shape is not None and not shape.patterns:
             parts = [self._order[name] for name in self._properties[leaf]]
-        found = frozenset([part for part in parts if self._asked(leaf, part) != TRUE])
-        self.pool.spend(len(found) + 1)
-        return found
+        self.pool.spend(len(parts) + 1)
+        free = [part for part in parts if self._asked(leaf, part) == TRUE]
+        if shape is not None and not shape.patterns and shape.additional == TRUE:
+            return frozenset(parts).difference(free)
+        if not free:
+            # Mostly one and the same set: thousands of shapes must not have one of thousands of parts each.
+            return self._all_parts
+        self.pool.spend(len(self._all_parts))
+        return self._all_parts.difference(free)
 
     def _step(self, literal: FormulaId, part: int, tally: Tally) -> Step:
         known = self._steps.get((literal, part))
