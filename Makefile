@@ -87,10 +87,11 @@ compat: $(VENV)/.installed ## The clients of others against a running server (TU
 	@$(PIP_INSTALL) --no-deps instructor
 	@$(BIN)/python -m pytest tests/compat
 
-lint: $(VENV)/.installed ## Format check, linter, types
+lint: $(VENV)/.installed ## Format check, linter, types, which package imports which
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -13,7 +13,7 @@ import jsonschema_rs
 import numpy as np
 import pytest
 
-from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
+from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, warm_up
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.fuzz import cases
 from tests.grammar_workers.fuzz.alphabets import Alphabet
@@ -210,6 +210,12 @@ VALUES = [
     {},
     {"a": 0, "c": 0},
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> None:
+    """Kernels that are compiled first take longer than a case may."""
+    warm_up(every_byte().vocabulary())
 
 
 def laws_broken(schema: Any = SCHEMA, options: dict[str, Any] | None = None) -> set[str]:

@@ -429,3 +429,20 @@ def test_a_declared_name_that_cannot_be_spelled_begins_nothing() -> None:
     state = fsm.next_state(fsm.next_state(fsm.initial_state, 3), 1)
     assert state >= 0 and not fsm.allowed_tokens(state) & {5, 6}
     assert text_of(vocabulary, fsm.shortest_completion(state)).startswith(b'": ')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"additionalProperties": False, "patternProperties": {"b": {}}, "minProperties": 1},
+        {"additionalProperties": {"type": "null"}, "patternProperties": {"b$": {}}, "minProperties": 1},
+        {"additionalProperties": False, "patternProperties": {"^a": False, "ab": {}}, "minProperties": 1},
+    ],
+)
+def test_names_that_cannot_be_spelled_begin_nothing(schema: Any) -> None:
+    tokens = [token.encode() for token in '{}":, a0']
+    vocabulary = Vocabulary([*tokens, None], [len(tokens)])
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    assert not accepts(fsm, b"{}")
+    assert fsm.next_state(fsm.initial_state, tokens.index(b"{")) < 0
+    assert accepts(fsm, b"0")

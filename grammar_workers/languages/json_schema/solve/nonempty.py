@@ -282,6 +282,7 @@ class Rules:
             scalars.doubtful,
             scalars.texts,
             self.can_write,
+            self.writable,
             self._limits,
             scalars.permitted,
             self._classified,

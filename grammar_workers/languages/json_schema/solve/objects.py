@@ -11,7 +11,8 @@ import functools
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import TypeAlias
 
-from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, literal_set
+from grammar_workers.dfa.charset import ALL, Charset
+from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, literal_set, restrict
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import (
@@ -54,8 +55,8 @@ class Objects(Container):
 
     Undeclared names fall into classes by the patterns that they match. Without patterns there is one class, and
     `names_automaton` is None; else it labels a declared name `len(classes) + 1 + index` and others 1 + class. Names
-    outside of `permitted` are in no class. `classified` remembers the classes by names and tests: alternatives of one
-    schema make many objects that differ in values alone.
+    outside of `permitted`, or of other characters than `writable`, are in no class. `classified` remembers the classes
+    by names and tests: alternatives of one schema make many objects that differ in values alone.
     Part i of a move is declared property i, part -1 - c an undeclared property of class c.
     """
 
@@ -67,6 +68,7 @@ class Objects(Container):
         doubtful: Callable[[str], CharacterAutomaton | None],
         texts: Callable[[FormulaId], CharacterAutomaton],
         can_spell: Callable[[str], bool],
+        writable: Charset,
         limits: Limits,
         permitted: CharacterAutomaton | None,
         classified: dict[Hashable, Classified],
@@ -79,6 +81,7 @@ class Objects(Container):
         self.has_doubts = False
         """Whether something has been left out because it is not certain how many undeclared properties there are."""
         self._permitted = [] if permitted is None else [permitted]
+        self._writable = writable
         assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
         self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
         self.names = self.declared_names(pool, formulas)
@@ -230,9 +233,13 @@ class Objects(Container):
         doubts = [found for _, found in self._doubtful]
         tested = [self._tests[test] for test in tests]
         automaton = combine([declared, *tested, *doubts, *self._permitted], label, limits)
-        many = len(classes)
-        labels = tuple(many - label if label < 0 else label for label in automaton.accepting)
-        return dataclasses.replace(automaton, accepting=labels), list(classes)
+        if self._writable != ALL:
+            automaton = restrict(automaton, self._writable)
+        # Classes without a name that can be written promise properties that cannot be generated.
+        used = [number for number in range(1, len(classes) + 1) if number in automaton.accepting]
+        numbers = {number: index for index, number in enumerate(used, 1)}
+        labels = tuple(len(used) - label if label < 0 else numbers.get(label, 0) for label in automaton.accepting)
+        return dataclasses.replace(automaton, accepting=labels), [list(classes)[number - 1] for number in used]
 
     def _is_disputed(self, name: str) -> bool:
         """Whether one dialect says that a pattern matches the name, and the other does not."""
