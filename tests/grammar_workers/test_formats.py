@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, warm_up_formats
+from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.languages.json_schema.read.formats import PATTERNS
 from grammar_workers.languages.regex import compile
 from tests.grammar_workers.schemas import is_valid
@@ -157,3 +158,38 @@ def test_formats_made_ahead_are_not_made_again(monkeypatch: pytest.MonkeyPatch) 
         compile_grammar({"type": "json_schema", "schema": {"type": "string", "format": name}}, bytes_vocabulary())
     with pytest.raises(AssertionError):
         compile_grammar({"type": "regex", "pattern": "a new one"}, bytes_vocabulary())
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("date", "0000-01-01"),
+        ("time", "23:59:60Z"),
+        ("date-time", "1990-12-31T23:59:60Z"),
+        ("email", "a@xn--bcher-kva.example"),
+        ("idn-email", "a@xn--bcher-kva.example"),
+        ("uri", "http://[v1.a]/"),
+        ("uri-reference", "//[v1.a]/"),
+        ("iri", "http://a/\U00010000"),
+        ("iri-reference", "\U00010000"),
+        ("uri-template", "{a:1000}"),
+        ("regex", "(?<=a)b"),
+    ],
+)
+def test_what_a_pattern_leaves_out_is_not_taken_for_another_text(name: str, text: str) -> None:
+    """Whether a schema asks for the format or for its opposite."""
+    asked = {"type": "string", "format": name}
+    other = {"type": "string", "not": {"format": name}, "maxLength": len(text)}
+    for schema in (asked, {"anyOf": [other, {"const": 0}]}, {"oneOf": [{"const": 0}, asked, {"type": "string"}]}):
+        fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+        assert not accepts(fsm, json.dumps(text, ensure_ascii=False).encode())
+    assert name == "regex" or accepts(fsm, b'"\\n"')
+
+
+@pytest.mark.parametrize(("name", "draft"), [("time", 6), ("uuid", 7), ("iri", 4), ("uri-template", 4)])
+def test_formats_that_a_draft_does_not_define_are_asserted_only_where_that_is_narrower(name: str, draft: int) -> None:
+    head = {"$schema": f"http://json-schema.org/draft-0{draft}/schema#"}
+    asked = compile_grammar({"type": "json_schema", "schema": {**head, "format": name}}, bytes_vocabulary())
+    assert not accepts(asked, b'" "') and accepts(asked, b"0")
+    with pytest.raises(UnsatisfiableError):
+        compile_grammar({"type": "json_schema", "schema": {**head, "not": {"format": name}}}, bytes_vocabulary())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
+from grammar_workers.languages.json_schema.read.formats import WIDER
 from tests.grammar_workers.fuzz.spelling import is_extreme, numbers_in
 
 JSONSCHEMA = "jsonschema"
@@ -19,7 +20,7 @@ COMPLETENESS = "completeness"
 
 _RELIABLE_DIGITS = 15
 _NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_PARTIAL_FORMATS = frozenset(["date", "hostname", "idn-hostname", "iri", "regex", "time", "uri-template"])
+_PARTIAL_FORMATS = frozenset(WIDER)
 
 
 @dataclasses.dataclass(frozen=True)

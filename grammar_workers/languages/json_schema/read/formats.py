@@ -138,8 +138,57 @@ NARROWER = {
     "date": "no years before 0001",
     "hostname": "no labels with hyphens in the third and fourth place (Punycode)",
     "idn-hostname": "as hostname; labels outside ASCII have at most 14 letters of common scripts and at most two dots",
+    "uri": "no addresses of future versions",
     "iri": "no characters outside the basic multilingual plane",
     "uri-template": "no prefixes above 999, no variables that begin with a percent-encoded character",
     "regex": f"what ECMA-262 and Python share, without named groups and look-behind, groups at most {_GROUPS} deep",
 }
 """Format name -> what the pattern leaves out of the format; other formats that hold these share it."""
+
+_ANY = r"[\s\S]*"
+_ANY_DATE = rf"\d{{4}}-(?:{_MONTH_DAY}|02-29)"
+_ANY_TIME = _TIME.replace(r"[0-5]\d(?:\.", r"(?:[0-5]\d|60)(?:\.")
+_ANY_HOSTNAME = r"[A-Za-z0-9.-]*"
+_FUTURE_ADDRESS = r"[!-~]*\[[Vv][!-~]*"
+WIDER = {
+    "date": _ANY_DATE,
+    "time": _ANY_TIME,
+    "date-time": rf"{_ANY_DATE}[Tt]{_ANY_TIME}",
+    "email": rf"{_ANY}@{_ANY}",
+    "idn-email": rf"{_ANY}@{_ANY}",
+    "hostname": _ANY_HOSTNAME,
+    "idn-hostname": rf"[A-Za-z0-9.{_BEYOND_ASCII}-]*",
+    "uri": rf"{_URI}|[A-Za-z][A-Za-z0-9+.-]*:{_FUTURE_ADDRESS}",
+    "uri-reference": rf"{_URI_REFERENCE}|{_FUTURE_ADDRESS}",
+    "iri": rf"[A-Za-z][A-Za-z0-9+.-]*:[!-~{_BEYOND_ASCII}]*",
+    "iri-reference": rf"[!-~{_BEYOND_ASCII}]*",
+    "uri-template": rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[^{{}}]*\}})*",
+    "regex": _ANY,
+}
+"""Format name -> pattern of at least all texts of the format, where `PATTERNS` may leave some out.
+
+What is between the two is not generated where a schema asks for texts that are *not* of the format.
+"""
+
+_SINCE = {
+    **dict.fromkeys(("date-time", "email", "hostname", "ipv4", "ipv6", "uri"), 4),
+    **dict.fromkeys(("uri-reference", "uri-template", "json-pointer"), 6),
+    **dict.fromkeys(("duration", "uuid"), 2019),
+}
+
+
+def source_of(name: str, draft: int) -> str:
+    """The pattern of a format in a draft, by which `WIDER_SOURCES` knows it, too."""
+    if draft < _SINCE.get(name, 7):
+        # Says the same in other words.
+        return f"^(?:(?:{PATTERNS[name]}))$"
+    older = OLDER_PATTERNS if draft <= 6 else {}
+    return f"^(?:{older.get(name, PATTERNS[name])})$"
+
+
+WIDER_SOURCES = {
+    **{source_of(name, draft): f"^(?:{wider})$" for name, wider in WIDER.items() for draft in (6, 2020)},
+    # To a draft that does not define a format, every text is of it.
+    **{f"^(?:(?:{pattern}))$": _ANY for pattern in PATTERNS.values()},
+}
+"""Source of a format -> source of what may be of the format."""

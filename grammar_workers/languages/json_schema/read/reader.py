@@ -306,9 +306,7 @@ class SchemaReader:
         if name not in formats.PATTERNS:
             self.notes.append(f"{scope.pointer or '#'}: unknown format {name!r}")
             return TRUE
-        older = formats.OLDER_PATTERNS if scope.draft <= 6 else {}
-        pattern = older.get(name, formats.PATTERNS[name])
-        parts = [self._pool.leaf(JsonType.STRING, StringPattern(f"^(?:{pattern})$"))]
+        parts = [self._pool.leaf(JsonType.STRING, StringPattern(formats.source_of(name, scope.draft)))]
         if name in formats.MAXIMUM_LENGTHS:
             parts.append(self._pool.leaf(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
         return self._pool.all_of(parts)

@@ -33,6 +33,7 @@ from grammar_workers.languages.json_schema.logic import (
     StringLengths,
     StringPattern,
 )
+from grammar_workers.languages.json_schema.read.formats import WIDER_SOURCES
 from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.languages.regex.compile import search_automaton
@@ -139,7 +140,12 @@ class Scalars:
         return search_automaton(source, self._limits)
 
     def doubtful(self, source: str) -> CharacterAutomaton | None:
-        """The texts that match a pattern in at least one dialect; None when the dialects agree about all texts."""
+        """The texts that match a pattern in at least one dialect; None when the dialects agree about all texts.
+
+        Of a format: the texts that may be of it, though its pattern leaves them out.
+        """
+        if source in WIDER_SOURCES:
+            return self.pattern(WIDER_SOURCES[source])
         either = search_automaton(source, self._limits, True)
         return None if either == self.pattern(source) else either
 
