@@ -64,9 +64,9 @@ def reference() -> str:
         ),
         (
             "## Formats",
-            "Asserted unless the option `format` says `annotate`, also in drafts that do not define them; any other name "
-            "is an annotation and noted. What is left out, or only a later draft defines, is not taken for a text that is "
-            "*not* of the format, either.\n\n"
+            "Asserted unless the option `format` says `annotate`, also in drafts that do not define them; any other "
+            "name is an annotation and noted. What is left out, or only a later draft defines, is not taken for a "
+            "text that is *not* of the format, either.\n\n"
             + table(["format", "left out (never generated, not accepted)"], _formats()),
         ),
         (
