@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -65,12 +66,23 @@ async def kill_compile_processes(target: Target) -> Recovered:
     async with client_of(target.server) as http:
         body = structured(slow_to_compile(f"killed{before[0].pid}", 7), max_tokens=2)
         answer = asyncio.create_task(http.post("/v1/chat/completions", json=body))
-        while all(process.cpu_times().user < old + 0.1 for process, old in zip(before, spent, strict=True)):
+        while not any(_has_spent(process, old + 0.1) for process, old in zip(before, spent, strict=True)):
             await asyncio.sleep(0.02)
+        # One whose job made room for others has been replaced.
+        before = await asyncio.to_thread(target.server.processes, COMPILE_PROCESS)
         for process in before:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         assert (response := await answer).status_code == 200, response.text
     return lambda: len(_others(target.server, COMPILE_PROCESS, before)) == len(before)
+
+
+def _has_spent(process: psutil.Process, seconds: float) -> bool:
+    """Whether the process, if it is still there, has had so much CPU time."""
+    try:
+        return process.cpu_times().user >= seconds
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def restart_redis(target: Target) -> Recovered:

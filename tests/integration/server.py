@@ -27,6 +27,13 @@ METRICS_DEADLINE_S = 120
 LAUNCHER = "deployments.local.launcher"
 
 
+def still_runs(process: psutil.Process) -> bool:
+    """Whether a process has not ended. What has, but whose end nobody has asked for yet, does not run any more."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 class Server:
     """`python -m deployments.local.launcher` on free ports. Entering it waits until it is ready.
 
@@ -90,7 +97,7 @@ class Server:
         started = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(signal.SIGINT)
         code = self.process.wait(timeout=30)
-        return code, [process for process in started if process.is_running()]
+        return code, [process for process in started if still_runs(process)]
 
     def replicas(self, deployment: str) -> list[psutil.Process]:
         """The processes of a deployment's replicas."""

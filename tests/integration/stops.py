@@ -23,7 +23,7 @@ import httpx
 import psutil
 
 from deployments.local.stop import DEADLINE_S
-from tests.integration.server import Server
+from tests.integration.server import Server, still_runs
 from tests.integration.traffic import PROMPT
 
 CLIENTS = 32
@@ -121,7 +121,7 @@ async def _ended(server: Server, stop: Stop, *signals: Signal) -> None:
         (os.killpg if one.to_group else os.kill)(server.process.pid, one.number)
     stop.code = await asyncio.to_thread(server.process.wait, timeout=60)
     stop.seconds = time.monotonic() - stop.began
-    stop.left = [process for process in started if process.is_running()]
+    stop.left = [process for process in started if still_runs(process)]
 
 
 async def under_load(server: Server, *signals: Signal) -> Stop:
