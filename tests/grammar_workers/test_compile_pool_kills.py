@@ -72,7 +72,9 @@ def test_kills_at_any_moment(monkeypatch: pytest.MonkeyPatch) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     children = psutil.Process(pool.server_pid).children()
-    assert len([child for child in children if child.status() != psutil.STATUS_ZOMBIE]) == PROCESSES + 1
+    living = {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
+    # Some may be children of a server that has been killed since.
+    assert living <= set(pool.pids) and len(pool.pids) == PROCESSES + 1
     pool.close()
 
 
