@@ -18,7 +18,8 @@ from grammar_workers.matching.mask_store import weights_of
 from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import Machine
-from grammar_workers.pushdown.shortest import shortest_text, spell
+from grammar_workers.pushdown.repeated_text import spell
+from grammar_workers.pushdown.shortest import shortest_text
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.folded_trie import FoldedTree, classes_of
 from grammar_workers.vocabulary.slices import Runs

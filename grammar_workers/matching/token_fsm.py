@@ -25,7 +25,7 @@ from grammar_workers.matching.mask_store import MaskRows
 from grammar_workers.matching.pushdown_recognizer import MachineWalker
 from grammar_workers.matching.recognizer import Configuration, Walker
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.shortest import TooManyTokensError
+from grammar_workers.pushdown.repeated_text import TooManyTokensError
 from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Successor, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 

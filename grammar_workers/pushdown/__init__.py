@@ -1,11 +1,11 @@
 """Automata over bytes with a stack and a counter: what most specifications become.
 
-    languages --builder--> automaton: states, transitions by byte, calls with return states, counters (`opcodes`)
+    languages --builder--> automaton: states, transitions by byte, calls with return states, counters
                  |-- strings, string_moves, escape_shapes, escape_spelling, json_text   JSON strings
                  |-- trie                                                              listed texts
                  +-- shared                                                            parts made once for all
     automaton --intersect--> with a regular language;  --liveness--> which counters matter;
-              --shortest--> a shortest text to an end
+              --shortest--> a shortest text to an end (`repeated_text`)
 
-May import `dfa`, `vocabulary` and the modules beside the packages.
+May import `dfa`, `vocabulary`, the constants of `matching.kernels.step` and the modules beside the packages.
 """

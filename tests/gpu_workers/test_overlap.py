@@ -170,7 +170,7 @@ def test_a_pass_that_fails_while_the_host_works_ends_its_requests_and_no_other(m
                 raise RuntimeError("device lost")
 
         during_forward(monkeypatch, engine, fail)
-        results = run(engine, *(request("abc", grammar="a", max_tokens=30) for _ in range(5)))
+        results = run(engine, *(request("abc", grammar="a", min_tokens=30, max_tokens=30) for _ in range(5)))
         assert all(result.error is not None for result in results)
         monkeypatch.undo()
         (fine,) = run(engine, request("abc", max_tokens=3, temperature=0))

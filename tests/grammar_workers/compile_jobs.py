@@ -9,9 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from grammar_workers.artifacts import artifact
 from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.service.child_call import call_in_child
+from grammar_workers.service.pool import CompilePool
 from grammar_workers.service.worker import CompileFunction
 
 FINGERPRINT = "fa4e"
@@ -78,3 +81,9 @@ def behave(key: str, specification: dict[str, Any], tenant: str = "") -> bytes:
             return f"{os.getppid()} {os.getsid(0)} {os.environ['CUDA_VISIBLE_DEVICES']!r}".encode()
     details = {"owner": tenant, "compile_seconds": 0.5, "automaton_states": 7}
     return artifact.pack(b"payload", key=key, fingerprint=FINGERPRINT, notes=["a note"], details=details)
+
+
+def forked(pool: CompilePool) -> set[int]:
+    """The process ids of the pool's fork server's children that have not ended."""
+    children = psutil.Process(pool.server_pid).children()
+    return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}

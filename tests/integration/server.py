@@ -108,7 +108,7 @@ class Server:
         found = []
         for process in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                if words in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
+                if words in " ".join(process.cmdline()) and still_runs(process):
                     found.append(process)
         return found
 

@@ -187,7 +187,8 @@ def source_of(name: str, draft: int) -> str:
 
 
 WIDER_SOURCES = {
-    **{source_of(name, draft): f"^(?:{wider})$" for name, wider in WIDER.items() for draft in (6, 2020)},
+    **{source_of(name, 2020): f"^(?:{wider})$" for name, wider in WIDER.items()},
+    **{source_of(name, 6): f"^(?:{WIDER[name]})$" for name in OLDER_PATTERNS},
     # To a draft that does not define a format, every text is of it.
     **{f"^(?:(?:{pattern}))$": _ANY for pattern in PATTERNS.values()},
 }

@@ -18,6 +18,7 @@ import jsonschema_specifications
 import referencing.exceptions
 import referencing.jsonschema
 
+from grammar_workers import validation
 from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.read.keywords import (
     NEWEST,
@@ -75,10 +76,8 @@ class Scope(NamedTuple):
     def below(self, keyword: str, name: str | int | None = None) -> Scope:
         """The place of what a keyword holds, or of the part of it that has this name or index."""
         pointer = f"{self.pointer}/{keyword}"
-        if isinstance(name, str):
-            pointer += "/" + name.replace("~", "~0").replace("/", "~1")
-        elif name is not None:
-            pointer += f"/{name}"
+        if name is not None:
+            pointer += validation.pointer((name,))
         return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
 
     def location(self, contents: Any) -> str:

@@ -236,10 +236,11 @@ class Objects(Container):
         if self._writable != ALL:
             automaton = restrict(automaton, self._writable)
         # Classes without a name that can be written promise properties that cannot be generated.
-        used = [number for number in range(1, len(classes) + 1) if number in automaton.accepting]
-        numbers = {number: index for index, number in enumerate(used, 1)}
+        living = set(automaton.accepting)
+        used = {matched: number for matched, number in classes.items() if 1 + number in living}
+        numbers = {1 + number: index for index, number in enumerate(used.values(), 1)}
         labels = tuple(len(used) - label if label < 0 else numbers.get(label, 0) for label in automaton.accepting)
-        return dataclasses.replace(automaton, accepting=labels), [list(classes)[number - 1] for number in used]
+        return dataclasses.replace(automaton, accepting=labels), list(used)
 
     def _is_disputed(self, name: str) -> bool:
         """Whether one dialect says that a pattern matches the name, and the other does not."""
