@@ -146,8 +146,16 @@ def test_a_declared_name_that_is_left_out_is_noted() -> None:
     assert "xe9" in note and "disagree" in note
 
 
-def test_objects_that_are_left_out_are_noted() -> None:
-    schema = {"type": "object", "properties": {"a": True}, "minProperties": 2}
-    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
-    assert accepts(fsm, '{"a": 0, "b": 0}') and not accepts(fsm, '{"b": 0, "c": 0}')
+@pytest.mark.parametrize(
+    ("schema", "certain", "doubtful"),
+    [
+        ({"type": "object", "properties": {"a": True}, "minProperties": 2}, '{"a": 0, "b": 0}', '{"b": 0, "c": 0}'),
+        ({"oneOf": [{}, {"additionalProperties": {"type": "integer"}}]}, '{"0": ""}', '{"0": "", "1": 0}'),
+        ({"not": {"patternProperties": {"^b": {"type": "integer"}}}}, '{"a": 0, "b": ""}', '{"b": "", "bb": 0}'),
+    ],
+)
+@pytest.mark.parametrize("order", ["declared", "any"])
+def test_objects_that_are_left_out_are_noted(schema: Any, certain: str, doubtful: str, order: Any) -> None:
+    fsm = compiled(schema, GrammarOptions(property_order=order))
+    assert fsm is not None and accepts(fsm, certain) and not accepts(fsm, doubtful)
     assert any("may repeat a name" in note for note in fsm.notes)

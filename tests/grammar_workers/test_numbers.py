@@ -10,6 +10,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -287,6 +288,29 @@ def test_enumerations_meet_their_siblings(schema: dict[str, Any], valid: set[str
         assert is_valid(schema, text)
     for text in {"1", "2", "2.0", "2.5", "4", "5", "1e-07", "true", "false", "0", '"1"', "null"} - valid:
         assert not (accepts(fsm, text) and not is_valid(schema, text)), text
+
+
+@pytest.mark.parametrize(
+    ("asked", "draft_4", "newest"),
+    [
+        ({"type": "integer"}, {str(10**20), "2"}, {"1e+20", str(10**20), "2"}),
+        ({"not": {"type": "integer"}}, {"1e+20", "2.0"}, set()),
+    ],
+)
+def test_in_draft_4_a_listed_number_is_an_integer_by_its_spelling(
+    asked: dict[str, Any], draft_4: set[str], newest: set[str]
+) -> None:
+    """An exponent makes it no integer; later drafts go by the value."""
+    listed = {"enum": [1e20, 2.0], **asked}
+    for schema, valid in (({"$schema": "http://json-schema.org/draft-04/schema#"} | listed, draft_4), (listed, newest)):
+        if not valid:
+            with pytest.raises(UnsatisfiableError):
+                compiled(schema)
+            continue
+        fsm = compiled(schema)
+        assert {text for text in ("1e+20", str(10**20), "2", "2.0") if accepts(fsm, text)} == valid
+        for text in valid:
+            jsonschema.validate(json.loads(text), schema)
 
 
 @pytest.mark.parametrize(

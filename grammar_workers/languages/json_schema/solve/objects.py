@@ -354,8 +354,11 @@ class Objects(Container):
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, Broken):
             asked = self._asked(assertion.leaf, part) if part < 0 else TRUE
-            # What keeps to the shape under every value has another name than what has broken it.
-            return Step(TRUE, literal, literal) if asked == TRUE else Step(asked, FALSE, literal)
+            if asked == TRUE:
+                # What keeps to the shape under every value has another name than what has broken it.
+                return Step(TRUE, literal, literal)
+            self.has_doubts |= asked != FALSE
+            return Step(asked, FALSE, literal)
         step = Step(self._asked(leaf, part), leaf, FALSE)
         if positive:
             return step

@@ -255,6 +255,7 @@ class Scalars:
             for value in set().union(*values.values())
         }
         automata = [_number_leaf(pool.assertion(leaf), limits) for leaf in others]
+        by_spelling = [pool.assertion(leaf) == IsInteger(by_spelling=True) for leaf in others]
         by_value = {
             index: number_dfa.multiple_of(Decimal(1), limits)
             for index, leaf in enumerate(others)
@@ -274,7 +275,7 @@ class Scalars:
         texts: dict[str, int] = {}
         for text in verdicts.listed:
             plain = format(Decimal(text), "f")
-            truths = [automaton.classify(plain) for automaton in automata]
+            truths = [a.classify(text if as_is else plain) for a, as_is in zip(automata, by_spelling, strict=True)]
             hits = [automaton.classify(plain) for automaton in by_value.values()]
             number = agreed(truths, hits, members[Decimal(text)], verdicts.listing(text))
             if number:
