@@ -98,6 +98,7 @@ class Combination:
         self._budget = budget_of(limits)
         self._builder = MachineBuilder(limits)
         self.notes: list[str] = []
+        self._doubts: list[str] = []
 
     def machine(self, specification: GrammarSpecification) -> Machine | RuleGraph:
         """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
@@ -119,7 +120,15 @@ class Combination:
         machine = self._builder.build(entry)
         if not parts.regular and not parts.automata:
             return machine
-        return product.intersect(machine, self._intersection(parts), self._limits)
+        automaton = self._intersection(parts)
+        try:
+            return product.intersect(machine, automaton, self._limits)
+        except UnsatisfiableError:
+            if self._doubts:
+                raise UnsupportedFeatureError(
+                    f"no text is certain to match all specifications: {self._doubts[0]}"
+                ) from None
+            raise
 
     def _read(self, pointer: str, specification: GrammarSpecification) -> _Parts:
         parts = _Parts()
@@ -280,6 +289,8 @@ class Combination:
         with located(parts.json[0][0], "/schema"):
             entry = Emitter(rules, self._builder, options).emit(root)
         self.notes += rules.notes
+        if rules.doubt:
+            self._doubts.append(rules.doubt)
         if rules.has_doubts:
             self.notes.append(_DOUBTS)
         self.notes += [

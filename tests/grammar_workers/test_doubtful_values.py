@@ -159,3 +159,11 @@ def test_objects_that_are_left_out_are_noted(schema: Any, certain: str, doubtful
     fsm = compiled(schema, GrammarOptions(property_order=order))
     assert fsm is not None and accepts(fsm, certain) and not accepts(fsm, doubtful)
     assert any("may repeat a name" in note for note in fsm.notes)
+
+
+def test_a_combination_that_leaves_only_doubtful_objects_is_not_called_unsatisfiable() -> None:
+    schema = {"type": "object", "properties": {"": True}, "minProperties": 2}
+    banned = {"type": "banned_words", "words": ['"'], "whole_words": True}
+    specification = {"type": "all_of", "specifications": [banned, {"type": "json_schema", "schema": schema}]}
+    with pytest.raises(UnsupportedFeatureError, match="may repeat a name"):
+        compile_grammar(specification, bytes_vocabulary())

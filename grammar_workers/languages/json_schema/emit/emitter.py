@@ -68,16 +68,8 @@ class Emitter:
     def emit(self, root: Rule) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
         if not self._rules.satisfiable(root):
-            if self._rules.has_doubts:
-                raise UnsupportedFeatureError(
-                    "no value is certain to satisfy the schema: undeclared properties may repeat a name, so their "
-                    "number is not known, nor whether a later one replaces an earlier one; declare these properties"
-                )
-            if disputed := self._rules.disputed_names:
-                raise UnsupportedFeatureError(
-                    "no value is certain to satisfy the schema: ECMA-262 and Python disagree whether a pattern matches "
-                    f"the property name {disputed[0]!a}; write the pattern so that both read it alike"
-                )
+            if doubt := self._rules.doubt:
+                raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
             why = f" (numbers have at most {MAX_DIGITS} digits)" if self._rules.has_long_numbers else ""
             raise UnsatisfiableError(
                 f"no value satisfies the schema{why}", pointer=unsatisfiable_place(self._rules, root)

@@ -111,6 +111,21 @@ class Rules:
         return list(dict.fromkeys(name for names in found for name in names))
 
     @property
+    def doubt(self) -> str | None:
+        """Why some objects that may satisfy the schema are left out, and what to change; None where none are."""
+        if self.has_doubts:
+            return (
+                "undeclared properties may repeat a name, so their number is not known, nor whether a later one "
+                "replaces an earlier one; declare these properties"
+            )
+        if disputed := self.disputed_names:
+            return (
+                f"ECMA-262 and Python disagree whether a pattern matches the property name {disputed[0]!a}; write the "
+                "pattern so that both read it alike"
+            )
+        return None
+
+    @property
     def has_long_numbers(self) -> bool:
         """Whether some numbers have been left out because they have too many digits."""
         return self._scalars.has_long_numbers
