@@ -18,10 +18,10 @@ from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.fuzz import cases
 from tests.grammar_workers.fuzz.alphabets import Alphabet
 from tests.grammar_workers.fuzz.cases import Case, Draw, Subject
-from tests.grammar_workers.fuzz.check import Failure, TimeIsUpError, check, cpu_limit, examine
+from tests.grammar_workers.fuzz.check import Counts, Failure, TimeIsUpError, check, cpu_limit, examine
 from tests.grammar_workers.fuzz.exclusions import JSONSCHEMA, Question, is_excluded
 from tests.grammar_workers.fuzz.json_judge import JsonJudge
-from tests.grammar_workers.fuzz.laws import verdict_of
+from tests.grammar_workers.fuzz.laws import LAWS, verdict_of
 from tests.grammar_workers.fuzz.readings import EcmaPatterns, PythonPatterns, UnreadableError
 from tests.grammar_workers.fuzz.shrink import shrunk
 from tests.grammar_workers.fuzz.specifications import draw_specification
@@ -295,6 +295,23 @@ def test_a_judge_that_does_not_end() -> None:
     with pytest.raises(TimeIsUpError), cpu_limit(0.2):
         verdict_of(Subject(case), 40 * b"a")
     assert examine("complete", case, 40 * b"a", 0.2) is None
+
+
+@pytest.mark.parametrize("judging_s", [0.0, 3.0])
+def test_time_that_is_up_after_a_slow_judge_is_not_the_engines(
+    monkeypatch: pytest.MonkeyPatch, judging_s: float
+) -> None:
+    def late(subject: Subject, _: Any) -> str | None:
+        subject.judging_s = judging_s
+        raise TimeIsUpError
+
+    monkeypatch.setitem(LAWS, "stored", late)
+    rng = random.Random(1)
+    case = Case({"type": "regex", "pattern": "a"}, {}, every_byte())
+    counts: Counts = Counts()
+    failures = check(Draw(case, [], [], Alphabet(rng), None), rng, counts)
+    assert [failure.law for failure in failures] == ([] if judging_s else ["stored"])
+    assert counts["cut short by a judge that takes too long"] == bool(judging_s)
 
 
 def one_bit_more(fsm: TokenFSM, state: int) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import random
+import time
+from collections.abc import Iterator
 from typing import Any
 
 from grammar_workers import GrammarError, GrammarOptions, TokenFSM, compile_grammar
@@ -65,6 +68,8 @@ class Subject:
         self.refusal: GrammarError | None = None
         self.accepted: dict[bytes, bool | None] = {}
         """Texts that have been tried, see `laws.is_accepted`."""
+        self.judging_s = 0.0
+        """CPU time that the judge has taken."""
         try:
             self.fsm = compile_grammar(case.specification, self.vocabulary, options=self.options)
         except GrammarError as error:
@@ -77,6 +82,15 @@ class Subject:
     @functools.cached_property
     def judge(self) -> Judge:
         return judge_of(self.case.specification, self.options, self.notes)
+
+    @contextlib.contextmanager
+    def judging(self) -> Iterator[None]:
+        """Counts what is done inside as the judge's."""
+        begin = time.process_time()
+        try:
+            yield
+        finally:
+            self.judging_s += time.process_time() - begin
 
     @functools.cached_property
     def is_json(self) -> bool:

@@ -83,7 +83,7 @@ def check(drawn: Draw, rng: random.Random, counts: Counts) -> list[Failure]:
         with cpu_limit(CPU_SECONDS):
             round_.run()
     except (Exception, TimeIsUpError) as error:
-        if _is_of_a_judge(error):
+        if _is_of_a_judge(error) or _is_of_judging(error, round_.judging_s):
             counts["cut short by a judge that takes too long"] += 1
         else:
             round_.fail(*round_.doing, _said(error))
@@ -98,6 +98,11 @@ def examine(law: str, case: Case, witness: Witness, seconds: float = CPU_SECONDS
             return LAWS[law](Subject(case), witness)
     except (Exception, TimeIsUpError) as error:
         return None if _is_of_a_judge(error) else _said(error)
+
+
+def _is_of_judging(error: BaseException, judging_s: float) -> bool:
+    """Whether a judge took most of the time that is up, wherever that was noticed."""
+    return isinstance(error, TimeIsUpError) and judging_s > CPU_SECONDS / 2
 
 
 def _is_of_a_judge(error: BaseException) -> bool:
@@ -121,6 +126,12 @@ class _Round:
         self._counts = counts
         self.failures: dict[str, Failure] = {}
         self.doing: tuple[str, Witness] = ("compiles", None)
+
+    @property
+    def judging_s(self) -> float:
+        """CPU time that the judge has taken; none where compiling has not ended."""
+        subject: Subject | None = getattr(self, "_subject", None)
+        return 0.0 if subject is None else subject.judging_s
 
     def fail(self, law: str, witness: Witness, message: str) -> None:
         self.failures.setdefault(law, Failure(law, self._drawn.case, witness, message))

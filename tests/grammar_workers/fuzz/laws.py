@@ -65,7 +65,8 @@ def verdict_of(subject: Subject, data: bytes) -> Verdict:
         text = data.decode()
     except UnicodeDecodeError:
         return Verdict(Answer.INVALID, "not UTF-8")
-    return subject.judge.verdict(text)
+    with subject.judging():
+        return subject.judge.verdict(text)
 
 
 def compiles(subject: Subject, witness: None) -> str | None:
@@ -118,7 +119,9 @@ def complete_in_some_order(subject: Subject, data: bytes) -> str | None:
     text = subject.write(value)
     if many_orders(value) > _MOST_ORDERS or _has_long_numbers(text):
         return None
-    if subject.judge.of_value(value, data.decode()).answer != Answer.VALID:
+    with subject.judging():
+        verdict = subject.judge.of_value(value, data.decode())
+    if verdict.answer != Answer.VALID:
         return None
     texts = [text for order in orders(value) for text in subject.write_both(order)]
     if not all(can_spell(subject.vocabulary, text) for text in texts):
