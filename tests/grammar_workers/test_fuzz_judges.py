@@ -152,6 +152,7 @@ def question(schema: dict[str, Any], text: str) -> Question:
             JSONSCHEMA,
         ),
         ({"format": "relative-json-pointer"}, "٣", False, JSONSCHEMA),
+        ({"format": "duration"}, "P1Y2T3S", False, JSONSCHEMA),
         ({"patternProperties": {"": True}, "additionalProperties": False}, {"a": 1}, True, JSONSCHEMA),
         ({"patternProperties": {"": False}}, {"a": 1}, False, ""),
     ],
