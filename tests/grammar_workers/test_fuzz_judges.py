@@ -18,7 +18,7 @@ from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.fuzz import cases
 from tests.grammar_workers.fuzz.alphabets import Alphabet
 from tests.grammar_workers.fuzz.cases import Case, Draw, Subject
-from tests.grammar_workers.fuzz.check import Counts, Failure, TimeIsUpError, check, cpu_limit, examine
+from tests.grammar_workers.fuzz.check import CPU_SECONDS, Counts, Failure, TimeIsUpError, check, cpu_limit, examine
 from tests.grammar_workers.fuzz.exclusions import JSONSCHEMA, Question, is_excluded
 from tests.grammar_workers.fuzz.json_judge import JsonJudge
 from tests.grammar_workers.fuzz.laws import LAWS, verdict_of
@@ -228,7 +228,7 @@ def laws_broken(schema: Any = SCHEMA, options: dict[str, Any] | None = None) -> 
     drawn = Draw(case, texts, VALUES, alphabet, ValueMaker(rng, alphabet, schema, {}))
     counts: collections.Counter[str] = collections.Counter()
     failures = check(drawn, rng, counts)
-    assert counts["CPU milliseconds"] < 5000
+    assert counts["CPU milliseconds"] < 1000 * CPU_SECONDS
     return {failure.law for failure in failures}
 
 
@@ -298,7 +298,7 @@ def test_a_judge_that_does_not_end() -> None:
     assert examine("complete", case, 40 * b"a", 0.2) is None
 
 
-@pytest.mark.parametrize("judging_s", [0.0, 3.0])
+@pytest.mark.parametrize("judging_s", [0.0, 0.6 * CPU_SECONDS])
 def test_time_that_is_up_after_a_slow_judge_is_not_the_engines(
     monkeypatch: pytest.MonkeyPatch, judging_s: float
 ) -> None:
