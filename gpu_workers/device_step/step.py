@@ -36,7 +36,7 @@ _SHORTEST_KV = 64
 
 @dataclass(frozen=True, slots=True)
 class StaticRow:
-    """What one row of a step is; `token_ids` as in `Feed`, of which those from `first` on are drawn after.
+    """What one row of a step is; `token_ids` as in `ScheduledTokens`; those from `first` on are drawn after.
 
     `state`: its place in `TableMemory`, 0 without one; `position`: of the first draw, in output tokens.
     """
@@ -102,9 +102,9 @@ def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StaticResult:
-    """`features` [rows * queries, F]; `told` int64 [rows, 1 + 2 * queries]: accepted, draws, states after them."""
+    """`hidden_states` [rows * queries, H]; `told` int64 [rows, 1 + 2 * queries]: accepted, draws, states after them."""
 
-    features: Tensor
+    hidden_states: Tensor
     told: Tensor
 
 
@@ -115,8 +115,8 @@ def static_step(
     integers = dict(zip(_INTEGERS, packed.unbind(1), strict=False))
     floats = dict(zip(_FLOATS, packed[:, len(_INTEGERS) : _TOKENS].view(torch.float64).unbind(1), strict=True))
     tokens = packed[:, _TOKENS:]
-    features = _forward(model, head, pool, tokens, integers, shape)
-    logits = head.logits(features)
+    hidden_states = _forward(model, head, pool, tokens, integers, shape)
+    logits = head.logits(hidden_states)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     logits = logits.unflatten(0, tokens.shape)
@@ -130,7 +130,7 @@ def static_step(
     after = torch.zeros_like(drawn)
     if shape.masked:
         after[: shape.masked] = tables.advance(states.flatten(), drawn[: shape.masked].flatten()).view(states.shape)
-    return StaticResult(features, torch.cat([accepted[:, None], drawn, after], 1))
+    return StaticResult(hidden_states, torch.cat([accepted[:, None], drawn, after], 1))
 
 
 def _forward(
@@ -141,7 +141,7 @@ def _forward(
     integers: dict[str, Tensor],
     shape: StaticShape,
 ) -> Tensor:
-    """Features [rows * queries, F]. Padding is written into the dummy slot."""
+    """Hidden states [rows * queries, H]. Padding is written into the dummy slot."""
     slot, past, fed = (integers[name][:, None] for name in ("slot", "past", "fed"))
     query = torch.arange(shape.queries, device=tokens.device)
     real = query < fed

@@ -232,7 +232,7 @@ class Constraint:
             self._token_id = None
 
     @property
-    def held_up(self) -> bool:
+    def blocked(self) -> bool:
         """Whether the state or its row cannot be had now."""
         if self.behind:
             return self._table.busy

@@ -124,9 +124,9 @@ class Sampler:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     counts: RowCounts = field(default_factory=RowCounts)
 
-    def sample(self, features: Tensor, draws: Sequence[Draw]) -> list[int]:
-        """features [n, F] in the order of `draws`. Returns n token ids; each is allowed by its row."""
-        return self.finish(features, self.prepare(draws))
+    def sample(self, hidden_states: Tensor, draws: Sequence[Draw]) -> list[int]:
+        """hidden_states [n, H] in the order of `draws`. Returns n token ids; each is allowed by its row."""
+        return self.finish(hidden_states, self.prepare(draws))
 
     def prepare(self, draws: Sequence[Draw]) -> Prepared:
         """The host's part: rows by kind, columns, penalties, random numbers."""
@@ -149,13 +149,13 @@ class Sampler:
         )
 
     @torch.inference_mode()
-    def finish(self, features: Tensor, prepared: Prepared) -> list[int]:
-        """The device's part: features [n, F] to n token ids."""
+    def finish(self, hidden_states: Tensor, prepared: Prepared) -> list[int]:
+        """The device's part: hidden_states [n, H] to n token ids."""
         tokens = dict(prepared.forced)
         if (sparse := prepared.sparse) is not None:
-            tokens.update(zip(sparse.rows, self._sparse(_rows(features, sparse.rows), sparse), strict=True))
+            tokens.update(zip(sparse.rows, self._sparse(_rows(hidden_states, sparse.rows), sparse), strict=True))
         if (dense := prepared.dense) is not None:
-            tokens.update(zip(dense.rows, self._dense(_rows(features, dense.rows), dense), strict=True))
+            tokens.update(zip(dense.rows, self._dense(_rows(hidden_states, dense.rows), dense), strict=True))
         self.counts.forced += len(prepared.forced)
         self.counts.sparse += 0 if sparse is None else len(sparse.rows)
         self.counts.dense += 0 if dense is None else len(dense.rows)
@@ -176,8 +176,8 @@ class Sampler:
         tensors = (torch.from_numpy(array).to(self.device) for array in (union, columns, ~real))
         return SparseRows(rows, choice, allowed, union, *tensors)
 
-    def _sparse(self, features: Tensor, group: SparseRows) -> list[int]:
-        logits = self.head.columns(features, group.device_union)
+    def _sparse(self, hidden_states: Tensor, group: SparseRows) -> list[int]:
+        logits = self.head.columns(hidden_states, group.device_union)
         if group.columns is not None and group.padding is not None:
             logits = logits.gather(1, group.columns).masked_fill(group.padding, -torch.inf)
         chosen = choose_columns(logits, group.choice, group.allowed)
@@ -193,8 +193,8 @@ class Sampler:
             torch.tensor(excluded, device=self.device).T if excluded else None,
         )
 
-    def _dense(self, features: Tensor, group: DenseRows) -> list[int]:
-        logits = self.head.logits(features)
+    def _dense(self, hidden_states: Tensor, group: DenseRows) -> list[int]:
+        logits = self.head.logits(hidden_states)
         if group.masked:
             logits = self._masked(logits, group.masked, group.allowed)
         if group.excluded is not None:
@@ -245,7 +245,7 @@ class Sampler:
         """Logits [n, V] of the head with what `allowed[i]` leaves out of row `rows[i]` at -inf; may be the same."""
         if logits.device.type == "cpu" and logits.dtype == torch.float32:
             if not self.head.separable:
-                logits = logits.clone()  # they are the features, which others read, too
+                logits = logits.clone()  # they are the hidden states, which others read, too
             forbid_unmasked(logits.numpy(), [row.mask for row in allowed], rows)
             return logits
         allow = torch.from_numpy(unpack(allowed, logits.shape[1])).to(logits.device)
@@ -255,9 +255,9 @@ class Sampler:
         return logits.index_copy(0, index, logits[index].masked_fill(~allow, -torch.inf))
 
 
-def _rows(features: Tensor, rows: list[int]) -> Tensor:
+def _rows(hidden_states: Tensor, rows: list[int]) -> Tensor:
     """Some rows of a batch, ascending; no copy where it is all of them."""
-    return features if len(rows) == len(features) else features[rows]
+    return hidden_states if len(rows) == len(hidden_states) else hidden_states[rows]
 
 
 def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> list[int]:

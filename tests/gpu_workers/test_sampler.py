@@ -44,7 +44,7 @@ def allow(token_ids: list[int] | np.ndarray, sparse_limit: int = 100) -> Allowed
     return read_row(np.packbits(bits, bitorder="little").view(np.uint32), [2], sparse_limit)
 
 
-def features(rows: int, seed: int = 1) -> Tensor:
+def hidden_states(rows: int, seed: int = 1) -> Tensor:
     return torch.randn(rows, HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
@@ -121,7 +121,7 @@ def test_the_largest_uniform_stays_inside() -> None:
 def test_distribution_is_the_masked_truncated_softmax(allowed: list[int] | None, sampling: dict[str, float]) -> None:
     """Chi-square of 20,000 draws against: mask, then temperature, then truncation, by transformers' processors."""
     head, many = make_head(), 20_000
-    hidden = features(1) / 2
+    hidden = hidden_states(1) / 2
     logits = head.logits(hidden).clone()
     if allowed is not None:
         keep = torch.zeros(LIMIT, dtype=torch.bool)
@@ -181,7 +181,7 @@ def test_every_way_gives_the_same_tokens(seed: int) -> None:
     """Forced, sparse and dense rows, separable head or not, together or alone: the same tokens, each allowed."""
     head = make_head()
     many = len(random_draws(seed, 100))
-    hidden = features(many, seed)
+    hidden = hidden_states(many, seed)
     split = Sampler(head)
     tokens = split.sample(hidden, random_draws(seed, 100))
     all_dense = Sampler(head).sample(hidden, random_draws(seed, 0))
@@ -197,7 +197,7 @@ def test_every_way_gives_the_same_tokens(seed: int) -> None:
 
 
 def test_the_compiled_masks_of_float32_equal_the_others_and_leave_features_alone() -> None:
-    logits = make_head().logits(features(6)).detach()
+    logits = make_head().logits(hidden_states(6)).detach()
     allowed = [allow(np.arange(i * 3, 900, i + 2)) for i in range(4)]
     draws = [draw(i, allowed[i] if i < 4 else None, temperature=0) for i in range(6)]
     sampler = Sampler(OutputHead(torch.nn.Identity(), LIMIT, separable=False))
@@ -215,7 +215,7 @@ def test_forced_rows_compute_no_logits() -> None:
             raise AssertionError("projected")
 
     sampler = Sampler(OutputHead(Untouchable(), LIMIT, separable=True))
-    assert sampler.sample(features(2), [draw(0, allow([5])), draw(0, allow([999]))]) == [5, 999]
+    assert sampler.sample(hidden_states(2), [draw(0, allow([5])), draw(0, allow([999]))]) == [5, 999]
     assert sampler.counts.forced == 2
 
 
@@ -225,7 +225,7 @@ def test_padding_ids_are_never_sampled() -> None:
     with torch.no_grad():
         head._projection.bias[LIMIT:] = 1e6  # type: ignore[index]
     draws = [draw(i, None, temperature=float(i % 3)) for i in range(60)]
-    assert max(Sampler(head).sample(features(60), draws)) < LIMIT
+    assert max(Sampler(head).sample(hidden_states(60), draws)) < LIMIT
 
 
 def test_rows_without_a_grammar_read_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +234,12 @@ def test_rows_without_a_grammar_read_no_mask(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("gpu_workers.sampling.sampler.unpack", never)
     monkeypatch.setattr("gpu_workers.sampling.sampler.forbid_unmasked", never)
-    Sampler(make_head()).sample(features(4), [draw(i, None, temperature=i % 2) for i in range(4)])
+    Sampler(make_head()).sample(hidden_states(4), [draw(i, None, temperature=i % 2) for i in range(4)])
 
 
 def test_a_tiny_temperature_is_the_largest_logit() -> None:
     head = make_head()
-    hidden = features(8).float()
+    hidden = hidden_states(8).float()
     head._projection.float()
     greedy = Sampler(head).sample(hidden, [draw(0, None, temperature=0)] * 8)
     for temperature in (1e-30, 5e-324):
@@ -305,8 +305,8 @@ def test_forbidden_tokens_stay_forbidden_under_any_bias() -> None:
         History(np.zeros(0, np.int64), []),
     )
     head = make_head()
-    assert Sampler(head).sample(features(1), [biased]) == [6]
-    assert Sampler(head).sample(features(1), [replace(biased, allowed=allow([5, 6, 7], 0))]) == [6]
+    assert Sampler(head).sample(hidden_states(1), [biased]) == [6]
+    assert Sampler(head).sample(hidden_states(1), [replace(biased, allowed=allow([5, 6, 7], 0))]) == [6]
 
 
 @settings(max_examples=40, deadline=None)
@@ -325,7 +325,7 @@ def test_min_p_equals_transformers(seed: int, min_p: float, temperature: float) 
 
 def test_excluded_tokens_are_never_drawn() -> None:
     head = make_head()
-    hidden = features(1).expand(40, -1)
+    hidden = hidden_states(1).expand(40, -1)
     likely = set(Sampler(head).sample(hidden, [draw(i) for i in range(40)]))
     draws = [replace(draw(i, temperature=i % 2), excluded=frozenset(likely)) for i in range(40)]
     assert not likely & set(Sampler(head).sample(hidden, draws))
@@ -342,4 +342,4 @@ def test_a_row_without_some_tokens(token_ids: set[int], gone: set[int], sparse_l
 def test_a_second_attempt_draws_anew() -> None:
     head = make_head()
     draws = [replace(draw(0, temperature=3.0), attempt=i) for i in range(20)]
-    assert len(set(Sampler(head).sample(features(1).expand(20, -1), draws))) > 5
+    assert len(set(Sampler(head).sample(hidden_states(1).expand(20, -1), draws))) > 5
