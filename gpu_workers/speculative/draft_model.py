@@ -3,7 +3,7 @@
 It has a KV pool of its own with the same slots. What a slot of it holds is compared with the sequence's tokens before
 each use, so rejected drafts, rollbacks and new owners of a slot need no message. Greedy drafts are deterministic: the
 target draws exactly the tokens it would draw without them (Leviathan et al. 2023, with a point mass as the draft's
-choice). Drafts drawn at random (`draft_sampling`) are verified by `rejection`.
+choice). Drafts drawn at random (`draft_sampling`) are verified by `verification`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from gpu_workers.engine.sequence import Sequence
 from gpu_workers.guided.masks import AllowedTokens
 from gpu_workers.model.loader import LoadedModel, UnsupportedModelError, load
 from gpu_workers.model.model_runner import ScheduledTokens
+from gpu_workers.sampling.distribution import draw_settings, draw_weights, inverse_cdf
 from gpu_workers.sampling.randomness import Stream, uniforms
-from gpu_workers.sampling.sampler import inverse_cdf, softmax_weights
-from gpu_workers.sampling.truncation import drop_unlikely, truncate
 from gpu_workers.speculative.drafts import AcceptanceRate, Draft
 from gpu_workers.speculative.verification import Proposal
 
@@ -172,9 +171,7 @@ class DraftModel:
         if not self._random or sampling.temperature == 0 or sampling.banned_words is not None:
             return Draft(int(self._ids[best]), row.rate)
         logits = torch.from_numpy(score)[None].double()
-        weights = softmax_weights(logits, torch.tensor([sampling.temperature], dtype=torch.float64))
-        weights = truncate(weights, [sampling.top_k], [sampling.top_p])
-        weights = drop_unlikely(weights, [sampling.min_p])
+        weights = draw_weights(logits, draw_settings([sampling], logits.device))
         position = row.sequence.output_length + len(row.drafts)
         uniform = uniforms([sampling.seed], [row.sequence.request.choice_index], [position], Stream.DRAFT)
         token_id = int(self._ids[int(inverse_cdf(weights, torch.from_numpy(uniform)))])

@@ -22,9 +22,10 @@ from transformers import (
 from gpu_workers.guided.masks import AllowedTokens, read_row, unpack
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.distribution import inverse_cdf, softmax_weights
 from gpu_workers.sampling.penalties import History, adjust, adjustment
-from gpu_workers.sampling.sampler import Draw, Sampler, inverse_cdf, softmax_weights
-from gpu_workers.sampling.truncation import cuts_by_sorting, drop_unlikely, top_p_cuts, truncate
+from gpu_workers.sampling.sampler import Draw, Sampler
+from gpu_workers.sampling.truncation import drop_unlikely, truncate, truncate_by_sorting
 
 LIMIT = 1000
 WIDTH = 1024
@@ -82,7 +83,7 @@ def test_truncation_equals_transformers(seed: int, top_k: int, top_p: float, tem
     expected = processors(torch.zeros(3, 1, dtype=torch.int64), logits.clone()).softmax(-1)
     weights = ((logits - logits.amax(-1, keepdim=True)) / temperature).exp()
     # The middle row has no truncation: settings of one row must not reach another.
-    actual = truncate(weights, [top_k, 0, top_k], [top_p, 1.0, top_p])
+    actual = truncate(weights, torch.tensor([top_k, 0, top_k]), torch.tensor([top_p, 1, top_p], dtype=torch.float64))
     assert torch.equal(actual[1], weights[1])
     for row in (0, 2):
         torch.testing.assert_close(actual[row] / actual[row].sum(), expected[row])
@@ -90,15 +91,17 @@ def test_truncation_equals_transformers(seed: int, top_k: int, top_p: float, tem
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.001, 0.999), st.sampled_from([0.05, 1.0, 20.0]), st.booleans())
-def test_top_p_without_sorting_keeps_what_sorting_keeps(seed: int, top_p: float, scale: float, single: bool) -> None:
+def test_without_sorting_is_kept_what_sorting_keeps(seed: int, top_p: float, scale: float, single: bool) -> None:
     """From one likely token to a nearly flat row; columns that a mask has zeroed change nothing."""
     logits = torch.randn(2, 3000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * scale
     weights = (logits - logits.amax(-1, keepdim=True)).exp().to(torch.float32 if single else torch.float64)
     weights[:, ::3] = 0
-    cuts = top_p_cuts(weights, [top_p, 0.5])
-    assert torch.equal(cuts, cuts_by_sorting(weights, [top_p, 0.5]))
-    narrow = torch.cat([weights[:, 1::3], weights[:, 2::3]], dim=1)
-    assert torch.equal(cuts, top_p_cuts(narrow, [top_p, 0.5]))
+    for top_k in (0, 40):
+        limits = torch.tensor([top_k, 0]), torch.tensor([top_p, 0.5], dtype=torch.float64)
+        kept = truncate(weights, *limits)
+        assert torch.equal(kept, truncate_by_sorting(weights, *limits))
+        narrow = torch.cat([weights[:, 1::3], weights[:, 2::3]], dim=1)
+        assert torch.equal(torch.cat([kept[:, 1::3], kept[:, 2::3]], dim=1), truncate(narrow, *limits))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50).filter(any), st.floats(0, 1, exclude_max=True))
@@ -318,7 +321,7 @@ def test_min_p_equals_transformers(seed: int, min_p: float, temperature: float) 
     )
     expected = processors(torch.zeros(2, 1, dtype=torch.int64), logits.clone()).softmax(-1)
     weights = truncate(((logits - logits.amax(-1, keepdim=True)) / temperature).exp(), [50, 0], [0.9, 1.0])
-    actual = drop_unlikely(weights, [min_p, 0])
+    actual = drop_unlikely(weights, torch.tensor([min_p, 0], dtype=torch.float64))
     assert torch.equal(actual[1], weights[1])
     torch.testing.assert_close(actual[0] / actual[0].sum(), expected[0])
 
