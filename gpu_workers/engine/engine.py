@@ -31,7 +31,7 @@ _FAILED_STEPS_UNHEALTHY = 3
 
 
 class Engine:
-    """Continuous batching on one model.
+    """One model that many generations share; every one of them ends with exactly one terminal output.
 
     `fetch_grammar` resolves a grammar key to its TokenFSM, once per request, off the engine thread.
     """

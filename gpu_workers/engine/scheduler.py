@@ -32,10 +32,12 @@ class StepPlan:
 
 
 class Scheduler:
-    """Owns the queue, the running list, and each sequence's slot and length.
+    """The queue, the sequences that hold a slot, and each one's slot and length.
 
-    First come, first served. Decoding goes first, so that a long prompt never holds up running streams; prompts take
-    what is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
+    A slot has one owner, a plan has at most `step_tokens` tokens, and every sequence that can decode is in it.
+
+    First come, first served. Decoding goes first, so that a long prompt never delays running streams; prompts take what
+    is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
     """
 
     def __init__(

@@ -208,7 +208,11 @@ def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None
 
 
 class Constraint:
-    """One sequence's place in its TokenFSM. Engine thread only."""
+    """One sequence's place in its TokenFSM. Engine thread only.
+
+    `state` is the one after the last token, or after the last but one while it is `behind`: finding the next state may
+    have to wait for the FSM's lock, and the engine thread never does.
+    """
 
     def __init__(self, fsm: TokenFSM, state: int, table: MaskTable) -> None:
         self.state = state
