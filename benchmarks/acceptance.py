@@ -120,10 +120,10 @@ def replay(
         count.drafted += len(sequence.drafts)
         sequence.length = len(sequence.token_ids)
         sequence.receive(torch.zeros(1 + len(sequence.drafts), 1))
-        while sequence.features is not None:
+        while sequence.hidden_state is not None:
             sequence.append(instance.token_ids[sequence.output_length])
-            count.accepted += sequence.features is not None
-            if sequence.features is not None and not follow():
+            count.accepted += sequence.hidden_state is not None
+            if sequence.hidden_state is not None and not follow():
                 break
     assert sequence.token_ids[len(instance.prompt_ids) :] == instance.token_ids[: sequence.output_length]
     count.tokens += sequence.output_length

@@ -63,8 +63,8 @@ class ReplayingSampler(Sampler):
         self._wanted = [self.answers[draw.sampling.seed][draw.position] for draw in draws]
         return super().prepare(draws)
 
-    def finish(self, features: Tensor, prepared: Prepared) -> list[int]:
-        super().finish(features, prepared)
+    def finish(self, hidden_states: Tensor, prepared: Prepared) -> list[int]:
+        super().finish(hidden_states, prepared)
         return self._wanted
 
 
@@ -77,7 +77,7 @@ class ReplayEngine:
         model.set_attn_implementation("sdpa")  # what the engine compares itself with
         self.loaded: LoadedModel = prepare(model, tokenizer, vocabulary, config)
         self.engine = Engine(self.loaded, config, self._fetch)
-        self.engine.sampler = self._sampler = ReplayingSampler(self.loaded.head)
+        self.engine.step_loop.sampler = self._sampler = ReplayingSampler(self.loaded.head)
 
     async def _fetch(self, grammar: GrammarReference) -> TokenFSM:
         return self._instances[grammar.specification["row"]].fsm

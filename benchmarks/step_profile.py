@@ -67,14 +67,14 @@ class _Parts:
 
 
 def watch(clock: Clock, replay: ReplayEngine) -> None:
-    engine = replay.engine
+    engine = replay.engine.step_loop
     clock.wrap(engine, "_step", "the step's own loop")
     clock.wrap(engine, "_take_messages", "messages")
-    clock.wrap(engine._outbox, "deliver", "text and streams")
-    clock.wrap(engine, "_meanwhile", "draws")
+    clock.wrap(engine.outbox, "deliver", "text and streams")
+    clock.wrap(engine, "_overlap", "draws")
     clock.wrap(engine, "_follow_grammars", "grammar states and masks")
     clock.wrap(engine, "_propose", "drafts")
-    clock.wrap(engine, "_keep", "rows of features")
+    clock.wrap(engine, "_commit", "rows of hidden states")
     clock.wrap(engine, "_sample", "tokens")
     clock.wrap(engine.scheduler, "admit", "slots and plans")
     clock.wrap(engine.scheduler, "plan", "slots and plans")

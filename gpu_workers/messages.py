@@ -1,7 +1,10 @@
-"""What the asyncio side tells the engine thread."""
+"""What the asyncio side tells the engine thread, and the inbox in between."""
 
 from __future__ import annotations
 
+import queue
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpu_workers.engine.sequence import Sequence
@@ -51,3 +54,39 @@ class Close:
 
 
 Message = Add | Constrain | Fail | Cancel | Wake | Close
+
+
+class Inbox:
+    """Messages to the engine thread, in the order they were sent. Any thread sends, the engine thread receives."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
+
+    def send(self, message: Message) -> None:
+        """Raises RequestError when nobody will receive it any more."""
+        with self._closing:
+            if self._closed:
+                raise RequestError("the engine has shut down", code="unavailable", status=503)
+            self._queue.put(message)
+
+    def wake(self) -> None:
+        """Lets the engine thread look again; of no effect when it has ended."""
+        self._queue.put(Wake())
+
+    def receive(self, *, wait: bool) -> Iterator[Message]:
+        """All that is there; waits for the first message if told so."""
+        while True:
+            try:
+                message = self._queue.get(block=wait)
+            except queue.Empty:
+                return
+            wait = False
+            yield message
+
+    def close(self) -> Iterator[Message]:
+        """Refuses messages from here on; what was sent before and not received."""
+        with self._closing:
+            self._closed = True
+        return self.receive(wait=False)

@@ -61,12 +61,6 @@ class PrefixCache:
             written = 0
         self._pool.release(slot, written)
 
-    def clear(self) -> None:
-        """Forgets and wipes what free slots hold."""
-        for slot in self._held:
-            self._pool.clear(slot, self._pool.length)
-        self._held.clear()
-
     def _longest(self, token_ids: NDArray[np.int64], running: Iterable[Sequence]) -> Prefix | None:
         """The longest beginning of `token_ids` in any slot; of equal ones a free slot's, which needs no copy."""
         best: Prefix | None = None

@@ -1,7 +1,7 @@
 """Decode steps that draw on the device: which rows take part, how the step is captured, what comes back.
 
 All decoding rows go through one static step. Rows whose settings it knows, and whose automaton is on the device, come
-back with their tokens; the others with their features alone, to be drawn on the host: per row, not per batch.
+back with their tokens; the others with their hidden states alone, to be drawn on the host: per row, not per batch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, pack, shape_of, static_step
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
 from gpu_workers.engine.scheduler import StepPlan
-from gpu_workers.engine.sequence import Sequence
+from gpu_workers.engine.sequence import Sequence, State
 from gpu_workers.model.loader import LoadedModel
-from gpu_workers.model.model_runner import Feed
+from gpu_workers.model.model_runner import ScheduledTokens
 
 Step = Callable[[Tensor, StaticShape], StaticResult]
 Drawn = list[tuple[int, int]]
@@ -28,7 +28,7 @@ Drawn = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one feed stands in the static step. `base`: of its automaton's states; `draws`: whether it is drawn."""
+    """Where one slot's tokens stand in the static step. `base`: of its automaton's states; `draws`: on the device."""
 
     row: int
     base: int
@@ -37,7 +37,7 @@ class _Place:
 
 @dataclass(slots=True)
 class DevicePlan:
-    """The decode rows of a step, masked ones first; `places` and `sequences` follow the feeds of the plan.
+    """The decode rows of a step, masked ones first; `places` and `sequences` follow `decode` of the plan.
 
     `told`: what the step said, as in `StaticResult`.
     """
@@ -86,17 +86,17 @@ class DeviceStep:
     def plan(self, plan: StepPlan, without: Sequence | None = None) -> DevicePlan:
         """Lays out the decode rows of `plan`, at least one; `without` is left to the host."""
         pairs = list(zip(plan.decode, plan.sequences, strict=False))
-        able = [(one.draws_ahead and one is not without) for _, one in pairs]
+        able = [(_draws(one) and one is not without) for _, one in pairs]
         fsms = [
             one.constraint.fsm if draws and one.constraint else None
             for draws, (_, one) in zip(able, pairs, strict=True)
         ]
         self.automata.bring(fsm for fsm in fsms if fsm is not None)
         rows: list[tuple[StaticRow, int, bool]] = []
-        for (feed, sequence), draws, fsm in zip(pairs, able, fsms, strict=True):
+        for (part, sequence), draws, fsm in zip(pairs, able, fsms, strict=True):
             base = 0 if fsm is None else self.automata.base(fsm)
             draws = draws and base is not None
-            rows.append((_static_row(feed, sequence, base or 0, draws), base or 0, draws))
+            rows.append((_static_row(part, sequence, base or 0, draws), base or 0, draws))
         order = sorted(range(len(rows)), key=lambda i: rows[i][0].state == 0)
         row_of = {i: row for row, i in enumerate(order)}
         places = [_Place(row_of[i], base, draws) for i, (_, base, draws) in enumerate(rows)]
@@ -105,7 +105,7 @@ class DeviceStep:
 
     @torch.no_grad()
     def run(self, plan: DevicePlan) -> Tensor:
-        """Features [n, F] of all wanted tokens, feed after feed; the plan is told the rest."""
+        """Hidden states [n, H] of all wanted tokens, in the order scheduled; the plan is told the rest."""
         packed = pack(plan.rows, plan.shape, self._pool)
         result = self._step(packed.to(self._pool.device, non_blocking=True), plan.shape)
         queries = plan.shape.queries
@@ -116,7 +116,7 @@ class DeviceStep:
         ]
         # Copies: a captured step writes its results to the same memory the next time.
         plan.told = result.told.clone()
-        return result.features[torch.tensor(wanted, device=result.features.device)]
+        return result.hidden_states[torch.tensor(wanted, device=result.hidden_states.device)]
 
     def close(self) -> None:
         self.automata.close()
@@ -156,8 +156,23 @@ class GraphedStep:
         return graph, buffer, result
 
 
-def _static_row(feed: Feed, sequence: Sequence, base: int, draws: bool) -> StaticRow:
-    row = StaticRow(feed.slot, feed.past, feed.token_ids, first=len(feed.token_ids) - feed.wanted)
+def _draws(sequence: Sequence) -> bool:
+    """Whether settings and states that the device knows decide about the next tokens of `sequence`."""
+    sampling = sequence.request.sampling
+    plain = not (
+        sampling.penalizes
+        or sampling.reports
+        or sampling.ignore_eos
+        or sampling.banned_words is not None
+        or sampling.finish_within_budget
+        or any(draft.proposal for draft in sequence.drafts)
+    )
+    ready = sequence.state is State.RUNNING and sequence.pending > 0
+    return plain and ready and sequence.output_length >= sampling.min_tokens
+
+
+def _static_row(part: ScheduledTokens, sequence: Sequence, base: int, draws: bool) -> StaticRow:
+    row = StaticRow(part.slot, part.past, part.token_ids, first=len(part.token_ids) - part.wanted)
     if not draws:
         return row
     sampling = sequence.request.sampling

@@ -5,10 +5,10 @@ No host reads, no shape that depends on data, nothing allocated by Python in bet
 
     query      0        1      2      3
     token      last     d1     d2     padding      fed = 3, first = 0
-    state      s        s.d1   s.d2                advances in the tables of `device_tables`
+    state      s        s.d1   s.d2                advances in the automata of `tables`
     drawn      d1       x      .      .            accepted = 1: the draws 0 and 1 are output tokens
 
-Draws are those of `sampler`: the same masks, weights, order of settings and uniform numbers.
+Draws are those of `sampler`: the same masks and uniform numbers, and the same functions between them (`distribution`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.device_step.tables import TableMemory
 from gpu_workers.model.attention import AttentionPlan, CacheRead, DecodeGroup, DeviceMask
 from gpu_workers.model.output_head import OutputHead
+from gpu_workers.sampling.distribution import DrawSettings, draw_weights, inverse_cdf
 from gpu_workers.sampling.randomness import device_uniforms
-from gpu_workers.sampling.sampler import inverse_cdf, softmax_weights
 
 _INTEGERS = ("slot", "past", "fed", "first", "state", "position", "choice_index", "seed_low", "seed_high", "top_k")
 _FLOATS = ("temperature", "top_p", "min_p")
@@ -36,7 +36,7 @@ _SHORTEST_KV = 64
 
 @dataclass(frozen=True, slots=True)
 class StaticRow:
-    """What one row of a step is; `token_ids` as in `Feed`, of which those from `first` on are drawn after.
+    """What one row of a step is; `token_ids` as in `ScheduledTokens`; those from `first` on are drawn after.
 
     `state`: its place in `TableMemory`, 0 without one; `position`: of the first draw, in output tokens.
     """
@@ -102,9 +102,9 @@ def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StaticResult:
-    """`features` [rows * queries, F]; `told` int64 [rows, 1 + 2 * queries]: accepted, draws, states after them."""
+    """`hidden_states` [rows * queries, H]; `told` int64 [rows, 1 + 2 * queries]: accepted, draws, states after them."""
 
-    features: Tensor
+    hidden_states: Tensor
     told: Tensor
 
 
@@ -115,8 +115,8 @@ def static_step(
     integers = dict(zip(_INTEGERS, packed.unbind(1), strict=False))
     floats = dict(zip(_FLOATS, packed[:, len(_INTEGERS) : _TOKENS].view(torch.float64).unbind(1), strict=True))
     tokens = packed[:, _TOKENS:]
-    features = _forward(model, head, pool, tokens, integers, shape)
-    logits = head.logits(features)
+    hidden_states = _forward(model, head, pool, tokens, integers, shape)
+    logits = head.logits(hidden_states)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     logits = logits.unflatten(0, tokens.shape)
@@ -130,7 +130,7 @@ def static_step(
     after = torch.zeros_like(drawn)
     if shape.masked:
         after[: shape.masked] = tables.advance(states.flatten(), drawn[: shape.masked].flatten()).view(states.shape)
-    return StaticResult(features, torch.cat([accepted[:, None], drawn, after], 1))
+    return StaticResult(hidden_states, torch.cat([accepted[:, None], drawn, after], 1))
 
 
 def _forward(
@@ -141,7 +141,7 @@ def _forward(
     integers: dict[str, Tensor],
     shape: StaticShape,
 ) -> Tensor:
-    """Features [rows * queries, F]. Padding is written into the dummy slot."""
+    """Hidden states [rows * queries, H]. Padding is written into the dummy slot."""
     slot, past, fed = (integers[name][:, None] for name in ("slot", "past", "fed"))
     query = torch.arange(shape.queries, device=tokens.device)
     real = query < fed
@@ -177,31 +177,20 @@ def _draw(logits: Tensor, integers: dict[str, Tensor], floats: dict[str, Tensor]
         return values.repeat_interleave(shape.queries)
 
     temperature = each(floats["temperature"])
-    weights = softmax_weights(logits, temperature.to(logits.dtype))
-    if shape.truncates:
-        weights = _truncated(weights, each(integers["top_k"]), each(floats["top_p"]))
-    share = each(floats["min_p"]).to(weights.dtype)[:, None]
-    weights = torch.where(weights < share * weights.amax(-1, keepdim=True), 0, weights)
+    settings = DrawSettings(
+        temperature,
+        each(integers["top_k"]) if shape.truncates else None,
+        each(floats["top_p"]) if shape.truncates else None,
+        each(floats["min_p"]),
+    )
     query = torch.arange(shape.queries, device=logits.device)
     position = (integers["position"][:, None] + query - integers["first"][:, None]).clamp(min=0).flatten()
     uniform = device_uniforms(
         each(integers["seed_low"]), each(integers["seed_high"]), position, each(integers["choice_index"])
     )
-    drawn = inverse_cdf(weights, uniform).clamp(max=logits.shape[1] - 1)  # not a number would be past the end
+    drawn = inverse_cdf(draw_weights(logits, settings), uniform)
+    drawn = drawn.clamp(max=logits.shape[1] - 1)  # not a number would be past the end
     return torch.where(temperature > 0, drawn, logits.argmax(-1))
-
-
-def _truncated(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """`weights` without what top-k, then top-p leave out: every row is sorted, none is looked at on the host."""
-    largest = weights.sort(-1, descending=True).values
-    k = torch.where(top_k > 0, top_k, weights.shape[1]).clamp(max=weights.shape[1])
-    cut = largest.gather(1, k[:, None] - 1)
-    largest = torch.where(largest < cut, 0, largest)
-    cumulative = largest.cumsum(-1, dtype=torch.float64)
-    kept = (cumulative - largest < top_p[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
-    likely = largest.gather(1, (kept - 1).clamp(min=0))
-    cut = torch.where(top_p[:, None] < 1, torch.maximum(cut, likely), cut)
-    return torch.where(weights < cut, 0, weights)
 
 
 def _accepted(drawn: Tensor, tokens: Tensor, first: Tensor, fed: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""How a forward pass runs beside the engine thread: launched now, waited for when its features are needed.
+"""How a forward pass runs beside the engine thread: launched now, waited for when its hidden states are needed.
 
     wait = launch(forward)      the device works
     ...                         the host works: text, streams, messages, masks of the coming draw
-    features = wait()
+    hidden_states = wait()
 
 The same two calls whether a CUDA stream, a second thread or nobody works meanwhile. Between them nobody but `forward`
 touches the KV pool.
@@ -45,14 +45,14 @@ def on_stream(stream: torch.cuda.Stream, forward: Forward) -> Wait:
     """Queues the pass on `stream` behind what the current stream has been given, such as copies of prefixes."""
     stream.wait_stream(torch.cuda.current_stream(stream.device))
     with torch.cuda.stream(stream):
-        features = forward()
-        landed = torch.cuda.Event()
-        landed.record(stream)
+        hidden_states = forward()
+        computed = torch.cuda.Event()
+        computed.record(stream)
 
     def wait() -> Tensor:
         current = torch.cuda.current_stream(stream.device)
-        current.wait_event(landed)
-        features.record_stream(current)  # allocated on `stream`: its memory is not free before the sampler is done
-        return features
+        current.wait_event(computed)
+        hidden_states.record_stream(current)  # allocated on `stream`: its memory is not free before the sampler is done
+        return hidden_states
 
     return wait

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.cache.prefix_cache import PrefixCache
-from gpu_workers.engine.sequence import Sequence
-from gpu_workers.model.model_runner import Feed
+from gpu_workers.engine.sequence import Sequence, State
+from gpu_workers.model.model_runner import ScheduledTokens
 
 _GROUP_TOKENS = 8
 """Feeds up to this long attend as one padded group; a longer one is cheaper alone."""
@@ -18,24 +18,26 @@ _GROUP_TOKENS = 8
 class StepPlan:
     """One forward pass. `sequences` are those of `decode` (by slot, a few tokens each) and then of `chunks`.
 
-    `drafts[i]` of the i-th feed's tokens are drafts, not tokens of the sequence.
+    `drafts[i]` of the i-th item of `scheduled` are drafts, not tokens of the sequence.
     """
 
-    decode: list[Feed]
-    chunks: list[Feed]
+    decode: list[ScheduledTokens]
+    chunks: list[ScheduledTokens]
     sequences: list[Sequence]
     drafts: list[int]
 
     @property
-    def feeds(self) -> list[Feed]:
+    def scheduled(self) -> list[ScheduledTokens]:
         return self.decode + self.chunks
 
 
 class Scheduler:
-    """Owns the queue, the running list, and each sequence's slot and length.
+    """The queue, the sequences that hold a slot, and each one's slot and length.
 
-    First come, first served. Decoding goes first, so that a long prompt never holds up running streams; prompts take
-    what is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
+    A slot has one owner, a plan has at most `step_tokens` tokens, and every sequence that can decode is in it.
+
+    First come, first served. Decoding goes first, so that a long prompt never delays running streams; prompts take what
+    is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
     """
 
     def __init__(
@@ -58,28 +60,28 @@ class Scheduler:
         """Gives free slots to waiting sequences, oldest first.
 
         At most half of the slots go to sequences whose grammar is not there yet: slow compilations must not keep
-        everybody else out. For the same reason a sequence that has been held up by its mask for `patience` steps
-        while others wait for a slot goes back to the queue, and comes back when its mask is there.
+        everybody else out. For the same reason a sequence that waits for its mask for `patience` steps while
+        others wait for a slot goes back to the queue, and comes back when its mask is there.
         """
         if not self.waiting:
             return
         if not self._pool.free_slots:
             for sequence in list(self.running):
-                sequence.idle_steps = sequence.idle_steps + 1 if sequence.held_up else 0
-                if sequence.idle_steps > self._patience:
+                sequence.blocked_steps = sequence.blocked_steps + 1 if sequence.blocked else 0
+                if sequence.blocked_steps > self._patience:
                     self._preempt(sequence)
-        without_grammar = sum(sequence.awaits_grammar for sequence in self.running)
+        without_grammar = sum(sequence.state is State.AWAITING_GRAMMAR for sequence in self.running)
         for sequence in list(self.waiting):
-            if sequence.held_up:
+            if sequence.blocked:
                 continue
-            if sequence.awaits_grammar:
+            if sequence.state is State.AWAITING_GRAMMAR:
                 if without_grammar >= max(1, self._pool.slots // 2):
                     continue
                 without_grammar += 1
-            if (place := self._prefixes.acquire(sequence, self.running)) is None:
+            if (acquired := self._prefixes.acquire(sequence, self.running)) is None:
                 return
             self.waiting.remove(sequence)
-            sequence.slot, sequence.length = place
+            sequence.slot, sequence.length = acquired
             sequence.written = sequence.length
             self.reused_tokens += sequence.length
             self.running.append(sequence)
@@ -95,27 +97,27 @@ class Scheduler:
                 budget -= tokens
             if tokens:
                 shares.append((sequence, tokens))
-        decode: list[tuple[Feed, Sequence, int]] = []
-        chunks: list[tuple[Feed, Sequence, int]] = []
+        decode: list[tuple[ScheduledTokens, Sequence, int]] = []
+        chunks: list[tuple[ScheduledTokens, Sequence, int]] = []
         for sequence, tokens in shares:
             drafts = min(len(sequence.drafts), budget) if tokens == sequence.pending else 0
             budget -= drafts
-            feed = _feed(sequence, tokens, drafts)
-            in_group = feed.wanted and len(feed.token_ids) <= _GROUP_TOKENS
-            (decode if in_group else chunks).append((feed, sequence, drafts))
+            part = _scheduled_tokens(sequence, tokens, drafts)
+            in_group = part.wanted and len(part.token_ids) <= _GROUP_TOKENS
+            (decode if in_group else chunks).append((part, sequence, drafts))
         decode.sort(key=lambda planned: planned[0].slot)
         planned = decode + chunks
         return StepPlan(
-            [feed for feed, _, _ in decode],
-            [feed for feed, _, _ in chunks],
+            [part for part, _, _ in decode],
+            [part for part, _, _ in chunks],
             [sequence for _, sequence, _ in planned],
             [drafts for _, _, drafts in planned],
         )
 
     def commit(self, plan: StepPlan) -> None:
         """The step has run: its tokens are in the cache."""
-        for sequence, feed, drafts in zip(plan.sequences, plan.feeds, plan.drafts, strict=True):
-            sequence.length += len(feed.token_ids) - drafts
+        for sequence, part, drafts in zip(plan.sequences, plan.scheduled, plan.drafts, strict=True):
+            sequence.length += len(part.token_ids) - drafts
 
     def remove(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Forgets a sequence, running or waiting, and frees its slot; `keep`: what is in it is worth keeping."""
@@ -124,18 +126,14 @@ class Scheduler:
             return
         self._leave(sequence, keep=keep)
 
-    def wipe(self) -> None:
-        """Forgets what free slots hold."""
-        self._prefixes.clear()
-
     def make_room(self) -> bool:
-        """When nothing can move but what waits for a slot: whoever is held up leaves at once. Whether anybody did."""
-        held_up = [sequence for sequence in self.running if sequence.held_up]
-        if self._pool.free_slots or not any(not sequence.held_up for sequence in self.waiting):
+        """When nothing can move but what waits for a slot: whoever is blocked leaves at once. Whether anybody did."""
+        blocked = [sequence for sequence in self.running if sequence.blocked]
+        if self._pool.free_slots or all(sequence.blocked for sequence in self.waiting):
             return False
-        for sequence in held_up:
+        for sequence in blocked:
             self._preempt(sequence)
-        return bool(held_up)
+        return bool(blocked)
 
     def _preempt(self, sequence: Sequence) -> None:
         """Nothing is lost but keys and values, and those only if somebody else needs the slot."""
@@ -151,11 +149,11 @@ class Scheduler:
         sequence.slot = None
 
 
-def _feed(sequence: Sequence, tokens: int, drafts: int) -> Feed:
+def _scheduled_tokens(sequence: Sequence, tokens: int, drafts: int) -> ScheduledTokens:
     assert sequence.slot is not None
     past, wanted = sequence.length, drafts + 1 if tokens == sequence.pending else 0
     token_ids = sequence.token_ids[past : past + tokens]
     token_ids += [draft.token_id for draft in sequence.drafts[:drafts]]
     # Noted before the step runs: one that fails half-way may have written them all.
     sequence.written = max(sequence.written, past + len(token_ids))
-    return Feed(sequence.slot, past, token_ids, wanted)
+    return ScheduledTokens(sequence.slot, past, token_ids, wanted)

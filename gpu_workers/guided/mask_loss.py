@@ -32,11 +32,11 @@ class RejectionMeter:
             return None
         return next((sequence for sequence in sequences if sequence.constraint is not None), None)
 
-    def measure(self, features: Tensor, draws: Iterable[Draw], step: int) -> None:
-        """Measures one of the draws, if it is time; features [n, F], one row per draw."""
+    def measure(self, hidden_states: Tensor, draws: Iterable[Draw], step: int) -> None:
+        """Measures one of the draws, if it is time; hidden_states [n, H], one row per draw."""
         if not self._due(step):
             return
-        for row, draw in zip(features, draws, strict=True):
+        for row, draw in zip(hidden_states, draws, strict=True):
             if draw.allowed is not None:
                 self._next = step + self._interval
                 self.masses.append(rejection_mass(self._head, row, draw.allowed))
@@ -47,8 +47,8 @@ class RejectionMeter:
 
 
 @torch.inference_mode()
-def rejection_mass(head: OutputHead, features: Tensor, allowed: AllowedTokens) -> float:
-    """Probability that the model gives to forbidden tokens, in [0, 1]; features [F] of one row."""
-    raw = head.logits(features[None]).double().softmax(-1)
+def rejection_mass(head: OutputHead, hidden_states: Tensor, allowed: AllowedTokens) -> float:
+    """Probability that the model gives to forbidden tokens, in [0, 1]; hidden_states [H] of one row."""
+    raw = head.logits(hidden_states[None]).double().softmax(-1)
     allow = torch.from_numpy(unpack([allowed], raw.shape[1])).to(raw.device)
     return float(raw.masked_fill(allow, 0).sum().clamp(0, 1))

@@ -110,8 +110,8 @@ class MaskReader:
         future.add_done_callback(lambda _: self._wake())
         return future
 
-    def row(self, fsm: TokenFSM, state: int) -> AllowedTokens:
-        return read_row(fsm.allowed_mask(state), self._end_token_ids, self._sparse_limit)
+    def row(self, mask: NDArray[np.uint32]) -> AllowedTokens:
+        return read_row(mask, self._end_token_ids, self._sparse_limit)
 
     def forced_text(self, fsm: TokenFSM, state: int, row: AllowedTokens) -> ForcedText | None:
         """The text forced after `state`, whose row is `row`, if there is any."""
@@ -124,11 +124,15 @@ class MaskReader:
 
 
 class MaskTable:
-    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only, but for `_read`."""
+    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only, but for `_read`.
+
+    An FSM interns its rows: states with equal rows share one array, and it is counted once.
+    """
 
     def __init__(self, reader: MaskReader) -> None:
         self._reader = reader
-        self._rows: dict[int, AllowedTokens] = {}
+        self._rows: dict[int, AllowedTokens] = {}  # by state
+        self._counted: dict[int, AllowedTokens] = {}  # by the identity of the array, which the entry keeps alive
         self._forced: dict[int, ForcedText] = {}
         self._reading: dict[int, Future[None]] = {}
         self._completing: list[Future[list[int] | None]] = []
@@ -174,7 +178,10 @@ class MaskTable:
     def _read(self, fsm: TokenFSM, state: int) -> None:
         """The row first: nobody who needs it waits for what may be found behind it."""
         started = time.monotonic()
-        row = self._rows[state] = self._reader.row(fsm, state)
+        mask = fsm.allowed_mask(state)
+        if (row := self._counted.get(id(mask))) is None:
+            row = self._counted[id(mask)] = self._reader.row(mask)
+        self._rows[state] = row
         self.last_read_s = time.monotonic() - started
         if (forced := self._reader.forced_text(fsm, state, row)) is not None:
             self._forced[state] = forced
@@ -201,7 +208,11 @@ def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None
 
 
 class Constraint:
-    """One sequence's place in its TokenFSM. Engine thread only."""
+    """One sequence's place in its TokenFSM. Engine thread only.
+
+    `state` is the one after the last token, or after the last but one while it is `behind`: finding the next state may
+    have to wait for the FSM's lock, and the engine thread never does.
+    """
 
     def __init__(self, fsm: TokenFSM, state: int, table: MaskTable) -> None:
         self.state = state
@@ -232,7 +243,7 @@ class Constraint:
             self._token_id = None
 
     @property
-    def held_up(self) -> bool:
+    def blocked(self) -> bool:
         """Whether the state or its row cannot be had now."""
         if self.behind:
             return self._table.busy

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.config import EngineConfig
 from gpu_workers.model.attention import IMPLEMENTATION
-from gpu_workers.model.model_runner import Feed, ModelRunner
+from gpu_workers.model.model_runner import ModelRunner, ScheduledTokens
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.model.quantization import quantize_int8
 from grammar_workers import Vocabulary
@@ -172,10 +172,10 @@ def _is_separable(model: PreTrainedModel, hidden: Tensor, logits: Tensor) -> boo
 def _probe(runner: ModelRunner, pool: KVPool, tokens: list[int]) -> Tensor:
     slot, middle, last = pool.dummy_slot, len(tokens) // 2, len(tokens) - 1
     if middle:
-        runner.forward([], [Feed(slot, 0, tokens[:middle], wanted=0)])
+        runner.forward([], [ScheduledTokens(slot, 0, tokens[:middle], wanted=0)])
     if middle < last:
-        runner.forward([], [Feed(slot, middle, tokens[middle:last], wanted=0)])
-    return runner.forward([Feed(slot, last, tokens[last:], wanted=1)], [])
+        runner.forward([], [ScheduledTokens(slot, middle, tokens[middle:last], wanted=0)])
+    return runner.forward([ScheduledTokens(slot, last, tokens[last:], wanted=1)], [])
 
 
 def _close(actual: Tensor, expected: Tensor, tolerance: float) -> bool:

@@ -15,10 +15,10 @@ from gpu_workers.model.attention import AttentionPlan, DecodeGroup, Segment, dec
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class ScheduledTokens:
     """What one slot contributes to a step: `token_ids` that come after `past` tokens already in the slot.
 
-    `wanted`: of how many tokens, counted from the last, the features are wanted. 0 when more of the sequence is
+    `wanted`: of how many tokens, counted from the last, the hidden states are wanted. 0 when more of the sequence is
     pending; otherwise 1 for its last token and 1 for each draft after it.
     """
 
@@ -32,7 +32,7 @@ class ModelRunner:
     """The model on its KV pool.
 
     `separable`: the logits are a linear map of the last hidden state, so a step returns hidden states and the output
-    head projects what sampling needs; otherwise a step returns the model's own logits.
+    head projects what sampling needs; otherwise a step returns the model's own logits in their place.
     """
 
     def __init__(self, model: PreTrainedModel, pool: KVPool, *, separable: bool) -> None:
@@ -41,37 +41,38 @@ class ModelRunner:
         self._separable = separable
 
     @torch.inference_mode()
-    def forward(self, decode: Sequence[Feed], chunks: Sequence[Feed]) -> Tensor:
-        """Features [n, F] of all wanted tokens, feed after feed; keys and values of every token go into the pool.
+    def forward(self, decode: Sequence[ScheduledTokens], chunks: Sequence[ScheduledTokens]) -> Tensor:
+        """Hidden states [n, H] of all wanted tokens, in the order scheduled.
 
-        `decode` feeds a few tokens per slot (slots ascending) and attends as one group, `chunks` attend one by one.
+        Keys and values of every token go into the pool. `decode` has a few tokens per slot (slots ascending) and
+        attends as one group, `chunks` attend one by one.
         """
         group: DecodeGroup | None = None
         if decode:
             group = decode_group(
                 self._pool,
-                [feed.slot for feed in decode],
-                [feed.past for feed in decode],
-                [len(feed.token_ids) for feed in decode],
+                [part.slot for part in decode],
+                [part.past for part in decode],
+                [len(part.token_ids) for part in decode],
             )
         segments: list[Segment] = []
         token_ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
         kept: list[int] = []
-        for i, feed in enumerate((*decode, *chunks)):
+        for i, part in enumerate((*decode, *chunks)):
             if i >= len(decode):
-                segments.append(segment(self._pool, len(token_ids), len(feed.token_ids), feed.slot, feed.past))
-            token_ids += feed.token_ids
-            positions += range(feed.past, feed.past + len(feed.token_ids))
-            slots += [feed.slot] * len(feed.token_ids)
-            kept += range(len(token_ids) - feed.wanted, len(token_ids))
+                segments.append(segment(self._pool, len(token_ids), len(part.token_ids), part.slot, part.past))
+            token_ids += part.token_ids
+            positions += range(part.past, part.past + len(part.token_ids))
+            slots += [part.slot] * len(part.token_ids)
+            kept += range(len(token_ids) - part.wanted, len(token_ids))
         # One host buffer, one copy to the device.
         flat = torch.from_numpy(np.array([token_ids, positions, slots])).to(self._pool.device)
         plan = AttentionPlan(self._pool, flat[2], flat[1], group, tuple(segments))
-        return self._features(flat[:1], flat[1:2], plan, kept)
+        return self._hidden_states(flat[:1], flat[1:2], plan, kept)
 
-    def _features(self, input_ids: Tensor, position_ids: Tensor, plan: AttentionPlan, kept: list[int]) -> Tensor:
+    def _hidden_states(self, input_ids: Tensor, position_ids: Tensor, plan: AttentionPlan, kept: list[int]) -> Tensor:
         index = torch.tensor(kept, dtype=torch.int64, device=input_ids.device)
         arguments = {"input_ids": input_ids, "position_ids": position_ids, "use_cache": False, "attention_plan": plan}
         if self._separable:

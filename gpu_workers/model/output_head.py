@@ -14,9 +14,9 @@ _FEW_NUMBERS = 4096
 class OutputHead:
     """The output projection, cut to the tokens that exist.
 
-    The runner hands over *features*: hidden states `[n, hidden]` when the model does nothing but a linear map after
-    them (`separable`, checked at load), otherwise full logits `[n, V]`. Columns from `token_limit` on are padding of
-    the embedding matrix: no token has those ids, so nobody ever sees them.
+    `hidden_states` are `[n, H]`, the model's last ones, when it does nothing but a linear map after them (`separable`,
+    checked at load). Otherwise the model's own logits `[n, V]` stand in for them, here and in all of the engine.
+    Columns from `token_limit` on are padding of the embedding matrix: no token has those ids, so nobody ever sees them.
     """
 
     def __init__(self, projection: nn.Module, token_limit: int, *, separable: bool) -> None:
@@ -24,21 +24,23 @@ class OutputHead:
         self.separable = separable
         self._projection = projection
 
-    def logits(self, features: Tensor) -> Tensor:
+    def logits(self, hidden_states: Tensor) -> Tensor:
         """All columns: [n, token_limit]."""
         if not self.separable:
-            return features[:, : self.token_limit]
+            return hidden_states[:, : self.token_limit]
         weight, bias = self._linear_map()
-        if features.device.type == "cpu" and _are_few(features):
-            return _few_rows(features, weight[: self.token_limit], None if bias is None else bias[: self.token_limit])
-        return linear(features, weight, bias)[:, : self.token_limit]
+        if hidden_states.device.type == "cpu" and _are_few(hidden_states):
+            return _few_rows(
+                hidden_states, weight[: self.token_limit], None if bias is None else bias[: self.token_limit]
+            )
+        return linear(hidden_states, weight, bias)[:, : self.token_limit]
 
-    def columns(self, features: Tensor, token_ids: Tensor) -> Tensor:
+    def columns(self, hidden_states: Tensor, token_ids: Tensor) -> Tensor:
         """Only the columns `token_ids` (int64 [k]): [n, k]."""
         if not self.separable:
-            return features[:, token_ids]
+            return hidden_states[:, token_ids]
         weight, bias = self._linear_map()
-        return linear(features, weight[token_ids], None if bias is None else bias[token_ids])
+        return linear(hidden_states, weight[token_ids], None if bias is None else bias[token_ids])
 
     def _linear_map(self) -> tuple[Tensor, Tensor | None]:
         """What a separable head consists of: weight [V, hidden], bias [V] or None."""
@@ -47,18 +49,18 @@ class OutputHead:
         return weight, bias
 
 
-def _are_few(features: Tensor) -> bool:
-    rows, hidden = features.shape
+def _are_few(hidden_states: Tensor) -> bool:
+    rows, hidden = hidden_states.shape
     return 0 < rows <= _FEW_ROWS and max(rows, _FEW_ROWS // 2) * hidden <= _FEW_NUMBERS
 
 
-def _few_rows(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _few_rows(hidden_states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`linear` of a few rows [n, hidden] on a CPU, [n, V] contiguous: the weight is walked once for all of them.
 
-    The BLAS of PyTorch takes a slow way through a long weight when it is asked for one row, or for `features` times the
-    transposed weight; so it is asked for the transposed product, of two rows at least.
+    The BLAS of PyTorch takes a slow way through a long weight when it is asked for one row, or for `hidden_states`
+    times the transposed weight; so it is asked for the transposed product, of two rows at least.
     """
-    rows = len(features)
-    columns = (weight @ (features if rows > 1 else features.repeat(2, 1)).t()).unbind(1)
+    rows = len(hidden_states)
+    columns = (weight @ (hidden_states if rows > 1 else hidden_states.repeat(2, 1)).t()).unbind(1)
     logits = torch.stack(columns[:rows])  # faster than `contiguous`
     return logits if bias is None else logits + bias

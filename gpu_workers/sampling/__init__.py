@@ -1,4 +1,6 @@
 """From logits to a token: penalties, temperature, truncation, and randomness by counters.
 
-logits --penalties--> --mask--> --sampler, truncation--> token, by `randomness`;  `logprobs` of it;  `beam_search`
+sampler (the host):     logits --mask, penalties--> distribution --temperature, truncation, randomness--> token
+device_step (captured): logits --mask-------------> distribution --the same functions-----------------> token
+logprobs: what is told about a token;  beam_search: a likely output instead of a drawn one
 """

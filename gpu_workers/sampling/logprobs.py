@@ -57,22 +57,26 @@ class TokenReport:
 
 
 def reports(
-    head: OutputHead, features: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]
+    head: OutputHead, hidden_states: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]
 ) -> list[TokenReport | None]:
-    """Reports on the drawn `token_ids`, None for rows that do not ask; features [n, F], one row per draw."""
+    """Reports on the drawn `token_ids`, None for rows that do not ask; hidden_states [n, H], one row per draw."""
     asking = [i for i, draw in enumerate(draws) if draw.sampling.reports]
     made: list[TokenReport | None] = [None] * len(draws)
     if asking:
         rows = [draws[i] for i in asking]
-        for i, one in zip(asking, _reports(head, features[asking], rows, [token_ids[i] for i in asking]), strict=True):
+        for i, one in zip(
+            asking, _reports(head, hidden_states[asking], rows, [token_ids[i] for i in asking]), strict=True
+        ):
             made[i] = one
     return made
 
 
 @torch.inference_mode()
-def _reports(head: OutputHead, features: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]) -> list[TokenReport]:
+def _reports(
+    head: OutputHead, hidden_states: Tensor, draws: Sequence[Draw], token_ids: Sequence[int]
+) -> list[TokenReport]:
     """`reports` for rows that all ask."""
-    logits = head.logits(features)
+    logits = head.logits(hidden_states)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     raw = logits.log_softmax(-1)

@@ -24,9 +24,9 @@ from torch import Tensor
 from gpu_workers.guided.masks import AllowedTokens, unpack
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.distribution import DrawSettings, draw_settings, draw_weights, inverse_cdf
 from gpu_workers.sampling.penalties import Adjustment, History, adjust, adjustment
 from gpu_workers.sampling.randomness import Stream, uniforms
-from gpu_workers.sampling.truncation import drop_unlikely, truncate
 from gpu_workers.speculative.verification import Proposal, Verification
 from grammar_workers.matching.masks import forbid_unmasked
 
@@ -66,21 +66,20 @@ class RowCounts:
 class Choice:
     """How rows [n] choose among their columns, but for the logits. `greedy` and `drawn` are the rows of either kind.
 
-    `temperature` and `uniform` float64 [len(drawn)]; `verification` numbers its rows among them.
+    `settings` and `uniform` (float64 [len(drawn)]) are of the latter; `verification` numbers its rows among them.
     """
 
-    draws: Sequence[Draw]
     adjustments: list[tuple[int, Adjustment]]
     greedy: list[int]
     drawn: list[int]
-    temperature: Tensor
+    settings: DrawSettings
     uniform: Tensor
     verification: Verification | None
 
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
-    """Rows `rows` of a batch that need the columns `union` int64 [U] alone, in NumPy and on the device.
+    """Rows `rows` of a batch that need the columns `union` int64 [U] alone.
 
     Row i has `columns[i]` of them, int64 [n, K] padded at the end, and `padding` bool [n, K]; both are None where there
     is one row, which needs all of them.
@@ -89,8 +88,7 @@ class SparseRows:
     rows: list[int]
     choice: Choice
     allowed: list[NDArray[np.int64]]
-    union: NDArray[np.int64]
-    device_union: Tensor
+    union: Tensor
     columns: Tensor | None
     padding: Tensor | None
 
@@ -124,9 +122,9 @@ class Sampler:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     counts: RowCounts = field(default_factory=RowCounts)
 
-    def sample(self, features: Tensor, draws: Sequence[Draw]) -> list[int]:
-        """features [n, F] in the order of `draws`. Returns n token ids; each is allowed by its row."""
-        return self.finish(features, self.prepare(draws))
+    def sample(self, hidden_states: Tensor, draws: Sequence[Draw]) -> list[int]:
+        """hidden_states [n, H] in the order of `draws`. Returns n token ids; each is allowed by its row."""
+        return self.finish(hidden_states, self.prepare(draws))
 
     def prepare(self, draws: Sequence[Draw]) -> Prepared:
         """The host's part: rows by kind, columns, penalties, random numbers."""
@@ -149,13 +147,13 @@ class Sampler:
         )
 
     @torch.inference_mode()
-    def finish(self, features: Tensor, prepared: Prepared) -> list[int]:
-        """The device's part: features [n, F] to n token ids."""
+    def finish(self, hidden_states: Tensor, prepared: Prepared) -> list[int]:
+        """The device's part: hidden_states [n, H] to n token ids."""
         tokens = dict(prepared.forced)
         if (sparse := prepared.sparse) is not None:
-            tokens.update(zip(sparse.rows, self._sparse(_rows(features, sparse.rows), sparse), strict=True))
+            tokens.update(zip(sparse.rows, self._sparse(_rows(hidden_states, sparse.rows), sparse), strict=True))
         if (dense := prepared.dense) is not None:
-            tokens.update(zip(dense.rows, self._dense(_rows(features, dense.rows), dense), strict=True))
+            tokens.update(zip(dense.rows, self._dense(_rows(hidden_states, dense.rows), dense), strict=True))
         self.counts.forced += len(prepared.forced)
         self.counts.sparse += 0 if sparse is None else len(sparse.rows)
         self.counts.dense += 0 if dense is None else len(dense.rows)
@@ -167,17 +165,16 @@ class Sampler:
         counts = np.array([len(token_ids) for token_ids in allowed])
         choice = self._choice(draws, allowed, int(counts.max()))
         if len(rows) == 1:
-            union = allowed[0]
-            return SparseRows(rows, choice, allowed, union, torch.from_numpy(union).to(self.device), None, None)
+            return SparseRows(rows, choice, allowed, torch.from_numpy(allowed[0]).to(self.device), None, None)
         union, place = np.unique(np.concatenate(allowed), return_inverse=True)
         real = np.arange(counts.max()) < counts[:, None]
         columns = np.zeros(real.shape, dtype=np.int64)
         columns[real] = place
         tensors = (torch.from_numpy(array).to(self.device) for array in (union, columns, ~real))
-        return SparseRows(rows, choice, allowed, union, *tensors)
+        return SparseRows(rows, choice, allowed, *tensors)
 
-    def _sparse(self, features: Tensor, group: SparseRows) -> list[int]:
-        logits = self.head.columns(features, group.device_union)
+    def _sparse(self, hidden_states: Tensor, group: SparseRows) -> list[int]:
+        logits = self.head.columns(hidden_states, group.union)
         if group.columns is not None and group.padding is not None:
             logits = logits.gather(1, group.columns).masked_fill(group.padding, -torch.inf)
         chosen = choose_columns(logits, group.choice, group.allowed)
@@ -193,8 +190,8 @@ class Sampler:
             torch.tensor(excluded, device=self.device).T if excluded else None,
         )
 
-    def _dense(self, features: Tensor, group: DenseRows) -> list[int]:
-        logits = self.head.logits(features)
+    def _dense(self, hidden_states: Tensor, group: DenseRows) -> list[int]:
+        logits = self.head.logits(hidden_states)
         if group.masked:
             logits = self._masked(logits, group.masked, group.allowed)
         if group.excluded is not None:
@@ -205,19 +202,12 @@ class Sampler:
         """`columns[row]`: the token ids of the row's first columns, of `width`; None: column = token id."""
         drawn = [i for i, draw in enumerate(draws) if draw.sampling.temperature > 0]
         rows = [draws[i] for i in drawn]
-        uniform = uniforms(
-            [draw.sampling.seed for draw in rows],
-            [draw.choice_index for draw in rows],
-            [draw.position for draw in rows],
-            attempts=[draw.attempt for draw in rows],
-        )
         return Choice(
-            draws,
             [(i, adjustment(draw.sampling, draw.history)) for i, draw in enumerate(draws) if draw.history is not None],
             [i for i, draw in enumerate(draws) if draw.sampling.temperature == 0],
             drawn,
-            torch.tensor([draw.sampling.temperature for draw in rows], dtype=torch.float64).to(self.device),
-            torch.from_numpy(uniform).to(self.device),
+            draw_settings([draw.sampling for draw in rows], self.device),
+            self._uniforms(rows, Stream.SAMPLE),
             self._verification(draws, drawn, columns, width),
         )
 
@@ -228,24 +218,29 @@ class Sampler:
         if not rows:
             return None
         placed = [proposal.over(None if columns is None else columns[i], width) for _, i, proposal in rows]
-        uniform = uniforms(
-            [draws[i].sampling.seed for _, i, _ in rows],
-            [draws[i].choice_index for _, i, _ in rows],
-            [draws[i].position for _, i, _ in rows],
-            Stream.ACCEPT,
-        )
         return Verification(
             torch.tensor([row for row, _, _ in rows], device=self.device),
             torch.from_numpy(np.stack([probabilities for probabilities, _ in placed])).to(self.device),
             torch.tensor([column for _, column in placed], device=self.device),
-            torch.from_numpy(uniform).to(self.device),
+            self._uniforms([draws[i] for _, i, _ in rows], Stream.ACCEPT),
         )
+
+    def _uniforms(self, draws: list[Draw], stream: Stream) -> Tensor:
+        """A number in [0, 1) for each draw, float64 [n]."""
+        numbers = uniforms(
+            [draw.sampling.seed for draw in draws],
+            [draw.choice_index for draw in draws],
+            [draw.position for draw in draws],
+            stream,
+            [draw.attempt for draw in draws],
+        )
+        return torch.from_numpy(numbers).to(self.device)
 
     def _masked(self, logits: Tensor, rows: list[int], allowed: list[AllowedTokens]) -> Tensor:
         """Logits [n, V] of the head with what `allowed[i]` leaves out of row `rows[i]` at -inf; may be the same."""
         if logits.device.type == "cpu" and logits.dtype == torch.float32:
             if not self.head.separable:
-                logits = logits.clone()  # they are the features, which others read, too
+                logits = logits.clone()  # they are the hidden states, which others read, too
             forbid_unmasked(logits.numpy(), [row.mask for row in allowed], rows)
             return logits
         allow = torch.from_numpy(unpack(allowed, logits.shape[1])).to(logits.device)
@@ -255,9 +250,9 @@ class Sampler:
         return logits.index_copy(0, index, logits[index].masked_fill(~allow, -torch.inf))
 
 
-def _rows(features: Tensor, rows: list[int]) -> Tensor:
+def _rows(hidden_states: Tensor, rows: list[int]) -> Tensor:
     """Some rows of a batch, ascending; no copy where it is all of them."""
-    return features if len(rows) == len(features) else features[rows]
+    return hidden_states if len(rows) == len(hidden_states) else hidden_states[rows]
 
 
 def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> list[int]:
@@ -280,10 +275,7 @@ def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.
 
 def _draw(logits: Tensor, choice: Choice) -> Tensor:
     """Columns int64 [n] of the rows that are drawn."""
-    weights = softmax_weights(logits, choice.temperature.to(logits.dtype))
-    sampling = [choice.draws[i].sampling for i in choice.drawn]
-    weights = truncate(weights, [one.top_k for one in sampling], [one.top_p for one in sampling])
-    weights = drop_unlikely(weights, [one.min_p for one in sampling])
+    weights = draw_weights(logits, choice.settings)
     if choice.verification is not None:
         weights = choice.verification.apply(weights)
     if weights.device.type != "cpu":
@@ -292,24 +284,3 @@ def _draw(logits: Tensor, choice: Choice) -> Tensor:
     rows = max(1, _CACHED_SUMS // weights.shape[1])
     parts = zip(weights.split(rows), choice.uniform.split(rows), strict=True)
     return torch.cat([inverse_cdf(some, uniform) for some, uniform in parts])
-
-
-def softmax_weights(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Probabilities up to a factor per row: logits [n, K], temperature [n] of the same type."""
-    temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
-    # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
-    # In place: memory for a whole batch is new to the process each time, which costs more than the arithmetic.
-    return (logits - logits.amax(-1, keepdim=True)).div_(temperature[:, None]).exp_()
-
-
-def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The column where the cumulative weight passes `uniform * total`; its weight is above 0.
-
-    weights [n, K] >= 0, uniform float64 [n] in [0, 1). Sums are float64: in float32 the batch's shape decides
-    near-uniform choices.
-    """
-    cumulative = weights.cumsum(-1, dtype=torch.float64)
-    total = cumulative[:, -1:]
-    # Rounding may lift u * total to total itself, past the last column.
-    target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
-    return torch.searchsorted(cumulative, target, right=True)[:, 0]

@@ -1,14 +1,15 @@
 """Which tokens are likely enough to be drawn: top-k, top-p and min-p over a batch of weights.
 
-The likeliest tokens with a given share of the mass, without sorting a vocabulary: weights are summed by the leading
-bits of their floating-point numbers, which order them, and only the bucket that the share ends in is sorted.
+On a CPU top-p finds the likeliest tokens with a given share of the mass without sorting a vocabulary: weights are
+summed by the leading bits of their floating-point numbers, which order them, and only the bucket that the share ends in
+is sorted.
 
     bits of 1.0    0 01111111 0000|0000...      4,096 buckets, sixteen to a power of two
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
@@ -22,14 +23,36 @@ _SHIFT = 19
 _BUCKETS = 1 << (31 - _SHIFT)
 
 
-def truncate(weights: Tensor, top_k: Sequence[int], top_p: Sequence[float]) -> Tensor:
+def truncate(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
     """Zeroes what top-k (0 = off), then top-p (1 = off) leave out; ties at either cut are kept. weights [n, K] >= 0.
 
-    top-p keeps the likeliest tokens until their share reaches `top_p` of what top-k left (Holtzman et al. 2020).
+    `top_k` int64 [n], `top_p` float64 [n]. top-p keeps the likeliest tokens until their share reaches `top_p` of what
+    top-k left (Holtzman et al. 2020).
     """
+    if weights.device.type != "cpu" or torch.compiler.is_compiling():
+        return truncate_by_sorting(weights, top_k, top_p)
     width = weights.shape[1]
-    weights = _cut_rows(weights, {i: k for i, k in enumerate(top_k) if 0 < k < width}, _top_k_cuts)
-    return _cut_rows(weights, {i: p for i, p in enumerate(top_p) if p < 1}, top_p_cuts)
+    weights = _cut_rows(weights, {i: k for i, k in enumerate(top_k.tolist()) if 0 < k < width}, _top_k_cuts)
+    return _cut_rows(weights, {i: p for i, p in enumerate(top_p.tolist()) if p < 1}, _top_p_cuts)
+
+
+def truncate_by_sorting(weights: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """The same with every row sorted, as a GPU does faster than anything that branches. No row is read on the host."""
+    ordered = weights.sort(-1, descending=True).values
+    k = torch.where(top_k > 0, top_k, weights.shape[1]).clamp(max=weights.shape[1])
+    cut = ordered.gather(1, k[:, None] - 1)
+    ordered = torch.where(ordered < cut, 0, ordered)
+    cumulative = ordered.cumsum(-1, dtype=torch.float64)
+    kept = (cumulative - ordered < top_p[:, None] * cumulative[:, -1:]).sum(-1, keepdim=True)
+    likely = ordered.gather(1, (kept - 1).clamp(min=0))
+    cut = torch.where(top_p[:, None] < 1, torch.maximum(cut, likely), cut)
+    return torch.where(weights < cut, 0, weights)
+
+
+def drop_unlikely(weights: Tensor, min_p: Tensor) -> Tensor:
+    """Zeroes weights below `min_p` [n] (0 = off) times the row's largest (Nguyen et al. 2024). weights [n, K] >= 0."""
+    share = min_p.to(weights.dtype)[:, None]
+    return torch.where(weights < share * weights.amax(-1, keepdim=True), 0, weights)
 
 
 def _cut_rows(weights: Tensor, settings: dict[int, T], cuts: Callable[[Tensor, list[T]], Tensor]) -> Tensor:
@@ -38,43 +61,24 @@ def _cut_rows(weights: Tensor, settings: dict[int, T], cuts: Callable[[Tensor, l
         return weights
     if len(settings) == len(weights):
         return torch.where(weights < cuts(weights, list(settings.values())), 0, weights)
-    index = torch.tensor(list(settings), device=weights.device)
+    index = torch.tensor(list(settings))
     part = weights[index]
     return weights.index_copy(0, index, torch.where(part < cuts(part, list(settings.values())), 0, part))
-
-
-def drop_unlikely(weights: Tensor, min_p: Sequence[float]) -> Tensor:
-    """Zeroes weights below `min_p` (0 = off) times the row's largest (Nguyen et al. 2024). weights [n, K] >= 0."""
-    if not any(min_p):
-        return weights
-    share = torch.tensor(min_p, dtype=weights.dtype, device=weights.device)
-    return torch.where(weights < share[:, None] * weights.amax(-1, keepdim=True), 0, weights)
 
 
 def _top_k_cuts(weights: Tensor, top_k: list[int]) -> Tensor:
     """The k-th largest weight of each row: [n, 1]."""
     largest = weights.topk(max(top_k)).values
-    return largest.gather(1, torch.tensor(top_k, device=weights.device)[:, None] - 1)
+    return largest.gather(1, torch.tensor(top_k)[:, None] - 1)
 
 
-def top_p_cuts(weights: Tensor, top_p: list[float]) -> Tensor:
+def _top_p_cuts(weights: Tensor, top_p: list[float]) -> Tensor:
     """The smallest weight of each row that is kept: [n, 1]."""
-    if weights.device.type != "cpu":
-        return cuts_by_sorting(weights, top_p)
     rows = weights.numpy()
     # Rounding to float32 keeps the order; equal numbers share a bucket.
     keys = np.ascontiguousarray(rows, dtype=np.float32).view(np.int32)
     cuts = [_cut(row, key, share) for row, key, share in zip(rows, keys, top_p, strict=True)]
     return torch.tensor(cuts, dtype=weights.dtype)[:, None]
-
-
-def cuts_by_sorting(weights: Tensor, top_p: Sequence[float]) -> Tensor:
-    """The same from sorted rows, which a GPU makes faster than anything that branches: [n, 1]."""
-    ordered = weights.sort(-1, descending=True).values
-    cumulative = ordered.cumsum(-1, dtype=torch.float64)
-    share = torch.tensor(top_p, dtype=torch.float64, device=weights.device)[:, None]
-    kept = (cumulative - ordered < share * cumulative[:, -1:]).sum(-1, keepdim=True)
-    return ordered.gather(1, kept - 1)
 
 
 @njit(

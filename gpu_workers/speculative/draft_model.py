@@ -3,7 +3,7 @@
 It has a KV pool of its own with the same slots. What a slot of it holds is compared with the sequence's tokens before
 each use, so rejected drafts, rollbacks and new owners of a slot need no message. Greedy drafts are deterministic: the
 target draws exactly the tokens it would draw without them (Leviathan et al. 2023, with a point mass as the draft's
-choice). Drafts drawn at random (`draft_sampling`) are verified by `rejection`.
+choice). Drafts drawn at random (`draft_sampling`) are verified by `verification`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.engine.sequence import Sequence
 from gpu_workers.guided.masks import AllowedTokens
 from gpu_workers.model.loader import LoadedModel, UnsupportedModelError, load
-from gpu_workers.model.model_runner import Feed
+from gpu_workers.model.model_runner import ScheduledTokens
+from gpu_workers.sampling.distribution import draw_settings, draw_weights, inverse_cdf
 from gpu_workers.sampling.randomness import Stream, uniforms
-from gpu_workers.sampling.sampler import inverse_cdf, softmax_weights
-from gpu_workers.sampling.truncation import drop_unlikely, truncate
 from gpu_workers.speculative.drafts import AcceptanceRate, Draft
 from gpu_workers.speculative.verification import Proposal
 
@@ -73,12 +72,12 @@ class DraftModel:
         """Sets the `drafts` of these running sequences, as many as are worth it."""
         rows = [row for sequence in sequences if (row := self._row(sequence)) is not None]
         alive = [row for row in rows if self._fed(row)]
-        features = self._catch_up(rows, alive)
+        hidden_states = self._catch_up(rows, alive)
         while alive:
-            alive = self._extend(alive, features)
+            alive = self._extend(alive, hidden_states)
             if alive:
                 alive.sort(key=lambda row: row.sequence.slot or 0)
-                features = self._step(alive)
+                hidden_states = self._step(alive)
         for row in rows:
             row.sequence.use_drafts(row.drafts, row.states)
 
@@ -95,11 +94,11 @@ class DraftModel:
         return _Row(sequence, rate, -1 if constraint is None else constraint.state, room, 1.0, [], [])
 
     def _fed(self, row: _Row) -> bool:
-        """Whether one more feed completes what the draft model has not seen of this sequence."""
+        """Whether one more pass completes what the draft model has not seen of this sequence."""
         return len(row.sequence.token_ids) - self._known(row.sequence) <= self._chunk
 
     def _known(self, sequence: Sequence) -> int:
-        """How many tokens of the sequence its slot holds; at least the last one is fed again, for its features."""
+        """How many tokens of the sequence its slot holds; at least the last one is fed again, for its hidden state."""
         assert sequence.slot is not None
         held = self._held.get(sequence.slot, [])
         tokens = sequence.token_ids
@@ -109,32 +108,34 @@ class DraftModel:
         return common
 
     def _catch_up(self, rows: list[_Row], alive: list[_Row]) -> Tensor:
-        """Feeds what is missing, a chunk at most; features of the rows that are `alive`."""
-        feeds = []
+        """Feeds what is missing, a chunk at most; hidden states of the rows that are `alive`."""
+        scheduled = []
         for row in rows:
             past, tokens = self._known(row.sequence), row.sequence.token_ids
             assert row.sequence.slot is not None
             chunk = tokens[past : past + self._chunk]
-            feeds.append(Feed(row.sequence.slot, past, chunk, wanted=int(past + len(chunk) == len(tokens))))
+            scheduled.append(
+                ScheduledTokens(row.sequence.slot, past, chunk, wanted=int(past + len(chunk) == len(tokens)))
+            )
             self._held[row.sequence.slot] = tokens[: past + len(chunk)]
-        return self._loaded.runner.forward([], feeds) if feeds else torch.zeros(0)
+        return self._loaded.runner.forward([], scheduled) if scheduled else torch.zeros(0)
 
     def _step(self, rows: list[_Row]) -> Tensor:
         """Feeds each row's last draft."""
-        feeds = []
+        scheduled = []
         for row in rows:
             assert row.sequence.slot is not None
             held = self._held[row.sequence.slot]
             token_id = row.drafts[-1].token_id
-            feeds.append(Feed(row.sequence.slot, len(held), [token_id], wanted=1))
+            scheduled.append(ScheduledTokens(row.sequence.slot, len(held), [token_id], wanted=1))
             held.append(token_id)
-        return self._loaded.runner.forward(feeds, [])
+        return self._loaded.runner.forward(scheduled, [])
 
     @torch.inference_mode()
-    def _extend(self, rows: list[_Row], features: Tensor) -> list[_Row]:
+    def _extend(self, rows: list[_Row], hidden_states: Tensor) -> list[_Row]:
         """Adds a token to each row, the likeliest that is allowed or a random one; returns the rows to go on with."""
         head = self._loaded.head
-        logits = head.logits(features) if self._columns is None else head.columns(features, self._columns)
+        logits = head.logits(hidden_states) if self._columns is None else head.columns(hidden_states, self._columns)
         scores = logits.float().cpu().numpy()
         going_on = []
         for row, score in zip(rows, scores, strict=True):
@@ -167,12 +168,10 @@ class DraftModel:
         if score[best] == -np.inf:
             return None
         sampling = row.sequence.request.sampling
-        if not self._random or sampling.temperature == 0 or row.sequence.may_take_back:
+        if not self._random or sampling.temperature == 0 or sampling.banned_words is not None:
             return Draft(int(self._ids[best]), row.rate)
         logits = torch.from_numpy(score)[None].double()
-        weights = softmax_weights(logits, torch.tensor([sampling.temperature], dtype=torch.float64))
-        weights = truncate(weights, [sampling.top_k], [sampling.top_p])
-        weights = drop_unlikely(weights, [sampling.min_p])
+        weights = draw_weights(logits, draw_settings([sampling], logits.device))
         position = row.sequence.output_length + len(row.drafts)
         uniform = uniforms([sampling.seed], [row.sequence.request.choice_index], [position], Stream.DRAFT)
         token_id = int(self._ids[int(inverse_cdf(weights, torch.from_numpy(uniform)))])

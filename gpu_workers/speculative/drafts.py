@@ -1,8 +1,8 @@
 """Drafts: cheap guesses at the next tokens, checked by one forward pass.
 
-A row feeds `[last, d1 .. dk]` and gets features at k + 1 positions. Tokens are then drawn from them one position after
-another, exactly as without drafts, for as long as the drawn token is the drafted one: the output is the same token for
-token at every temperature, and only the KV length ever has to go back.
+A row feeds `[last, d1 .. dk]` and gets hidden states at k + 1 positions. Tokens are then drawn from them one position
+after another, exactly as without drafts, for as long as the drawn token is the drafted one: the output is the same
+token for token at every temperature, and only the KV length ever has to go back.
 
 Guesses are made under the grammar's mask, from text that the grammar forces and from what followed the same few tokens
 earlier in prompt and output (prompt look-up: Saxena 2023).

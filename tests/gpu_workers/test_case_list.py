@@ -42,7 +42,7 @@ def row(*token_ids: int, sparse_limit: int = 256) -> AllowedTokens:
 
 
 def sampler() -> Sampler:
-    """The features are the logits."""
+    """The hidden states are the logits."""
     return Sampler(OutputHead(nn.Identity(), WIDTH, separable=False))
 
 
@@ -91,7 +91,7 @@ def test_the_state_advances() -> None:
     fsm = text_fsm("abc")
     with running_engine(fetch=grammars(t=fsm)) as engine:
         (result,) = run(engine, request("x", grammar="t"))
-        reader = MaskReader(engine._mask_threads, [END], 256, wake=lambda: None)
+        reader = MaskReader(engine.step_loop._mask_threads, [END], 256, wake=lambda: None)
         constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))  # type: ignore[arg-type]
         states = [constraint.state]
         for token_id in result.token_ids:

@@ -80,10 +80,22 @@ def test_no_token_differs() -> None:
     actual, engine = outputs(config, fsms, requests, stagger=1)
     assert actual == expected
     assert engine.statistics.accepted_tokens > 0
-    drawn = [one.sampler.counts.forced + one.sampler.counts.sparse + one.sampler.counts.dense for one in (host, engine)]
+    drawn = [
+        counts.forced + counts.sparse + counts.dense
+        for counts in (host.step_loop.sampler.counts, engine.step_loop.sampler.counts)
+    ]
     assert drawn[0] == host.statistics.sampled_tokens
     assert 0 < drawn[1] < drawn[0] / 1.5
     assert engine.rejection_meter.masses
+
+
+def test_banned_words_are_the_hosts() -> None:
+    """Before a word begins nothing is held back, and yet what was taken back there decides about the draw."""
+    words = {"words": [chr(letter) for letter in range(32, 127, 3)]}
+    requests = [request([97 + i] * 5, seed=i, max_tokens=24, banned_words=words) for i in range(4)]
+    actual, engine = outputs(engine_config(device_step="eager"), {}, requests)
+    assert actual == outputs(engine_config(), {}, requests)[0]
+    assert engine.step_loop.sampler.counts.dense > sum(len(token_ids) for token_ids, _, _ in actual)
 
 
 def test_the_step_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +110,10 @@ def test_the_step_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     with running_engine(config=config, fetch=grammars(**automata())) as engine:
         (actual,) = run(engine, one, limit_s=250)  # compiling takes long on a busy machine
     assert (actual.token_ids, actual.text, actual.finish_reason) == expected[0]
-    assert engine.sampler.counts.sparse + engine.sampler.counts.dense < engine.statistics.sampled_tokens
+    assert (
+        engine.step_loop.sampler.counts.sparse + engine.step_loop.sampler.counts.dense
+        < engine.statistics.sampled_tokens
+    )
     assert engine.statistics.accepted_tokens > 0
 
 
@@ -111,7 +126,7 @@ def test_rows_without_a_grammar_enter_no_table(monkeypatch: pytest.MonkeyPatch) 
     requests = requests_of(np.random.default_rng(2), [None], 4)
     actual, engine = outputs(engine_config(device_step="eager"), {}, requests)
     assert actual == outputs(engine_config(), {}, requests)[0]
-    assert not engine.sampler.counts.dense
+    assert not engine.step_loop.sampler.counts.dense
 
 
 def check_tables(memory: TableMemory, fsm: TokenFSM, base: int) -> None:

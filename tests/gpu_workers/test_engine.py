@@ -61,7 +61,7 @@ def test_tokens_without_a_choice_need_no_forward_pass() -> None:
         (result,) = run(engine, request("is it", grammar="t"))
         assert engine.statistics.steps <= 1
         assert (engine.statistics.forced_tokens, engine.statistics.sampled_tokens) == (4, 0)
-        assert engine.sampler.counts.dense == engine.sampler.counts.sparse == 0
+        assert engine.step_loop.sampler.counts.dense == engine.step_loop.sampler.counts.sparse == 0
     assert (result.text, result.finish_reason) == ("true", "stop")
     assert result.token_ids == list(b"true")
 
@@ -71,8 +71,8 @@ def test_without_forced_text_every_token_is_a_step_and_the_last_needs_no_other()
     with running_engine(config=config, fetch=grammars(t=text_fsm("true"))) as engine:
         (result,) = run(engine, request("is it", grammar="t"))
         assert engine.statistics.steps == 4
-        assert engine.sampler.counts.forced == 4
-        assert engine.sampler.counts.dense == engine.sampler.counts.sparse == 0
+        assert engine.step_loop.sampler.counts.forced == 4
+        assert engine.step_loop.sampler.counts.dense == engine.step_loop.sampler.counts.sparse == 0
     assert result.token_ids == list(b"true")
 
 
@@ -274,7 +274,7 @@ def test_an_exception_in_a_row_ends_that_row_only() -> None:
 
 def test_a_failed_step_ends_all_it_carried_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with running_engine() as engine:
-        forward = engine._runner.forward
+        forward = engine.step_loop._runner.forward
 
         def failing(*args: Any) -> torch.Tensor:
             forward(*args)
@@ -282,7 +282,7 @@ def test_a_failed_step_ends_all_it_carried_and_the_engine_goes_on(monkeypatch: p
                 raise RuntimeError("device lost")
             return forward(*args)
 
-        monkeypatch.setattr(type(engine._runner), "forward", lambda self, *args: failing(*args))
+        monkeypatch.setattr(type(engine.step_loop._runner), "forward", lambda self, *args: failing(*args))
         results = run(engine, *(request("abc", max_tokens=30) for _ in range(6)))
         assert [result.error["message"] for result in results if result.error] == ["the engine step failed"] * 6
         monkeypatch.undo()
@@ -297,7 +297,7 @@ def test_steps_that_keep_failing_make_the_engine_unhealthy(monkeypatch: pytest.M
         def failing(*_: Any) -> torch.Tensor:
             raise RuntimeError("device lost")
 
-        monkeypatch.setattr(type(engine._runner), "forward", failing)
+        monkeypatch.setattr(type(engine.step_loop._runner), "forward", failing)
         for _ in range(3):
             run(engine, request("abc", max_tokens=3))
         with pytest.raises(RuntimeError, match="steps"):

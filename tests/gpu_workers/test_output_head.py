@@ -18,13 +18,13 @@ WIDTH, LIMIT = 96, 90
 def test_logits_are_the_linear_layers(rows: int, hidden: int, bias: bool) -> None:
     torch.manual_seed(rows)
     layer = nn.Linear(hidden, WIDTH, bias=bias, dtype=torch.float64)
-    features = torch.randn(rows, hidden, dtype=torch.float64)
-    expected = layer(features)[:, :LIMIT]
+    hidden_states = torch.randn(rows, hidden, dtype=torch.float64)
+    expected = layer(hidden_states)[:, :LIMIT]
     head = OutputHead(layer, LIMIT, separable=True)
-    logits = head.logits(features)
+    logits = head.logits(hidden_states)
     torch.testing.assert_close(logits, expected)
     some = torch.tensor([3, 89, 4])
-    torch.testing.assert_close(head.columns(features, some), expected[:, some])
+    torch.testing.assert_close(head.columns(hidden_states, some), expected[:, some])
     # The sampler writes masks into them.
     logits.fill_(-torch.inf)
-    torch.testing.assert_close(layer(features)[:, :LIMIT], expected)
+    torch.testing.assert_close(layer(hidden_states)[:, :LIMIT], expected)

@@ -32,15 +32,15 @@ OVERLAPPED = {"overlap": True, "ngram": 0}
 
 
 def during_forward(monkeypatch: pytest.MonkeyPatch, engine: Engine, action: Callable[[int], None]) -> None:
-    """Calls `action(number of the step)` on the model's thread when its forward pass is done but has not landed."""
-    forward = type(engine._runner).forward
+    """Calls `action(number of the step)` on the model's thread when its forward pass is done but not committed."""
+    forward = type(engine.step_loop._runner).forward
 
     def acting(*args: Any) -> Tensor:
-        features = forward(*args)
+        hidden_states = forward(*args)
         action(engine.statistics.steps)
-        return features
+        return hidden_states
 
-    monkeypatch.setattr(type(engine._runner), "forward", acting)
+    monkeypatch.setattr(type(engine.step_loop._runner), "forward", acting)
 
 
 @pytest.mark.parametrize("overlap", [True, False, None])
@@ -84,7 +84,7 @@ def test_a_token_reaches_its_reader_while_the_next_pass_runs(monkeypatch: pytest
     assert waited == [True] * 7
 
 
-def test_requests_that_end_in_flight_end_once_and_keep_their_slots_until_they_land(
+def test_requests_that_end_while_a_pass_runs_end_once_and_keep_their_slots_until_it_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One is cancelled and one expires while a pass writes to their slots; neighbours and heirs are as when alone."""
@@ -104,18 +104,18 @@ def test_requests_that_end_in_flight_end_once_and_keep_their_slots_until_they_la
         assert [other.token_ids for other in others] == alone
 
     with running_engine(config=engine_config(**OVERLAPPED)) as engine:
-        deliver = engine._outbox.deliver
+        deliver = engine.step_loop.outbox.deliver
         delivered = threading.Event()
 
         def deliver_and_end() -> None:
-            """What the engine does first once a pass is in flight; messages come next."""
+            """What the engine does first once a pass is running; messages come next."""
             deliver()
-            if not engine._in_flight:
+            if not engine.step_loop._pass_running:
                 return
             doomed = [one for one in engine.scheduler.running if one.token_ids[0] >= 50 and one.output_length > 3]
             if len(doomed) == 2 and not victims:
                 victims.extend(sorted(doomed, key=lambda one: one.token_ids[0]))
-                engine._send(Cancel(victims[0]))
+                engine._tell(Cancel(victims[0]))
                 engine._expire(victims[1])
             delivered.set()
 
@@ -125,11 +125,11 @@ def test_requests_that_end_in_flight_end_once_and_keep_their_slots_until_they_la
             delivered.clear()
             if victims and not kept:
                 deadline = time.monotonic() + 20
-                while len(engine._ended_in_flight) < 2 and time.monotonic() < deadline:
+                while len(engine.step_loop._ended_meanwhile) < 2 and time.monotonic() < deadline:
                     time.sleep(0.001)
                 kept.append(all(one.slot is not None and one.slot not in engine.pool._free for one in victims))
 
-        monkeypatch.setattr(engine._outbox, "deliver", deliver_and_end)
+        monkeypatch.setattr(engine.step_loop.outbox, "deliver", deliver_and_end)
         during_forward(monkeypatch, engine, watch)
         asyncio.run(asyncio.wait_for(scenario(engine), 60))
     assert kept == [True]

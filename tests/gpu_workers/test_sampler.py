@@ -22,9 +22,10 @@ from transformers import (
 from gpu_workers.guided.masks import AllowedTokens, read_row, unpack
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.distribution import inverse_cdf, softmax_weights
 from gpu_workers.sampling.penalties import History, adjust, adjustment
-from gpu_workers.sampling.sampler import Draw, Sampler, inverse_cdf, softmax_weights
-from gpu_workers.sampling.truncation import cuts_by_sorting, drop_unlikely, top_p_cuts, truncate
+from gpu_workers.sampling.sampler import Draw, Sampler
+from gpu_workers.sampling.truncation import drop_unlikely, truncate, truncate_by_sorting
 
 LIMIT = 1000
 WIDTH = 1024
@@ -44,7 +45,7 @@ def allow(token_ids: list[int] | np.ndarray, sparse_limit: int = 100) -> Allowed
     return read_row(np.packbits(bits, bitorder="little").view(np.uint32), [2], sparse_limit)
 
 
-def features(rows: int, seed: int = 1) -> Tensor:
+def hidden_states(rows: int, seed: int = 1) -> Tensor:
     return torch.randn(rows, HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
@@ -82,7 +83,7 @@ def test_truncation_equals_transformers(seed: int, top_k: int, top_p: float, tem
     expected = processors(torch.zeros(3, 1, dtype=torch.int64), logits.clone()).softmax(-1)
     weights = ((logits - logits.amax(-1, keepdim=True)) / temperature).exp()
     # The middle row has no truncation: settings of one row must not reach another.
-    actual = truncate(weights, [top_k, 0, top_k], [top_p, 1.0, top_p])
+    actual = truncate(weights, torch.tensor([top_k, 0, top_k]), torch.tensor([top_p, 1, top_p], dtype=torch.float64))
     assert torch.equal(actual[1], weights[1])
     for row in (0, 2):
         torch.testing.assert_close(actual[row] / actual[row].sum(), expected[row])
@@ -90,15 +91,17 @@ def test_truncation_equals_transformers(seed: int, top_k: int, top_p: float, tem
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.001, 0.999), st.sampled_from([0.05, 1.0, 20.0]), st.booleans())
-def test_top_p_without_sorting_keeps_what_sorting_keeps(seed: int, top_p: float, scale: float, single: bool) -> None:
+def test_without_sorting_is_kept_what_sorting_keeps(seed: int, top_p: float, scale: float, single: bool) -> None:
     """From one likely token to a nearly flat row; columns that a mask has zeroed change nothing."""
     logits = torch.randn(2, 3000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * scale
     weights = (logits - logits.amax(-1, keepdim=True)).exp().to(torch.float32 if single else torch.float64)
     weights[:, ::3] = 0
-    cuts = top_p_cuts(weights, [top_p, 0.5])
-    assert torch.equal(cuts, cuts_by_sorting(weights, [top_p, 0.5]))
-    narrow = torch.cat([weights[:, 1::3], weights[:, 2::3]], dim=1)
-    assert torch.equal(cuts, top_p_cuts(narrow, [top_p, 0.5]))
+    for top_k in (0, 40):
+        limits = torch.tensor([top_k, 0]), torch.tensor([top_p, 0.5], dtype=torch.float64)
+        kept = truncate(weights, *limits)
+        assert torch.equal(kept, truncate_by_sorting(weights, *limits))
+        narrow = torch.cat([weights[:, 1::3], weights[:, 2::3]], dim=1)
+        assert torch.equal(torch.cat([kept[:, 1::3], kept[:, 2::3]], dim=1), truncate(narrow, *limits))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50).filter(any), st.floats(0, 1, exclude_max=True))
@@ -121,7 +124,7 @@ def test_the_largest_uniform_stays_inside() -> None:
 def test_distribution_is_the_masked_truncated_softmax(allowed: list[int] | None, sampling: dict[str, float]) -> None:
     """Chi-square of 20,000 draws against: mask, then temperature, then truncation, by transformers' processors."""
     head, many = make_head(), 20_000
-    hidden = features(1) / 2
+    hidden = hidden_states(1) / 2
     logits = head.logits(hidden).clone()
     if allowed is not None:
         keep = torch.zeros(LIMIT, dtype=torch.bool)
@@ -181,7 +184,7 @@ def test_every_way_gives_the_same_tokens(seed: int) -> None:
     """Forced, sparse and dense rows, separable head or not, together or alone: the same tokens, each allowed."""
     head = make_head()
     many = len(random_draws(seed, 100))
-    hidden = features(many, seed)
+    hidden = hidden_states(many, seed)
     split = Sampler(head)
     tokens = split.sample(hidden, random_draws(seed, 100))
     all_dense = Sampler(head).sample(hidden, random_draws(seed, 0))
@@ -197,7 +200,7 @@ def test_every_way_gives_the_same_tokens(seed: int) -> None:
 
 
 def test_the_compiled_masks_of_float32_equal_the_others_and_leave_features_alone() -> None:
-    logits = make_head().logits(features(6)).detach()
+    logits = make_head().logits(hidden_states(6)).detach()
     allowed = [allow(np.arange(i * 3, 900, i + 2)) for i in range(4)]
     draws = [draw(i, allowed[i] if i < 4 else None, temperature=0) for i in range(6)]
     sampler = Sampler(OutputHead(torch.nn.Identity(), LIMIT, separable=False))
@@ -215,7 +218,7 @@ def test_forced_rows_compute_no_logits() -> None:
             raise AssertionError("projected")
 
     sampler = Sampler(OutputHead(Untouchable(), LIMIT, separable=True))
-    assert sampler.sample(features(2), [draw(0, allow([5])), draw(0, allow([999]))]) == [5, 999]
+    assert sampler.sample(hidden_states(2), [draw(0, allow([5])), draw(0, allow([999]))]) == [5, 999]
     assert sampler.counts.forced == 2
 
 
@@ -225,7 +228,7 @@ def test_padding_ids_are_never_sampled() -> None:
     with torch.no_grad():
         head._projection.bias[LIMIT:] = 1e6  # type: ignore[index]
     draws = [draw(i, None, temperature=float(i % 3)) for i in range(60)]
-    assert max(Sampler(head).sample(features(60), draws)) < LIMIT
+    assert max(Sampler(head).sample(hidden_states(60), draws)) < LIMIT
 
 
 def test_rows_without_a_grammar_read_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,12 +237,12 @@ def test_rows_without_a_grammar_read_no_mask(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("gpu_workers.sampling.sampler.unpack", never)
     monkeypatch.setattr("gpu_workers.sampling.sampler.forbid_unmasked", never)
-    Sampler(make_head()).sample(features(4), [draw(i, None, temperature=i % 2) for i in range(4)])
+    Sampler(make_head()).sample(hidden_states(4), [draw(i, None, temperature=i % 2) for i in range(4)])
 
 
 def test_a_tiny_temperature_is_the_largest_logit() -> None:
     head = make_head()
-    hidden = features(8).float()
+    hidden = hidden_states(8).float()
     head._projection.float()
     greedy = Sampler(head).sample(hidden, [draw(0, None, temperature=0)] * 8)
     for temperature in (1e-30, 5e-324):
@@ -305,8 +308,8 @@ def test_forbidden_tokens_stay_forbidden_under_any_bias() -> None:
         History(np.zeros(0, np.int64), []),
     )
     head = make_head()
-    assert Sampler(head).sample(features(1), [biased]) == [6]
-    assert Sampler(head).sample(features(1), [replace(biased, allowed=allow([5, 6, 7], 0))]) == [6]
+    assert Sampler(head).sample(hidden_states(1), [biased]) == [6]
+    assert Sampler(head).sample(hidden_states(1), [replace(biased, allowed=allow([5, 6, 7], 0))]) == [6]
 
 
 @settings(max_examples=40, deadline=None)
@@ -318,14 +321,14 @@ def test_min_p_equals_transformers(seed: int, min_p: float, temperature: float) 
     )
     expected = processors(torch.zeros(2, 1, dtype=torch.int64), logits.clone()).softmax(-1)
     weights = truncate(((logits - logits.amax(-1, keepdim=True)) / temperature).exp(), [50, 0], [0.9, 1.0])
-    actual = drop_unlikely(weights, [min_p, 0])
+    actual = drop_unlikely(weights, torch.tensor([min_p, 0], dtype=torch.float64))
     assert torch.equal(actual[1], weights[1])
     torch.testing.assert_close(actual[0] / actual[0].sum(), expected[0])
 
 
 def test_excluded_tokens_are_never_drawn() -> None:
     head = make_head()
-    hidden = features(1).expand(40, -1)
+    hidden = hidden_states(1).expand(40, -1)
     likely = set(Sampler(head).sample(hidden, [draw(i) for i in range(40)]))
     draws = [replace(draw(i, temperature=i % 2), excluded=frozenset(likely)) for i in range(40)]
     assert not likely & set(Sampler(head).sample(hidden, draws))
@@ -342,4 +345,4 @@ def test_a_row_without_some_tokens(token_ids: set[int], gone: set[int], sparse_l
 def test_a_second_attempt_draws_anew() -> None:
     head = make_head()
     draws = [replace(draw(0, temperature=3.0), attempt=i) for i in range(20)]
-    assert len(set(Sampler(head).sample(features(1).expand(20, -1), draws))) > 5
+    assert len(set(Sampler(head).sample(hidden_states(1).expand(20, -1), draws))) > 5

@@ -53,22 +53,22 @@ def test_random_lives(data: st.DataObject) -> None:
             for sequence in scheduler.running:
                 sequence.drafts = [Draft(9, None)] * data.draw(st.integers(0, 12))
             plan = scheduler.plan()
-            assert sum(len(feed.token_ids) for feed in plan.feeds) <= budget
+            assert sum(len(part.token_ids) for part in plan.scheduled) <= budget
             assert all(
-                len(feed.token_ids) - drafts <= chunk for feed, drafts in zip(plan.feeds, plan.drafts, strict=True)
+                len(part.token_ids) - drafts <= chunk for part, drafts in zip(plan.scheduled, plan.drafts, strict=True)
             )
             decoding = {sequence.slot for sequence in scheduler.running if sequence.pending == 1}
-            assert decoding <= {feed.slot for feed in plan.feeds}
-            assert [feed.slot for feed in plan.decode] == sorted(feed.slot for feed in plan.decode)
-            assert plan.feeds or not any(sequence.pending for sequence in scheduler.running)
+            assert decoding <= {part.slot for part in plan.scheduled}
+            assert [part.slot for part in plan.decode] == sorted(part.slot for part in plan.decode)
+            assert plan.scheduled or not any(sequence.pending for sequence in scheduler.running)
             completed = []
-            for sequence, feed, drafts in zip(plan.sequences, plan.feeds, plan.drafts, strict=True):
-                assert feed.slot == sequence.slot and feed.past == sequence.length
-                own = len(feed.token_ids) - drafts
-                assert feed.token_ids == sequence.token_ids[sequence.length :][:own] + [9] * drafts
-                assert feed.wanted == (drafts + 1 if own == sequence.pending else 0)
-                assert feed.wanted or not drafts
-                if feed.wanted:
+            for sequence, part, drafts in zip(plan.sequences, plan.scheduled, plan.drafts, strict=True):
+                assert part.slot == sequence.slot and part.past == sequence.length
+                own = len(part.token_ids) - drafts
+                assert part.token_ids == sequence.token_ids[sequence.length :][:own] + [9] * drafts
+                assert part.wanted == (drafts + 1 if own == sequence.pending else 0)
+                assert part.wanted or not drafts
+                if part.wanted:
                     completed.append(sequence)
             scheduler.commit(plan)
             assert all(sequence.pending == 0 for sequence in completed)

@@ -1,0 +1,386 @@
+"""The engine thread: schedule, launch, overlap, commit, draw, and again.
+
+schedule   slots to waiting sequences; each sequence's grammar followed, what it forces appended, what is complete
+           retired; drafts of what may follow; the tokens of the step
+launch     the forward pass over them
+overlap    host work while the device works: what the last step drew is delivered, messages are taken, the coming
+           draw is prepared
+commit     the pass has run: hidden states to their sequences, slots of those that ended meanwhile to others
+draw       a token for every sequence that has its hidden state and its mask, and again where drafts came true
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import torch
+from torch import Tensor
+
+from gpu_workers.config import EngineConfig
+from gpu_workers.device_step.plan import DevicePlan, device_step
+from gpu_workers.engine.overlap import Launch, Wait, launching, when_awaited
+from gpu_workers.engine.scheduler import Scheduler, StepPlan
+from gpu_workers.engine.sequence import Sequence, State
+from gpu_workers.guided.forced_text import ForcedTextFinder
+from gpu_workers.guided.mask_loss import RejectionMeter
+from gpu_workers.guided.masks import Constraint, MaskReader
+from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Inbox
+from gpu_workers.model.loader import LoadedModel
+from gpu_workers.output import FinishReason, Outbox
+from gpu_workers.request import RequestError
+from gpu_workers.sampling.logprobs import reports
+from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
+from gpu_workers.speculative.draft_model import DraftModel
+from grammar_workers import GrammarError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counters since the start. Written by the engine thread.
+
+    Output tokens are `sampled_tokens`, drawn from hidden states, `masks` of them under a mask, and `forced_tokens`,
+    appended without; of `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
+    """
+
+    steps: int = 0
+    fed_tokens: int = 0
+    sampled_tokens: int = 0
+    masks: int = 0
+    forced_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    ended: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(FinishReason), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A forward pass that was launched. `device`: its decode rows, where a static step runs them."""
+
+    plan: StepPlan
+    device: DevicePlan | None
+    wait: Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Draws fixed while the forward pass ran, and the sampler's work on them; sequences change, a draw never does."""
+
+    draws: dict[Sequence, Draw]
+    prepared: Prepared
+
+
+class StepLoop(threading.Thread):
+    """Steps the batch until told to close. All but `inbox` belongs to this thread; others read counters.
+
+    Every sequence that came in gets exactly one terminal event, whatever fails: `_end` is the only way out.
+    """
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, draft_model: DraftModel | None) -> None:
+        super().__init__(name="engine", daemon=True)
+        self.inbox = Inbox()
+        self.outbox = Outbox()
+        self.statistics = Statistics()
+        self.failed_steps = 0
+        """How many of the last steps failed, without one in between that did not."""
+        self.grammar_waits: deque[float] = deque(maxlen=1024)
+        """Seconds, not fetched yet; the engine thread appends, one reader pops."""
+        self.scheduler = Scheduler(
+            loaded.pool,
+            step_tokens=config.step_tokens,
+            prefill_chunk=config.prefill_chunk,
+            shortest_prefix=config.shortest_prefix,
+            patience=config.preempt_patience,
+        )
+        self.sampler = Sampler(loaded.head, loaded.pool.device)
+        self.rejection_meter = RejectionMeter(loaded.head, config.rejection_mass_interval)
+        self._config = config
+        self._device = loaded.pool.device
+        self._runner = loaded.runner
+        self._draft_model = draft_model
+        self._device_step = device_step(loaded, config)
+        self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
+        self._masks = MaskReader(
+            self._mask_threads,
+            loaded.vocabulary.eos_token_ids,
+            config.sparse_limit,
+            wake=self.inbox.wake,
+            finder=ForcedTextFinder(loaded.vocabulary, loaded.encode) if config.forced_text else None,
+        )
+        self._live: set[Sequence] = set()
+        self._late: set[concurrent.futures.Future[Any]] = set()
+        self._progressed = False
+        self._start_pass: Launch = when_awaited
+        self._pass_running = False
+        self._ended_meanwhile: list[tuple[Sequence, bool]] = []
+        self._stopping = False
+
+    def run(self) -> None:
+        if self._config.threads is not None:
+            torch.set_num_threads(self._config.threads)
+        try:
+            with launching(self._device, self._config.overlap) as self._start_pass:
+                while not self._stopping:
+                    if not self._progressed:
+                        self.outbox.deliver()
+                    self._take_messages(wait=not self._progressed)
+                    try:
+                        self._step()
+                    except Exception:
+                        self._fail_step()
+        finally:
+            self._shut_down()
+
+    def _step(self) -> None:
+        self._progressed = False
+        plan = self._schedule()
+        if plan.scheduled:
+            running = self._launch(plan)
+            try:
+                batch = self._overlap(plan, running)
+            finally:
+                hidden_states = running.wait()
+            self._commit(running, hidden_states)
+        else:
+            batch = self._overlap(plan, None)
+        sampled = self._sample(self.scheduler.running, batch)
+        while sampled:
+            self._follow_grammars(sampled)
+            sampled = self._sample(sampled)
+        if not self._progressed:
+            self._progressed = self.scheduler.make_room()
+
+    # -- schedule ----------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> StepPlan:
+        self.scheduler.admit()
+        self._follow_grammars(self.scheduler.running)
+        self._propose()
+        return self.scheduler.plan()
+
+    def _follow_grammars(self, sequences: Iterable[Sequence]) -> None:
+        """Advances every state before any row is read, so that one FSM's sequences do not lock each other out."""
+        for sequence in list(sequences):
+            with self._guard(sequence):
+                sequence.catch_up()
+        for sequence in list(sequences):
+            with self._guard(sequence):
+                sequence.settle()
+        self._wait_for_masks(sequences)
+        for sequence in list(sequences):
+            with self._guard(sequence):
+                sequence.settle()
+                self.statistics.forced_tokens += sequence.append_forced()
+                if sequence.finish_reason is not None:
+                    self._end(sequence, sequence.finish_reason)
+
+    def _wait_for_masks(self, sequences: Iterable[Sequence]) -> None:
+        """Gives rows that are nearly read a moment, once; slow ones are left for a later step."""
+        reading = {future for sequence in sequences if (future := sequence.reading) is not None}
+        fresh = reading - self._late
+        if fresh:
+            concurrent.futures.wait(fresh, self._config.mask_patience_ms / 1000)
+            self._late = {future for future in self._late | fresh if not future.done()}
+
+    def _propose(self) -> None:
+        """Drafts for every sequence of the next step; the draft model's where there are no cheaper ones."""
+        runnable = [sequence for sequence in self.scheduler.running if sequence.runnable]
+        for sequence in runnable:
+            sequence.propose()
+        if self._draft_model is not None:
+            self._draft_model.propose([one for one in runnable if not one.drafts and one.draft_room > 0])
+
+    # -- launch ------------------------------------------------------------------------------------------------------
+
+    def _launch(self, plan: StepPlan) -> Pass:
+        device_plan = None
+        if self._device_step is not None and plan.decode:
+            measured = self.rejection_meter.wanted(plan.sequences, self.statistics.steps)
+            device_plan = self._device_step.plan(plan, without=measured)
+        wait = self._start_pass(lambda: self._forward(plan, device_plan))
+        self._pass_running = True
+        return Pass(plan, device_plan, wait)
+
+    def _forward(self, plan: StepPlan, device_plan: DevicePlan | None) -> Tensor:
+        """The step's hidden states [n, H]; with a device plan its decode rows go through the static step."""
+        if self._device_step is None or device_plan is None:
+            return self._runner.forward(plan.decode, plan.chunks)
+        decoded = self._device_step.run(device_plan)
+        return torch.cat([decoded, self._runner.forward([], plan.chunks)]) if plan.chunks else decoded
+
+    # -- overlap -----------------------------------------------------------------------------------------------------
+
+    def _overlap(self, plan: StepPlan, running: Pass | None) -> Batch:
+        """The host's work for the steps before and after.
+
+        Sequences may end, but their slots stay theirs until `_commit`. Prepares the draws of all sequences that will
+        have a hidden state, but for those drawn on the device.
+        """
+        self.outbox.deliver()
+        self._take_messages(wait=False)
+        on_device = running.device.drawing if running is not None and running.device is not None else ()
+        wanted = [sequence for sequence, part in zip(plan.sequences, plan.scheduled, strict=True) if part.wanted]
+        wanted += [sequence for sequence in self.scheduler.running if sequence.hidden_state is not None]
+        draws: dict[Sequence, Draw] = {}
+        for sequence in wanted:
+            if sequence in self._live and sequence not in on_device:
+                with self._guard(sequence):
+                    if (draw := sequence.draw()) is not None:
+                        draws[sequence] = draw
+        return Batch(draws, self.sampler.prepare(list(draws.values())))
+
+    def _take_messages(self, *, wait: bool) -> None:
+        """Handles what is in the inbox; waits for something first if told so."""
+        for message in self.inbox.receive(wait=wait):
+            self._progressed = True  # taken in the middle of a step, it is for the next one to act on
+            match message:
+                case Add(sequence):
+                    self._live.add(sequence)
+                    self.scheduler.add(sequence)
+                case Constrain(sequence, fsm, state):
+                    with self._guard(sequence):
+                        late_s = sequence.constrain(Constraint(fsm, state, self._masks.table(fsm)))
+                        self.grammar_waits.append(late_s)
+                case Fail(sequence, error):
+                    self._end(sequence, "error", error)
+                case Cancel(sequence):
+                    self._end(sequence, "cancelled")
+                case Close():
+                    self._stopping = True
+                    return
+
+    # -- commit ------------------------------------------------------------------------------------------------------
+
+    def _commit(self, running: Pass, hidden_states: Tensor) -> None:
+        """Hands each sequence its rows of the step. A row that is not finite is that sequence's failure."""
+        plan = running.plan
+        self.scheduler.commit(plan)
+        self._release_slots()
+        drawn = {} if running.device is None else running.device.drawn()
+        self._progressed = True
+        self.failed_steps = 0
+        self.statistics.steps += 1
+        self.statistics.fed_tokens += sum(len(part.token_ids) for part in plan.scheduled)
+        self.statistics.drafted_tokens += sum(plan.drafts)
+        finite = torch.isfinite(hidden_states).all(-1).tolist()
+        first = 0
+        for sequence, part in zip(plan.sequences, plan.scheduled, strict=True):
+            last = first + part.wanted
+            if part.wanted:
+                sequence.receive(hidden_states[first:last], drawn.get(sequence, ()))
+                if not all(finite[first:last]):
+                    self._end(sequence, "error", RequestError("the model overflowed", code="not_finite", status=500))
+            first = last
+
+    def _release_slots(self) -> None:
+        """Nothing writes to the pool any more: those that ended meanwhile leave their slots."""
+        self._pass_running = False
+        ended, self._ended_meanwhile = self._ended_meanwhile, []
+        for sequence, keep in ended:
+            self.scheduler.remove(sequence, keep=keep)
+
+    # -- draw --------------------------------------------------------------------------------------------------------
+
+    def _sample(self, candidates: Iterable[Sequence], batch: Batch | None = None) -> list[Sequence]:
+        """Draws a token for each candidate that is ready; returns those whose draft came true: they can go on.
+
+        `batch`: draws made before the hidden states were there. Whoever was not ready then joins them.
+        """
+        candidates = [sequence for sequence in candidates if sequence.hidden_state is not None]
+        prepared = {} if batch is None else batch.draws
+        taken = self._take_drawn(candidates)
+        candidates = [sequence for sequence in candidates if sequence not in taken]
+        self._wait_for_masks(sequence for sequence in candidates if sequence not in prepared)
+        drawing: dict[Sequence, Draw] = {}
+        for sequence in candidates:
+            with self._guard(sequence):
+                if (draw := prepared.get(sequence) or sequence.draw()) is not None:
+                    drawing[sequence] = draw
+        if drawing:
+            self._draw(drawing, batch)
+        self.statistics.sampled_tokens += len(drawing) + len(taken)
+        self.statistics.masks += sum(sequence.constraint is not None for sequence in (*taken, *drawing))
+        self._progressed |= bool(drawing or taken)
+        going_on = [sequence for sequence in (*taken, *drawing) if sequence.hidden_state is not None]
+        self.statistics.accepted_tokens += sum(sequence.state is not State.UNDECIDED for sequence in going_on)
+        return going_on
+
+    def _take_drawn(self, candidates: Iterable[Sequence]) -> dict[Sequence, int]:
+        """Appends the next tokens that were drawn on the device, where sequences are ready for them."""
+        taken = {sequence: token_id for sequence in candidates if (token_id := sequence.drawn) is not None}
+        for sequence, token_id in taken.items():
+            with self._guard(sequence):
+                sequence.append(token_id)
+        return taken
+
+    def _draw(self, drawing: dict[Sequence, Draw], batch: Batch | None) -> None:
+        """Draws and appends a token each; `batch`: the same draws, if none has changed, prepared already."""
+        if batch is None or drawing.keys() != batch.draws.keys():
+            batch = Batch(drawing, self.sampler.prepare(list(drawing.values())))
+        sequences, draws = list(batch.draws), list(batch.draws.values())
+        rows = [sequence.hidden_state for sequence in sequences if sequence.hidden_state is not None]
+        hidden_states = torch.stack(rows)
+        token_ids = self.sampler.finish(hidden_states, batch.prepared)
+        told = reports(self.sampler.head, hidden_states, draws, token_ids)
+        self.rejection_meter.measure(hidden_states, draws, self.statistics.steps)
+        for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
+            with self._guard(sequence):
+                sequence.append(token_id, report)
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _guard(self, sequence: Sequence) -> Iterator[None]:
+        """An exception in here ends `sequence` and nothing else."""
+        try:
+            yield
+        except GrammarError as error:  # the automaton has grown past a budget of the grammar's
+            self._end(sequence, "error", RequestError(str(error), code=error.code))
+        except Exception:
+            logger.exception("request %s failed", sequence.request.request_id)
+            self._end(sequence, "error", RequestError("the generation failed", code="internal_error", status=500))
+
+    def _end(self, sequence: Sequence, reason: FinishReason, error: RequestError | None = None) -> None:
+        """The one way out: frees the slot and sends the terminal event. Does nothing the second time."""
+        if sequence not in self._live:
+            return
+        self._close_stream(sequence, reason, error)
+        keep = reason != "error"  # after an error the slot may hold anything
+        if self._pass_running:
+            self._ended_meanwhile.append((sequence, keep))
+        else:
+            self.scheduler.remove(sequence, keep=keep)
+        self._progressed = True
+
+    def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:
+        self._live.remove(sequence)
+        self.statistics.ended[reason] += 1
+        text = sequence.rest_of_text if reason in ("stop", "length") else ""
+        sequence.stream.end(reason, text=text, error=None if error is None else error.to_dict())
+
+    def _fail_step(self) -> None:
+        """The whole step failed: whatever was in it ends; the engine goes on with what waits."""
+        self.failed_steps += 1
+        self._release_slots()
+        logger.exception("an engine step failed; %d sequences end", len(self.scheduler.running))
+        for sequence in list(self.scheduler.running):
+            self._end(sequence, "error", RequestError("the engine step failed", code="internal_error", status=500))
+
+    def _shut_down(self) -> None:
+        self._live.update(message.sequence for message in self.inbox.close() if isinstance(message, Add))
+        # Slots are not freed: the device may be what failed, and nobody takes them any more.
+        gone = RequestError("the engine has shut down", code="unavailable", status=503)
+        for sequence in list(self._live):
+            self._close_stream(sequence, "error", gone)
+        self.outbox.deliver()
+        self._mask_threads.shutdown(wait=False, cancel_futures=True)
+        if self._device_step is not None:
+            self._device_step.close()

@@ -1,0 +1,79 @@
+"""From logits to the column that is drawn: pure functions of tensors, on the host and in a captured step of the device.
+
+    logits --softmax_weights--> --truncate--> --drop_unlikely--> weights, a number of [0, 1) --inverse_cdf--> column
+             temperature         top-k, top-p   min-p
+
+Where the tensors are on a device, or a compiler traces them, nothing is read on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.truncation import drop_unlikely, truncate
+
+
+@dataclass(frozen=True, slots=True)
+class DrawSettings:
+    """How n rows are drawn: float64 [n], but `top_k` int64. None: off for all rows.
+
+    `truncated` int64 [m]: the rows that `top_k` and `top_p`, then [m], are for; None: all of them.
+    """
+
+    temperature: Tensor
+    top_k: Tensor | None = None
+    top_p: Tensor | None = None
+    min_p: Tensor | None = None
+    truncated: Tensor | None = None
+
+
+def draw_settings(rows: Sequence[SamplingParameters], device: torch.device) -> DrawSettings:
+    """The settings of `rows`, none of them greedy."""
+    temperature = torch.tensor([row.temperature for row in rows], dtype=torch.float64).to(device)
+    top_k = top_p = min_p = truncated = None
+    if index := [i for i, row in enumerate(rows) if row.top_k > 0 or row.top_p < 1]:
+        top_k = torch.tensor([rows[i].top_k for i in index]).to(device)
+        top_p = torch.tensor([rows[i].top_p for i in index], dtype=torch.float64).to(device)
+        if len(index) < len(rows):
+            truncated = torch.tensor(index).to(device)
+    if any(row.min_p for row in rows):
+        min_p = torch.tensor([row.min_p for row in rows], dtype=torch.float64).to(device)
+    return DrawSettings(temperature, top_k, top_p, min_p, truncated)
+
+
+def draw_weights(logits: Tensor, settings: DrawSettings) -> Tensor:
+    """Probabilities up to a factor per row, zero where a setting leaves a token out. logits and weights [n, K]."""
+    weights = softmax_weights(logits, settings.temperature.to(logits.dtype))
+    if settings.top_k is not None and settings.top_p is not None:
+        if settings.truncated is None:
+            weights = truncate(weights, settings.top_k, settings.top_p)
+        else:
+            part = truncate(weights[settings.truncated], settings.top_k, settings.top_p)
+            weights = weights.index_copy(0, settings.truncated, part)
+    return weights if settings.min_p is None else drop_unlikely(weights, settings.min_p)
+
+
+def softmax_weights(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Probabilities up to a factor per row: logits [n, K], temperature [n] of the same type."""
+    temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
+    # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
+    # In place: memory for a whole batch is new to the process each time, which costs more than the arithmetic.
+    return (logits - logits.amax(-1, keepdim=True)).div_(temperature[:, None]).exp_()
+
+
+def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The column where the cumulative weight passes `uniform * total`; its weight is above 0.
+
+    weights [n, K] >= 0, uniform float64 [n] in [0, 1). Sums are float64: in float32 the batch's shape decides
+    near-uniform choices.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    total = cumulative[:, -1:]
+    # Rounding may lift u * total to total itself, past the last column.
+    target = torch.minimum(uniform[:, None] * total, total.nextafter(torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, target, right=True)[:, 0]

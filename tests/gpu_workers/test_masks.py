@@ -1,0 +1,44 @@
+"""Mask rows on their way from automata to the sampler."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+
+from gpu_workers.guided import masks
+from gpu_workers.guided.masks import Constraint, MaskReader
+from grammar_workers import compile_grammar
+from tests.gpu_workers.support import byte_vocabulary
+
+
+class AtOnce(Executor):
+    """Runs what is submitted before it returns."""
+
+    def submit(self, job: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(job(*args, **kwargs))
+        return future
+
+
+def test_a_row_that_states_share_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+    read_row = masks.read_row
+
+    def counting(*arguments: Any) -> Any:
+        counted.append(arguments)
+        return read_row(*arguments)
+
+    monkeypatch.setattr(masks, "read_row", counting)
+    fsm = compile_grammar({"type": "regex", "pattern": "[a-z]{9}"}, byte_vocabulary())
+    reader = MaskReader(AtOnce(), byte_vocabulary().eos_token_ids, 256, wake=lambda: None)
+    constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))
+    rows = []
+    for letter in b"turnstile":
+        rows.append(constraint.allowed())
+        constraint.accept(letter)
+        constraint.catch_up()
+    assert len({id(row) for row in rows}) == 1 and len(counted) == 1
+    last = constraint.allowed()
+    assert last is not None and last.only_end and len(counted) == 2
