@@ -16,8 +16,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
+from cachetools import TLRUCache
+
 from grammar_workers.artifacts import artifact
-from grammar_workers.artifacts.refusals import RefusalCache
 from grammar_workers.artifacts.store import GrammarStore, StoredArtifact
 from grammar_workers.artifacts.store.single_flight import POLL_S
 from grammar_workers.errors import GrammarError
@@ -28,6 +29,8 @@ logger = logging.getLogger("ray.serve")
 REMEMBER_REFUSAL_S = 300.0
 REMEMBER_RESOURCE_REFUSAL_S = 30.0
 """Time and memory depend on what else the machine does, so such a refusal is worth another try sooner."""
+MOST_REFUSALS = 4096
+"""Remembered at a time; beyond them the one that was asked for longest ago goes."""
 
 _STORE_THREADS = 16
 
@@ -80,7 +83,7 @@ class CompileService:
         self._report = report
         self._threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="grammar-store")
         self._productions: dict[str, _Production] = {}
-        self._refusals = RefusalCache()
+        self._refusals: TLRUCache[str, GrammarError] = TLRUCache(MOST_REFUSALS, _remembered_until)
 
     async def artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         """The artifact of `key`, compiled from `specification` for `tenant` if need be.
@@ -122,7 +125,7 @@ class CompileService:
 
     async def discard(self, key: str) -> None:
         """Forget `key`: its artifact in this node's tiers and in the shared one, and its refusal."""
-        self._refusals.discard(key)
+        self._refusals.pop(key, None)
         await self._in_thread(self._store.discard, key)
 
     def _forget(self, key: str, production: _Production) -> None:
@@ -160,8 +163,7 @@ class CompileService:
         try:
             data = await asyncio.wrap_future(production.job)
         except GrammarError as error:
-            by_chance = isinstance(error, ResourceLimitError)
-            self._refusals.put(key, error, REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)
+            self._refusals[key] = error
             self._report(Refused(error.code))
             logger.info("refused grammar %s: %s", key, error, extra={**fields, "error_code": error.code})
             raise
@@ -178,6 +180,12 @@ class CompileService:
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """The store blocks for disk and network; many keys wait at a time."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+
+def _remembered_until(key: str, refusal: GrammarError, now: float) -> float:
+    """Seconds of the clock that `now` is of."""
+    by_chance = isinstance(refusal, ResourceLimitError)
+    return now + (REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
