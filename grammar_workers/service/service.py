@@ -23,6 +23,7 @@ from grammar_workers.artifacts.store import GrammarStore, StoredArtifact
 from grammar_workers.artifacts.store.single_flight import POLL_S
 from grammar_workers.errors import GrammarError
 from grammar_workers.service.pool import MAX_RUNS, AbandonedError, CompilePool, ResourceLimitError
+from grammar_workers.shared_task import SharedTask
 
 logger = logging.getLogger("ray.serve")
 
@@ -62,13 +63,10 @@ class Waited:
 Event = Compiled | Refused | Waited
 
 
-@dataclasses.dataclass
-class _Production:
-    """The one way in which this process gets hold of a key's artifact, and how many wait for it."""
+class _Production(SharedTask[StoredArtifact]):
+    """The one way in which this process gets hold of a key's artifact; `job` is its compilation, if there is one."""
 
-    task: asyncio.Task[StoredArtifact] | None = None
     job: Future[bytes] | None = None
-    waiters: int = 0
 
 
 class CompileService:
@@ -100,20 +98,14 @@ class CompileService:
 
     async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         if refusal := self._refusals.get(key):
-            raise refusal
+            raise refusal.with_traceback(None)  # else it would hold the frames of everybody who got it
         production = self._productions.get(key)
         if production is None:
             if specification is None:
                 return await self._in_thread(self._store.lookup, key)
             production = self._productions[key] = _Production()
-            production.task = asyncio.create_task(self._produce(key, specification, tenant, production))
-            production.task.add_done_callback(_retrieve_exception)
-        assert production.task is not None
-        production.waiters += 1
-        try:
-            return await asyncio.shield(production.task)
-        finally:
-            production.waiters -= 1
+            production.start(self._produce(key, specification, tenant, production))
+        return await production.result()
 
     async def state(self, key: str) -> Literal["queued", "compiling"] | GrammarError | StoredArtifact | None:
         """What is known about `key` in this process and in the store; a GrammarError where it was refused."""
@@ -186,9 +178,3 @@ def _remembered_until(key: str, refusal: GrammarError, now: float) -> float:
     """Seconds of the clock that `now` is of."""
     by_chance = isinstance(refusal, ResourceLimitError)
     return now + (REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)
-
-
-def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Keep asyncio from reporting the failure of a production whose last waiter has left."""
-    if not task.cancelled():
-        task.exception()
