@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-SHUTTING_DOWN = "shutting_down"
+from deployments.http.error_types import error_type
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,11 +23,8 @@ class Reply:
     @property
     def body(self) -> str:
         """As `deployments.http.errors.ErrorBody`."""
-        if self.status == 429:
-            kind = "rate_limit_error"
-        else:
-            kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return json.dumps({"error": {"message": self.message, "type": kind, "param": None, "code": self.code}})
+        detail = {"message": self.message, "type": error_type(self.status), "param": None, "code": self.code}
+        return json.dumps({"error": detail})
 
     @property
     def arguments(self) -> str:
@@ -60,7 +57,7 @@ OF_SERVE = (
 """For what Serve answers in plain text, which the application never does: its proxy knows no application, and so on."""
 NO_SUCH_PATH = Reply(404, "no such path")
 NOT_READY = OF_SERVE[0][1]
-STOPPING = Reply(503, "the server is shutting down", SHUTTING_DOWN, retry_after_s=5)
+STOPPING = Reply(503, "the server is shutting down", "shutting_down", retry_after_s=5)
 
 
 def crowded(connections: int) -> Reply:

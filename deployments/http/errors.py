@@ -15,6 +15,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from deployments.http.error_types import error_type
 from grammar_workers.errors import shortened
 
 logger = logging.getLogger("ray.serve")
@@ -98,7 +99,7 @@ class ApiError(Exception):
         self.headers = headers
         self.detail = ErrorDetail(
             message=shortened(message, MAX_MESSAGE),
-            type=_kind(status),
+            type=error_type(status),
             param=None if param is None else shortened(param, MAX_PARAM),
             code=code,
             pointer=None if pointer is None else shortened(pointer, MAX_POINTER),
@@ -186,9 +187,3 @@ def _framework_message(error: HTTPException, request: Request) -> str:
     if error.status_code == 404:
         return f"no such path: {request.method} {shortened(request.url.path, MAX_PARAM)}"
     return str(error.detail)
-
-
-def _kind(status: int) -> str:
-    if status == 429:
-        return "rate_limit_error"
-    return "invalid_request_error" if status < 500 else "server_error"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Annotated
 
+from cachetools import LRUCache
 from fastapi import Depends, Request
 
 from deployments.arguments import RateLimit
@@ -23,7 +24,7 @@ class RateLimits:
     def __init__(self, limit: RateLimit | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._clock = clock
-        self._full_at: dict[str, float] = {}  # when a bucket is full again; in the order of the last request
+        self._full_at: LRUCache[str, float] = LRUCache(MAX_BUCKETS)  # when a bucket is full again
 
     def take(self, tenant: str) -> None:
         """Count one request; raises `ApiError` 429, saying when to come back, where there are too many."""
@@ -31,7 +32,7 @@ class RateLimits:
             return
         now = self._clock()
         interval = 60 / self._limit.requests_per_minute
-        full_at = max(self._full_at.pop(tenant, now), now) + interval
+        full_at = max(self._full_at.get(tenant, now), now) + interval
         wait = full_at - now - interval * self._limit.burst
         # Tolerates rounding: a request sent exactly when the header said so is served.
         if wait > interval * 1e-6:
@@ -43,8 +44,6 @@ class RateLimits:
                 headers={"Retry-After": str(math.ceil(wait))},
             )
         self._full_at[tenant] = full_at
-        if len(self._full_at) > MAX_BUCKETS:
-            del self._full_at[next(iter(self._full_at))]
 
 
 async def _limited(request: Request, tenant: Caller) -> Tenant:

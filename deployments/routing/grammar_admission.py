@@ -11,10 +11,10 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 
+from cachetools import TTLCache
 from ray.util.metrics import Histogram
 
 from deployments.http.errors import ApiError
-from grammar_workers.artifacts.lru import LeastRecentlyUsed
 
 LONGEST_TURN_S = 1.0
 """After it the next may go: a grammar that takes long holds nobody up."""
@@ -31,6 +31,12 @@ LONG_LINE = 8
 
 ACTIVE_S = 5.0
 """So long after its last request has been answered to its end a tenant counts as active."""
+
+KNOWN_S = 3600.0
+"""So long after it was ready last a grammar needs no turn."""
+
+MOST_REMEMBERED = 16_384
+"""Known grammars, and active tenants."""
 
 
 @contextlib.contextmanager
@@ -81,7 +87,7 @@ class NewGrammars:
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._known: LeastRecentlyUsed[bool] = LeastRecentlyUsed(0, lambda _: 0)
+        self._known: TTLCache[str, bool] = TTLCache(MOST_REMEMBERED, KNOWN_S)
         self._under_way: dict[str, _Turn] = {}
         self._lines: dict[str, _Line] = {}
         self._waits = Histogram(
@@ -90,14 +96,14 @@ class NewGrammars:
             boundaries=[0.01, 0.1, 1.0, 10.0, 100.0],
         )
         self._served: Counter[str] = Counter()  # generations that have not ended, by tenant
-        self._active: LeastRecentlyUsed[bool] = LeastRecentlyUsed(0, lambda _: 0, time_to_live_s=ACTIVE_S)
+        self._active: TTLCache[str, bool] = TTLCache(MOST_REMEMBERED, ACTIVE_S)
         self._awaiting: Counter[str] = Counter()  # a first token, by tenant
         self._arrived = asyncio.Event()
         self._pauses: set[asyncio.Task[None]] = set()
 
     def learn(self, key: str) -> None:
         """This grammar is ready: it needs no turn any more, and one that it has ends."""
-        self._known.put(key, True)
+        self._known[key] = True
         if (turn := self._under_way.get(key)) is not None:
             self._end(turn)
 
@@ -108,7 +114,7 @@ class NewGrammars:
             try:
                 yield
             finally:
-                self._active.put(tenant, True)
+                self._active[tenant] = True
 
     @contextlib.asynccontextmanager
     async def turn(self, tenant: str, key: str | None, timeout_s: float | None) -> AsyncIterator[None]:
@@ -116,7 +122,7 @@ class NewGrammars:
         nor `LONGEST_TURN_S`; none is needed for one that is known or under way, or where there is none (None). Raises
         `ApiError`: 429 where too many wait, 408 after `timeout_s`.
         """
-        self._active.put(tenant, True)
+        self._active[tenant] = True
         if key is None or key in self._known or key in self._under_way:
             with self._awaiting_token(tenant):
                 yield

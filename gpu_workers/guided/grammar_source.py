@@ -6,7 +6,6 @@ Nothing compiles here. The artifact a compiler sends is loaded like one from the
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -19,17 +18,12 @@ from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import GrammarStore
 from grammar_workers.artifacts.store.counters import Counters
 from grammar_workers.service.metrics import Stats
+from grammar_workers.shared_task import SharedTask
 
 logger = logging.getLogger("ray.serve")
 
 AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
 """The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`."""
-
-
-@dataclasses.dataclass(slots=True)
-class _Fetch:
-    task: asyncio.Task[TokenFSM]
-    waiters: int = 0
 
 
 class GrammarSource:
@@ -45,7 +39,7 @@ class GrammarSource:
         self._cache = cache
         self._ask_compiler = ask_compiler
         self._counters = Counters()
-        self._fetching: dict[str, _Fetch] = {}
+        self._fetching: dict[str, SharedTask[TokenFSM]] = {}
 
     async def fetch(self, grammar: GrammarReference) -> TokenFSM:
         """Raises RequestError when the compiler refuses the specification, or does not know a bare key."""
@@ -54,16 +48,13 @@ class GrammarSource:
         if fsm is not None:
             return fsm
         if (fetch := self._fetching.get(grammar.key)) is None:
-            fetch = self._fetching[grammar.key] = _Fetch(asyncio.create_task(self._fetch(grammar)))
-            fetch.task.add_done_callback(_retrieve_exception)
-        fetch.waiters += 1
+            fetch = self._fetching[grammar.key] = SharedTask()
+            fetch.start(self._fetch(grammar))
         try:
-            # Shielded: a request that is cancelled must not take the fetch from the others.
-            return await asyncio.shield(fetch.task)
+            return await fetch.result()
         finally:
-            fetch.waiters -= 1
             if not fetch.waiters:
-                fetch.task.cancel()
+                fetch.cancel()
                 if self._fetching.get(grammar.key) is fetch:
                     del self._fetching[grammar.key]
 
@@ -101,9 +92,3 @@ class GrammarSource:
             return TokenFSM.from_bytes(data, self._vocabulary, key=key)
         except ArtifactError:
             return None
-
-
-def _retrieve_exception(task: asyncio.Task[TokenFSM]) -> None:
-    """Keep asyncio from reporting the failure of a fetch whose last request has gone."""
-    if not task.cancelled():
-        task.exception()

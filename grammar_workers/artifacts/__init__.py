@@ -2,5 +2,4 @@
 
 automaton <--artifact--> bytes: version, key, checked tables
 automaton_cache, lru: in the memory of a process;  store/: memory, files of the node, Redis
-refusals: what failed before
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -122,10 +121,6 @@ class CompilePool:
             self.close()
             raise error
         return self._fingerprint
-
-    async def compile(self, key: str, specification: dict[str, Any]) -> bytes:
-        """`submit` for asyncio: the artifact, or its error."""
-        return await asyncio.wrap_future(self.submit(key, specification))
 
     def submit(
         self,

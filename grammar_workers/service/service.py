@@ -16,18 +16,22 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
+from cachetools import TLRUCache
+
 from grammar_workers.artifacts import artifact
-from grammar_workers.artifacts.refusals import RefusalCache
 from grammar_workers.artifacts.store import GrammarStore, StoredArtifact
 from grammar_workers.artifacts.store.single_flight import POLL_S
 from grammar_workers.errors import GrammarError
 from grammar_workers.service.pool import MAX_RUNS, AbandonedError, CompilePool, ResourceLimitError
+from grammar_workers.shared_task import SharedTask
 
 logger = logging.getLogger("ray.serve")
 
 REMEMBER_REFUSAL_S = 300.0
 REMEMBER_RESOURCE_REFUSAL_S = 30.0
 """Time and memory depend on what else the machine does, so such a refusal is worth another try sooner."""
+MOST_REFUSALS = 4096
+"""Remembered at a time; beyond them the one that was asked for longest ago goes."""
 
 _STORE_THREADS = 16
 
@@ -59,13 +63,10 @@ class Waited:
 Event = Compiled | Refused | Waited
 
 
-@dataclasses.dataclass
-class _Production:
-    """The one way in which this process gets hold of a key's artifact, and how many wait for it."""
+class _Production(SharedTask[StoredArtifact]):
+    """The one way in which this process gets hold of a key's artifact; `job` is its compilation, if there is one."""
 
-    task: asyncio.Task[StoredArtifact] | None = None
     job: Future[bytes] | None = None
-    waiters: int = 0
 
 
 class CompileService:
@@ -80,7 +81,7 @@ class CompileService:
         self._report = report
         self._threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="grammar-store")
         self._productions: dict[str, _Production] = {}
-        self._refusals = RefusalCache()
+        self._refusals: TLRUCache[str, GrammarError] = TLRUCache(MOST_REFUSALS, _remembered_until)
 
     async def artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         """The artifact of `key`, compiled from `specification` for `tenant` if need be.
@@ -97,20 +98,14 @@ class CompileService:
 
     async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         if refusal := self._refusals.get(key):
-            raise refusal
+            raise refusal.with_traceback(None)  # else it would hold the frames of everybody who got it
         production = self._productions.get(key)
         if production is None:
             if specification is None:
                 return await self._in_thread(self._store.lookup, key)
             production = self._productions[key] = _Production()
-            production.task = asyncio.create_task(self._produce(key, specification, tenant, production))
-            production.task.add_done_callback(_retrieve_exception)
-        assert production.task is not None
-        production.waiters += 1
-        try:
-            return await asyncio.shield(production.task)
-        finally:
-            production.waiters -= 1
+            production.start(self._produce(key, specification, tenant, production))
+        return await production.result()
 
     async def state(self, key: str) -> Literal["queued", "compiling"] | GrammarError | StoredArtifact | None:
         """What is known about `key` in this process and in the store; a GrammarError where it was refused."""
@@ -122,7 +117,7 @@ class CompileService:
 
     async def discard(self, key: str) -> None:
         """Forget `key`: its artifact in this node's tiers and in the shared one, and its refusal."""
-        self._refusals.discard(key)
+        self._refusals.pop(key, None)
         await self._in_thread(self._store.discard, key)
 
     def _forget(self, key: str, production: _Production) -> None:
@@ -160,8 +155,7 @@ class CompileService:
         try:
             data = await asyncio.wrap_future(production.job)
         except GrammarError as error:
-            by_chance = isinstance(error, ResourceLimitError)
-            self._refusals.put(key, error, REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)
+            self._refusals[key] = error
             self._report(Refused(error.code))
             logger.info("refused grammar %s: %s", key, error, extra={**fields, "error_code": error.code})
             raise
@@ -180,7 +174,7 @@ class CompileService:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
 
-def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Keep asyncio from reporting the failure of a production whose last waiter has left."""
-    if not task.cancelled():
-        task.exception()
+def _remembered_until(key: str, refusal: GrammarError, now: float) -> float:
+    """Seconds of the clock that `now` is of."""
+    by_chance = isinstance(refusal, ResourceLimitError)
+    return now + (REMEMBER_RESOURCE_REFUSAL_S if by_chance else REMEMBER_REFUSAL_S)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from typing import cast
 
-from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.lru import LeastRecentlyUsed
-from grammar_workers.artifacts.refusals import RefusalCache
-from grammar_workers.errors import UnsatisfiableError
 
 KEYS = st.sampled_from("abcdefgh")
 SIZES = st.integers(0, 60)
@@ -125,18 +122,3 @@ def test_a_real_automaton_is_measured_again_as_it_grows() -> None:
     fsm.materialize()
     assert cache.get("key") is fsm
     assert cache.size == fsm.nbytes > before
-
-
-@given(lifetimes=st.lists(st.integers(1, 5), min_size=1, max_size=30))
-def test_refusals_expire_and_are_bounded(lifetimes: list[int]) -> None:
-    now = 0.0
-    refusals = RefusalCache(capacity=10, clock=lambda: now)
-    for number, lifetime in enumerate(lifetimes):
-        refusals.put(str(number), UnsatisfiableError(str(number)), lifetime)
-    assert len(refusals) == min(10, len(lifetimes))
-    for now in map(float, range(6)):
-        for number, lifetime in enumerate(lifetimes):
-            remembered = refusals.get(str(number))
-            assert (remembered is not None) == (now < lifetime and number >= len(lifetimes) - 10)
-            assert remembered is None or remembered.message == str(number)
-    assert len(refusals) == 0

@@ -136,7 +136,8 @@ def test_lowest_priority_own_session_no_gpu(pool: CompilePool) -> None:
 
 def test_asyncio(pool: CompilePool) -> None:
     async def compile_some() -> list[bytes]:
-        return await asyncio.gather(*(pool.compile(f"{number:064x}", {"do": "nothing"}) for number in range(10)))
+        jobs = [pool.submit(f"{number:064x}", {"do": "nothing"}) for number in range(10)]
+        return await asyncio.gather(*map(asyncio.wrap_future, jobs))
 
     assert len(asyncio.run(compile_some())) == 10
 

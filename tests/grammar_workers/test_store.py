@@ -17,6 +17,7 @@ from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.artifact import ArtifactError
 from grammar_workers.artifacts.store import GrammarStore, open_store
 from grammar_workers.artifacts.store.file_tier import FileTier
+from tests.grammar_workers.flights import single_flight
 
 FINGERPRINT = "ab12"
 
@@ -83,7 +84,7 @@ def test_only_valid_artifacts_get_in_and_only_keys_get_out(url: str) -> None:
             store.put(key, data)
     for name in ("", "../../etc/passwd", key.upper(), key + "\n", "é" * 64):
         assert store.get(name) is None
-        with pytest.raises(ValueError, match="grammar key"), store.single_flight(name):
+        with pytest.raises(ValueError, match="grammar key"), single_flight(store, name):
             raise AssertionError
 
 
@@ -173,7 +174,7 @@ def test_an_unusable_folder_degrades(obstacle: str, tmp_path: Path) -> None:
     blocked.write_text("not a folder")
     folder = blocked if obstacle == "a file in the way" else Path("/proc/turnstile")
     store, key = open_store(f"file://{folder}"), new_key()
-    with store.single_flight(key) as leads:
+    with single_flight(store, key) as leads:
         assert leads
         assert store.get(key) is None
         store.put(key, data := new_artifact(key))

@@ -21,6 +21,7 @@ from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
 from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S
 from grammar_workers.artifacts.store.redis_tier import PREFIX
 from grammar_workers.artifacts.store.store import MIN_PATIENCE_S
+from tests.grammar_workers.flights import single_flight
 from tests.grammar_workers.test_store import FINGERPRINT, new_artifact, new_key, rubbish
 from tests.redis_relay import RedisRelay
 from tests.redis_server import RedisServer, free_port
@@ -32,7 +33,7 @@ def store_at(url: str, folder: Path) -> GrammarStore:
 
 def works_without_redis(store: GrammarStore) -> None:
     key = new_key()
-    with store.single_flight(key) as leads:
+    with single_flight(store, key) as leads:
         assert leads
         assert store.get(key) is None
         store.put(key, data := new_artifact(key))
@@ -134,7 +135,7 @@ def test_tls(redis_server: RedisServer, tmp_path: Path) -> None:
     with RedisRelay(redis_server.port, tls=tls) as relay:
         url = f"{relay.url}?ssl_ca_certs={tmp_path}/authority.pem&file={tmp_path}"
         key, store = new_key(), open_store(url, FINGERPRINT)
-        with store.single_flight(key) as leads:
+        with single_flight(store, key) as leads:
             assert leads
             store.put(key, data := new_artifact(key))
         assert redis_server.client().get(PREFIX + key) == data
@@ -149,7 +150,7 @@ def test_an_acl_user_with_the_documented_rights(redis_server: RedisServer, tmp_p
     redis_server.client().execute_command("ACL", "SETUSER", "turnstile", *rule.replace("PASSWORD", "right").split())
     redis_server.client().execute_command("ACL", "SETUSER", "default", "off")
     key, store = new_key(), store_at(redis_server.url.replace("//", "//turnstile:right@"), tmp_path / "a")
-    with store.single_flight(key) as leads:
+    with single_flight(store, key) as leads:
         assert leads
         store.put(key, data := new_artifact(key))
     other_node = store_at(redis_server.url.replace("//", "//turnstile:right@"), tmp_path / "b")
@@ -203,7 +204,7 @@ def test_full(tmp_path: Path) -> None:
         kept = []
         for _ in range(30):
             key = new_key()
-            with store.single_flight(key):
+            with single_flight(store, key):
                 store.put(key, new_artifact(key, size=100_000))
             kept.append(key)
         assert store.stats()["redis"]["refused"]
@@ -238,7 +239,7 @@ def test_stopped_in_the_middle_and_restarted_empty(redis_server: RedisServer, tm
     store = store_at(redis_server.url, tmp_path / "a")
     before, during, after = new_key(), new_key(), new_key()
     store.put(before, new_artifact(before))
-    with store.single_flight(during) as leads:
+    with single_flight(store, during) as leads:
         assert leads
         redis_server.stop()
         store.put(during, new_artifact(during))

@@ -14,6 +14,7 @@ from grammar_workers.artifacts.store import GrammarStore, open_store
 from grammar_workers.artifacts.store import locks as locks_module
 from grammar_workers.artifacts.store.locks import FileLock, ProcessLock, RedisLock
 from grammar_workers.artifacts.store.redis_client import RedisClient
+from tests.grammar_workers.flights import single_flight
 from tests.grammar_workers.test_store import new_artifact, new_key
 from tests.redis_server import RedisServer
 
@@ -21,10 +22,11 @@ COMPILE_ONCE = """
 import sys
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store import open_store
+from tests.grammar_workers.flights import single_flight
 url, key = sys.argv[1:]
 store = open_store(url)
 sys.stdin.readline()
-with store.single_flight(key):
+with single_flight(store, key):
     if store.get(key) is None:
         print("compiled", flush=True)
         store.put(key, artifact.pack(b"payload", key=key, fingerprint="f"))
@@ -33,8 +35,9 @@ assert store.get(key) is not None
 HOLD_FOR_EVER = """
 import sys, time
 from grammar_workers.artifacts.store import open_store
+from tests.grammar_workers.flights import single_flight
 url, key = sys.argv[1:]
-with open_store(url).single_flight(key) as leads:
+with single_flight(open_store(url), key) as leads:
     assert leads
     print("holding", flush=True)
     time.sleep(600)
@@ -60,7 +63,7 @@ def compile_in_threads(stores: list[GrammarStore], key: str) -> int:
 
     def work(store: GrammarStore) -> None:
         ready.wait()
-        with store.single_flight(key):
+        with single_flight(store, key):
             if store.get(key) is None:
                 compilations.append(data := new_artifact(key))
                 time.sleep(0.1)
@@ -104,13 +107,13 @@ def test_a_killed_holder_is_taken_over(url: str, monkeypatch: pytest.MonkeyPatch
     assert not store.flight(key, timeout_s=60).settled()
     holder.kill()
     holder.communicate()
-    with store.single_flight(key, timeout_s=60) as leads:
+    with single_flight(store, key, timeout_s=60) as leads:
         assert leads
 
 
 def test_waiters_give_up_at_their_deadline(url: str) -> None:
     key, store = new_key(), open_store(url)
-    with store.single_flight(key) as leads, open_store(url).single_flight(key, timeout_s=0.2) as other_leads:
+    with single_flight(store, key) as leads, single_flight(open_store(url), key, timeout_s=0.2) as other_leads:
         assert leads
         assert not other_leads
 
@@ -118,7 +121,7 @@ def test_waiters_give_up_at_their_deadline(url: str) -> None:
 def test_waiters_leave_when_the_artifact_arrives(url: str) -> None:
     key, store = new_key(), open_store(url)
     waiting = open_store(url).flight(key, timeout_s=60)
-    with store.single_flight(key):
+    with single_flight(store, key):
         assert not waiting.settled()
         store.put(key, new_artifact(key))
         assert waiting.settled()
@@ -149,11 +152,11 @@ def test_a_long_compile_keeps_its_redis_lock(
 def test_redis_dying_under_the_holder_leaves_the_node_lock(redis_server: RedisServer, tmp_path: Path) -> None:
     url = f"{redis_server.url}?file={tmp_path}"
     key, store, other = new_key(), open_store(url), open_store(url)
-    with store.single_flight(key) as leads:
+    with single_flight(store, key) as leads:
         assert leads
         redis_server.stop()
         # Uncoordinated with the holder now, but again only one at a time on this node.
-        with other.single_flight(key, timeout_s=5) as other_leads:
+        with single_flight(other, key, timeout_s=5) as other_leads:
             assert other_leads
             assert not open_store(f"file://{tmp_path}").flight(key, timeout_s=60).settled()
             other.put(key, data := new_artifact(key))

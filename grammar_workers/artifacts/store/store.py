@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import re
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit, urlunsplit
@@ -19,7 +17,7 @@ from grammar_workers.artifacts.store.locks import FileLock, Lock, ProcessLock, R
 from grammar_workers.artifacts.store.memory_tier import MemoryTier
 from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S, RedisClient
 from grammar_workers.artifacts.store.redis_tier import RedisTier
-from grammar_workers.artifacts.store.single_flight import POLL_S, Flight
+from grammar_workers.artifacts.store.single_flight import Flight
 
 MEMORY_CAPACITY_BYTES = 64 << 20
 FILE_CAPACITY_BYTES = 4 << 30
@@ -106,27 +104,13 @@ class GrammarStore:
                 tier.discard(key)
 
     def flight(self, key: str, timeout_s: float) -> Flight:
-        """An attempt to be the only process that compiles `key`, for callers that wait in their own way.
+        """An attempt to be the only one in the cluster that compiles `key`.
 
         Raises ValueError for what is no grammar key: it will name a lock file.
         """
         if not _KEY.fullmatch(key):
             raise ValueError(f"not a grammar key: {key!r}")
         return Flight(key, self._locks, lambda: self._is_stored(key), timeout_s)
-
-    @contextlib.contextmanager
-    def single_flight(self, key: str, timeout_s: float = 60.0) -> Iterator[bool]:
-        """Wait for one's turn, at most `timeout_s` seconds. Yields True to the one caller in the cluster that should
-        compile `key`. Yields False where the artifact is there, or where nobody delivered it in time: look it up, and
-        compile if it is missing.
-        """
-        flight = self.flight(key, timeout_s)
-        while not flight.settled():
-            time.sleep(POLL_S)
-        try:
-            yield flight.leads
-        finally:
-            flight.release()
 
     def found_elsewhere(self, seconds: float) -> None:
         """What the store did not have cost this much: compiling it, or asking those who compile.

@@ -19,9 +19,9 @@ _ROW_STEPS = 32
 class ByteRules:
     """Lays out the states of every rule that the start rule leads to."""
 
-    def __init__(self, network: Network, work: Budget) -> None:
+    def __init__(self, network: Network, budget: Budget) -> None:
         self._network = network
-        self._work = work
+        self._budget = budget
         self._moves: list[dict[int, int]] = [{}]
         self._final = [0]
         self._calls: list[tuple[int, int, int]] = []
@@ -45,7 +45,7 @@ class ByteRules:
     def _state(self, *, final: bool = False) -> int:
         self._moves.append({})
         self._final.append(int(final))
-        self._work.spend(_ROW_STEPS)
+        self._budget.spend(_ROW_STEPS)
         return len(self._moves) - 1
 
     def _fill(self, number: int) -> None:
@@ -61,7 +61,7 @@ class ByteRules:
                 # Surrogates, which no charset holds, are what keeps two intervals of "all characters" apart.
                 for low, high in charset.intersect(label, charset.ALL):
                     sequences += [(tuple(each), base + target) for each in utf8_sequences(low, high)]
-            self._work.spend(len(sequences))
+            self._budget.spend(len(sequences))
             self._moves[base + state] = self._after_byte(sequences)
 
     def _after_byte(self, sequences: list[tuple[_Rest, int]]) -> dict[int, int]:

@@ -18,7 +18,7 @@ _INLINE_STEPS = 400_000
 """The most steps that trying to write calls into one rule may take."""
 
 
-def inline_regular(network: Network, work: Budget) -> None:
+def inline_regular(network: Network, budget: Budget) -> None:
     """Rewrite rules until only calls are left that take part in recursion, lead to it, or would grow too large."""
     regular: set[int] = set()
     for component in components([automaton.calls() for automaton in network.rules]):
@@ -27,10 +27,10 @@ def inline_regular(network: Network, work: Budget) -> None:
             automaton = network.rules[number]
             if regular.isdisjoint(automaton.calls()):
                 continue
-            network.rules[number] = _inlined(network, number, regular, work)
-        if _only_jumps(network, members, work):
+            network.rules[number] = _inlined(network, number, regular, budget)
+        if _only_jumps(network, members, budget):
             try:
-                jumps = {number: _with_jumps(network, number, members, work) for number in component}
+                jumps = {number: _with_jumps(network, number, members, budget) for number in component}
             except TooLargeError:
                 continue
             regular |= members
@@ -38,21 +38,21 @@ def inline_regular(network: Network, work: Budget) -> None:
                 network.rules[number] = automaton
 
 
-def _only_jumps(network: Network, members: set[int], work: Budget) -> bool:
+def _only_jumps(network: Network, members: set[int], budget: Budget) -> bool:
     """Whether all calls in these rules are of each other, and the last thing that happens."""
     for number in members:
         automaton = network.rules[number]
-        work.spend(len(automaton))
+        budget.spend(len(automaton))
         for moves in automaton.edges:
             if any(isinstance(label, int) and not (label in members and automaton.ends(to)) for label, to in moves):
                 return False
     return True
 
 
-def _inlined(network: Network, number: int, regular: set[int], work: Budget) -> RuleAutomaton:
+def _inlined(network: Network, number: int, regular: set[int], budget: Budget) -> RuleAutomaton:
     """The rule with the called rules of `regular` in place of their calls, or as it is when that is too large."""
     source = network.rules[number]
-    most = work.limits.max_regex_states
+    most = budget.limits.max_regex_states
     result = RuleAutomaton()
     source.copy_into(result)
     result.finals = set(source.finals)
@@ -65,28 +65,28 @@ def _inlined(network: Network, number: int, regular: set[int], work: Budget) -> 
             called = network.rules[label]
             if len(result) + len(called) > most:
                 return source
-            work.spend(len(called))
+            budget.spend(len(called))
             base = called.copy_into(result)
             result.silent[state].append(base)
             for final in called.finals:
                 result.silent[base + final].append(target)
     try:
-        return determinize(result, work, max_states=most, max_steps=_INLINE_STEPS)
+        return determinize(result, budget, max_states=most, max_steps=_INLINE_STEPS)
     except TooLargeError:
         return source
 
 
-def _with_jumps(network: Network, number: int, members: set[int], work: Budget) -> RuleAutomaton:
+def _with_jumps(network: Network, number: int, members: set[int], budget: Budget) -> RuleAutomaton:
     """The rule with all its mutual recursion written as jumps; raises TooLargeError."""
     if not network.rules[number].calls():
         return network.rules[number]
     result = RuleAutomaton()
     bases = {}
     for each in (number, *sorted(members - {number})):
-        work.spend(len(network.rules[each]))
+        budget.spend(len(network.rules[each]))
         bases[each] = network.rules[each].copy_into(result)
         result.finals |= {bases[each] + state for state in network.rules[each].finals}
     for state, moves in enumerate(result.edges):
         result.silent[state] += [bases[label] for label, _ in moves if isinstance(label, int)]
         result.edges[state] = [(label, target) for label, target in moves if not isinstance(label, int)]
-    return determinize(result, work, max_states=work.limits.max_regex_states, max_steps=_INLINE_STEPS)
+    return determinize(result, budget, max_states=budget.limits.max_regex_states, max_steps=_INLINE_STEPS)

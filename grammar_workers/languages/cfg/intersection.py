@@ -20,19 +20,19 @@ _Entry = tuple[int, int]
 """A rule and the state of the automaton where reading it begins."""
 
 
-def intersect(network: Network, automaton: CharacterAutomaton, work: Budget) -> Network:
+def intersect(network: Network, automaton: CharacterAutomaton, budget: Budget) -> Network:
     """The network of the texts that `automaton` accepts, too; raises UnsatisfiableError when there are none.
 
     Called rules must match no empty text (`network.remove_empty_texts`); that holds of the result as well.
     """
-    return _Intersection(network, automaton, work).build()
+    return _Intersection(network, automaton, budget).build()
 
 
 class _Intersection:
-    def __init__(self, network: Network, automaton: CharacterAutomaton, work: Budget) -> None:
+    def __init__(self, network: Network, automaton: CharacterAutomaton, budget: Budget) -> None:
         self._network = network
         self._automaton = automaton
-        self._work = work
+        self._budget = budget
         self._places: dict[_Entry, dict[_Place, None]] = {}
         self._exits: dict[_Entry, dict[int, None]] = {}
         self._waiting: dict[_Entry, list[tuple[_Entry, int]]] = {}
@@ -53,8 +53,8 @@ class _Intersection:
         result.start = numbers[start, -1]
         for (entry, last), number in numbers.items():
             source = self._rule(entry, last, numbers)
-            result.rules.append(determinize_rule(result.names[number], source, self._work))
-        remove_dead(result, self._work)
+            result.rules.append(determinize_rule(result.names[number], source, self._budget))
+        remove_dead(result, self._budget)
         return result
 
     def _enter(self, entry: _Entry) -> None:
@@ -68,7 +68,7 @@ class _Intersection:
         if place not in self._places[entry]:
             self._places[entry][place] = None
             self._pending.append((entry, place))
-            self._work.spend(1)
+            self._budget.spend(1)
 
     def _visit(self, entry: _Entry, place: _Place) -> None:
         rule = self._network.rules[entry[0]]
@@ -85,7 +85,7 @@ class _Intersection:
         if place[0] in rule.finals and place[1] not in self._exits[entry]:
             self._exits[entry][place[1]] = None
             for waiting, target in self._waiting[entry]:
-                self._work.spend(1)
+                self._budget.spend(1)
                 self._reach(waiting, (target, place[1]))
 
     def _both(self, label: Charset, state: int) -> list[tuple[Charset, int]]:
@@ -95,7 +95,7 @@ class _Intersection:
             by_target: dict[int, list[tuple[int, int]]] = {}
             for low, high, target in self._automaton.ranges(state):
                 by_target.setdefault(target, []).append((low, high))
-            self._work.spend(len(by_target) + len(label))
+            self._budget.spend(len(by_target) + len(label))
             found = [(charset.intersect(label, charset.make(each)), target) for target, each in by_target.items()]
             known = self._moves[label, state] = [(characters, target) for characters, target in found if characters]
         return known
@@ -114,7 +114,7 @@ class _Intersection:
                     moves += [(numbers[called, end], places[target, end]) for end in self._exits[called]]
                 else:
                     moves += [(each, places[target, to]) for each, to in self._both(label, place[1])]
-            self._work.spend(1 + len(moves))
+            self._budget.spend(1 + len(moves))
             ends_here = place[1] == last if last >= 0 else bool(self._automaton.accepting[place[1]])
             if ends_here and place[0] in rule.finals:
                 result.finals.add(number)

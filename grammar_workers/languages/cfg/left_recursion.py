@@ -16,7 +16,7 @@ from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, determinize_ru
 from grammar_workers.languages.cfg.scc import components
 
 
-def remove_left_recursion(network: Network, work: Budget) -> None:
+def remove_left_recursion(network: Network, budget: Budget) -> None:
     """Rewrite every rule that can begin with itself and is still called afterwards."""
     begins = [
         list(dict.fromkeys(label for label, _ in automaton.edges[0] if isinstance(label, int)))
@@ -35,7 +35,7 @@ def remove_left_recursion(network: Network, work: Budget) -> None:
     while pending:
         number = pending.pop()
         if number in component_of:
-            rewritten[number] = _rewritten(network, number, component_of[number], work)
+            rewritten[number] = _rewritten(network, number, component_of[number], budget)
         pending += [called for called in rewritten[number].calls() if called not in reached]
         reached.update(pending)
     # What is only begun with, and never called otherwise, lives on inside the others.
@@ -45,11 +45,11 @@ def remove_left_recursion(network: Network, work: Budget) -> None:
     network.rules = rewritten
 
 
-def _rewritten(network: Network, number: int, component: frozenset[int], work: Budget) -> RuleAutomaton:
+def _rewritten(network: Network, number: int, component: frozenset[int], budget: Budget) -> RuleAutomaton:
     result = RuleAutomaton()
     result.state()
     bases = {each: network.rules[each].copy_into(result) for each in component}
-    work.spend(len(result))
+    budget.spend(len(result))
     # What may follow a complete rule at the beginning of another.
     after: dict[int, list[int]] = {each: [] for each in component}
     for each, base in bases.items():
@@ -63,5 +63,5 @@ def _rewritten(network: Network, number: int, component: frozenset[int], work: B
             result.silent[base + state] += after[each]
             if each == number:
                 result.finals.add(base + state)
-            work.spend(1 + len(after[each]))
-    return determinize_rule(network.names[number], result, work)
+            budget.spend(1 + len(after[each]))
+    return determinize_rule(network.names[number], result, budget)

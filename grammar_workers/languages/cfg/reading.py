@@ -38,23 +38,23 @@ def read_grammar(
 
     `spellable` restricts it to texts of these characters. Raises GrammarError with the position in `text`.
     """
-    work = budget_of(limits)
+    budget = budget_of(limits)
     grammar = _READERS[syntax](text, limits)
-    network = build(grammar, None if spellable is None else charset.of(spellable), work)
-    remove_empty_texts(network, work)
-    remove_left_recursion(network, work)
-    inline_regular(network, work)
+    network = build(grammar, None if spellable is None else charset.of(spellable), budget)
+    remove_empty_texts(network, budget)
+    remove_left_recursion(network, budget)
+    inline_regular(network, budget)
     start = network.rules[network.start]
     return network if start.calls() else to_characters(start)
 
 
 def rule_graph(network: Network, automaton: CharacterAutomaton | None, limits: Limits) -> RuleGraph:
     """The bytes of what `network` and, where given, `automaton` allow; raises GrammarError."""
-    work = budget_of(limits)
+    budget = budget_of(limits)
     if automaton is not None:
-        network = intersect(network, automaton, work)
-        inline_regular(network, work)
-    graph = ByteRules(network, work).build()
+        network = intersect(network, automaton, budget)
+        inline_regular(network, budget)
+    graph = ByteRules(network, budget).build()
     shortest, _ = graph.endings[graph.first]
     if shortest > limits.max_steps:
         raise LimitExceededError(

@@ -42,30 +42,30 @@ class Network:
         return found
 
 
-def build(grammar: Grammar, alphabet: Charset | None, work: Budget) -> Network:
+def build(grammar: Grammar, alphabet: Charset | None, budget: Budget) -> Network:
     """One automaton per rule that `start` reaches, over the characters in `alphabet` (None: all).
 
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
     left, LimitExceededError.
     """
-    names = _reachable(grammar, work)
-    _check_endings(grammar, names, work)
+    names = _reachable(grammar, budget)
+    _check_endings(grammar, names, budget)
     numbers = {name: number for number, name in enumerate(names)}
     rules = []
     for name in names:
-        builder = _Thompson(numbers, alphabet, work)
-        rules.append(determinize_rule(name, builder.build(grammar.rules[name].expression), work))
+        builder = _Thompson(numbers, alphabet, budget)
+        rules.append(determinize_rule(name, builder.build(grammar.rules[name].expression), budget))
     network = Network(names, rules)
-    remove_dead(network, work)
+    remove_dead(network, budget)
     return network
 
 
-def _reachable(grammar: Grammar, work: Budget) -> list[str]:
+def _reachable(grammar: Grammar, budget: Budget) -> list[str]:
     found = {grammar.start: None}
     pending = [grammar.start]
     while pending:
         for reference in references(grammar.rules[pending.pop()].expression):
-            work.spend(1)
+            budget.spend(1)
             if reference.name not in grammar.rules:
                 raise InvalidSpecificationError(
                     f"the rule {reference.name!r} is not defined", position=reference.position
@@ -76,7 +76,7 @@ def _reachable(grammar: Grammar, work: Budget) -> list[str]:
     return list(found)
 
 
-def _check_endings(grammar: Grammar, names: list[str], work: Budget) -> None:
+def _check_endings(grammar: Grammar, names: list[str], budget: Budget) -> None:
     """Refuse rules whose every alternative goes on for ever."""
     users: dict[str, list[str]] = {name: [] for name in names}
     for name in names:
@@ -86,7 +86,7 @@ def _check_endings(grammar: Grammar, names: list[str], work: Budget) -> None:
     pending = list(names)
     while pending:
         name = pending.pop()
-        if name not in ending and _ends(grammar.rules[name].expression, ending, work):
+        if name not in ending and _ends(grammar.rules[name].expression, ending, budget):
             ending.add(name)
             pending += users[name]
     for name in names:
@@ -98,27 +98,27 @@ def _check_endings(grammar: Grammar, names: list[str], work: Budget) -> None:
             )
 
 
-def _ends(expression: Expression, ending: set[str], work: Budget) -> bool:
+def _ends(expression: Expression, ending: set[str], budget: Budget) -> bool:
     """Whether the expression can end, given the rules of which that is known."""
-    work.spend(1)
+    budget.spend(1)
     if isinstance(expression, Reference):
         return expression.name in ending
     if isinstance(expression, Sequence):
-        return all(_ends(item, ending, work) for item in expression.items)
+        return all(_ends(item, ending, budget) for item in expression.items)
     if isinstance(expression, Alternatives):
-        return any(_ends(item, ending, work) for item in expression.items)
+        return any(_ends(item, ending, budget) for item in expression.items)
     if isinstance(expression, Repeat):
-        return expression.low == 0 or _ends(expression.item, ending, work)
+        return expression.low == 0 or _ends(expression.item, ending, budget)
     return True
 
 
 class _Thompson:
     """Thompson's construction of one rule."""
 
-    def __init__(self, numbers: dict[str, int], alphabet: Charset | None, work: Budget) -> None:
+    def __init__(self, numbers: dict[str, int], alphabet: Charset | None, budget: Budget) -> None:
         self._numbers = numbers
         self._alphabet = alphabet
-        self._work = work
+        self._budget = budget
         self._automaton = RuleAutomaton()
 
     def build(self, expression: Expression) -> RuleAutomaton:
@@ -127,8 +127,8 @@ class _Thompson:
         return self._automaton
 
     def _state(self) -> int:
-        self._work.spend(8)
-        most = self._work.limits.max_regex_states * 8
+        self._budget.spend(8)
+        most = self._budget.limits.max_regex_states * 8
         if len(self._automaton) >= most:
             raise LimitExceededError(
                 f"a rule is longer than {most} elements once its counts are written out (limit max_regex_states)"
@@ -171,7 +171,7 @@ class _Thompson:
             for low, high, target in automaton.ranges(state):
                 by_target.setdefault(target, []).append((low, high))
             for target, intervals in by_target.items():
-                self._work.spend(len(intervals))
+                self._budget.spend(len(intervals))
                 self._edge(number, charset.make(intervals), numbers[target])
             if automaton.accepting[state]:
                 self._automaton.silent[number].append(last)
@@ -179,7 +179,7 @@ class _Thompson:
     def _add_repeat(self, expression: Repeat, first: int) -> int:
         silent = self._automaton.silent
         for _ in range(expression.low):
-            self._work.spend(1)
+            self._budget.spend(1)
             first = self._add(expression.item, first)
         last = self._state()
         if expression.high is None:
@@ -189,7 +189,7 @@ class _Thompson:
             silent[self._add(expression.item, begin)].append(last)
             return last
         for _ in range(expression.high - expression.low):
-            self._work.spend(1)
+            self._budget.spend(1)
             silent[first].append(last)
             # A state of its own, so that skipping cannot be mistaken for what the item begins with.
             begin = self._state()
@@ -205,14 +205,14 @@ class _Thompson:
             self._automaton.edges[first].append((characters, last))
 
 
-def remove_dead(network: Network, work: Budget) -> None:
+def remove_dead(network: Network, budget: Budget) -> None:
     """Drop calls that no text can complete, and states that lead to no end; raises UnsatisfiableError."""
     callers = network.callers()
     alive: set[int] = set()
     pending = list(range(len(network.rules)))
     while pending:
         number = pending.pop()
-        if number not in alive and _has_text(network.rules[number], alive, work):
+        if number not in alive and _has_text(network.rules[number], alive, budget):
             alive.add(number)
             pending += callers[number]
     if network.start not in alive:
@@ -223,17 +223,17 @@ def remove_dead(network: Network, work: Budget) -> None:
                 [(label, target) for label, target in moves if not isinstance(label, int) or label in alive]
                 for moves in automaton.edges
             ]
-            network.rules[number] = determinize_rule(network.names[number], automaton, work)
+            network.rules[number] = determinize_rule(network.names[number], automaton, budget)
 
 
-def _has_text(automaton: RuleAutomaton, alive: set[int], work: Budget) -> bool:
+def _has_text(automaton: RuleAutomaton, alive: set[int], budget: Budget) -> bool:
     found = {0}
     pending = [0]
     while pending:
         state = pending.pop()
         if state in automaton.finals:
             return True
-        work.spend(1)
+        budget.spend(1)
         for label, target in automaton.edges[state]:
             if target not in found and (not isinstance(label, int) or label in alive):
                 found.add(target)
@@ -241,13 +241,13 @@ def _has_text(automaton: RuleAutomaton, alive: set[int], work: Budget) -> bool:
     return False
 
 
-def remove_empty_texts(network: Network, work: Budget) -> None:
+def remove_empty_texts(network: Network, budget: Budget) -> None:
     """Rewrite the rules so that none that is called matches the empty text; the language stays.
 
     Where a rule that could be empty is called, the call may be skipped instead. A new start rule, which nothing calls,
     is the only one that may still be empty.
     """
-    nullable = _nullable(network, work)
+    nullable = _nullable(network, budget)
     for number, automaton in enumerate(network.rules):
         if number not in nullable and nullable.isdisjoint(automaton.calls()):
             continue
@@ -259,19 +259,19 @@ def remove_empty_texts(network: Network, work: Budget) -> None:
             result.silent[state] += [target for label, target in result.edges[state] if label in nullable]
         # State 0 is new: what it does is what the old one does after any silent moves, but it is not final.
         for state in result.closure([base]):
-            work.spend(8 + len(result.edges[state]))
+            budget.spend(8 + len(result.edges[state]))
             result.edges[0] += result.edges[state]
-        network.rules[number] = determinize_rule(network.names[number], result, work)
+        network.rules[number] = determinize_rule(network.names[number], result, budget)
     start = RuleAutomaton([[(network.start, 1)], []], [[], []], {1})
     if network.start in nullable:
         start.finals.add(0)
     network.rules.append(start)
     network.names.append(network.names[network.start])
     network.start = len(network.rules) - 1
-    remove_dead(network, work)
+    remove_dead(network, budget)
 
 
-def _nullable(network: Network, work: Budget) -> set[int]:
+def _nullable(network: Network, budget: Budget) -> set[int]:
     """The rules that match the empty text."""
     callers = network.callers()
     nullable: set[int] = set()
@@ -284,7 +284,7 @@ def _nullable(network: Network, work: Budget) -> set[int]:
         found = [0]
         seen = {0}
         for state in found:
-            work.spend(1)
+            budget.spend(1)
             for label, target in automaton.edges[state]:
                 if isinstance(label, int) and label in nullable and target not in seen:
                     seen.add(target)

@@ -73,7 +73,9 @@ class TooLargeError(Exception):
     """A construction that outgrew the states or steps that the caller allowed."""
 
 
-def determinize(source: RuleAutomaton, work: Budget, *, max_states: int, max_steps: int | None = None) -> RuleAutomaton:
+def determinize(
+    source: RuleAutomaton, budget: Budget, *, max_states: int, max_steps: int | None = None
+) -> RuleAutomaton:
     """The minimal deterministic automaton, calls being letters; raises TooLargeError and LimitExceededError."""
     labels = {label for moves in source.edges for label, _ in moves}
     charsets = [label for label in labels if not isinstance(label, int)]
@@ -82,8 +84,8 @@ def determinize(source: RuleAutomaton, work: Budget, *, max_states: int, max_ste
     letters: dict[Label, list[int]] = {each: classes_of(each, starts) for each in charsets}
     called = sorted(label for label in labels if isinstance(label, int))
     letters |= {rule: [len(starts) + number] for number, rule in enumerate(called)}
-    work.spend(sum(map(len, letters.values())))
-    begun = work.steps
+    budget.spend(sum(map(len, letters.values())))
+    begun = budget.steps
     first = source.closure([0])
     ids = {first: 0}
     subsets = [first]
@@ -94,32 +96,32 @@ def determinize(source: RuleAutomaton, work: Budget, *, max_states: int, max_ste
             for label, target in source.edges[state]:
                 for letter in letters[label]:
                     targets.setdefault(letter, set()).add(target)
-        work.spend(len(subset) + len(targets))
+        budget.spend(len(subset) + len(targets))
         row: dict[int, int] = {}
         closed: dict[frozenset[int], int] = {}
         for letter, states in targets.items():
             key = frozenset(states)
             if key not in closed:
                 reached = source.closure(key)
-                work.spend(len(reached))
+                budget.spend(len(reached))
                 if reached not in ids:
                     ids[reached] = len(subsets)
                     subsets.append(reached)
-                    if len(subsets) > max_states or (max_steps is not None and work.steps - begun > max_steps):
+                    if len(subsets) > max_states or (max_steps is not None and budget.steps - begun > max_steps):
                         raise TooLargeError
                 closed[key] = ids[reached]
             row[letter] = closed[key]
         moves.append(row)
     finals = {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
-    return _minimal(moves, finals, starts, called, work)
+    return _minimal(moves, finals, starts, called, budget)
 
 
 def _minimal(
-    moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], work: Budget
+    moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], budget: Budget
 ) -> RuleAutomaton:
     """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
     used = sorted({letter for row in moves for letter in row})
-    work.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
+    budget.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
     place = {letter: number for number, letter in enumerate(used)}
     dense = np.full((len(moves), len(used)), DEAD, np.int32)
     for state, row in enumerate(moves):
@@ -158,10 +160,10 @@ def to_characters(automaton: RuleAutomaton) -> CharacterAutomaton:
     return minimize(CharacterAutomaton.of(starts, rows, accepting))
 
 
-def determinize_rule(name: str, source: RuleAutomaton, work: Budget) -> RuleAutomaton:
+def determinize_rule(name: str, source: RuleAutomaton, budget: Budget) -> RuleAutomaton:
     """`determinize` within the limit for one regular expression; raises LimitExceededError naming the rule."""
-    most = work.limits.max_regex_states
+    most = budget.limits.max_regex_states
     try:
-        return determinize(source, work, max_states=most)
+        return determinize(source, budget, max_states=most)
     except TooLargeError:
         raise LimitExceededError(f"the rule {name!r} needs more than {most} states (limit max_regex_states)") from None

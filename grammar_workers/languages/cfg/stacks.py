@@ -30,7 +30,7 @@ _UNION_STEPS = 4
 
 
 class StackSets:
-    """Makes sets, unites them, and takes them through bytes. Only the work of one call is bounded: give it `work`."""
+    """Makes sets, unites them, and takes them through bytes. Only one call is bounded: give it a `budget`."""
 
     def __init__(self, graph: RuleGraph) -> None:
         self._rows = graph.rows.tolist()
@@ -64,7 +64,7 @@ class StackSets:
             self._item_count += len(items)
         return number
 
-    def steps(self, stacks: StackSet, work: Budget) -> list[StackSet]:
+    def steps(self, stacks: StackSet, budget: Budget) -> list[StackSet]:
         """Per class of bytes, the set after such a byte, ready for the next; NOTHING when no stack can read it."""
         items = self.items[stacks]
         known: dict[tuple[int, ...], StackSet] = {}
@@ -77,13 +77,13 @@ class StackSets:
                 for target, (_, below) in zip(targets, items, strict=True):
                     if target != DEAD:
                         reached.setdefault(target, []).append(below)
-                work.spend(1 + len(items))
-                merged = self.make({state: self._union_all(each, work) for state, each in reached.items()})
-                after = known[targets] = self.arrive(merged, work)
+                budget.spend(1 + len(items))
+                merged = self.make({state: self._union_all(each, budget) for state, each in reached.items()})
+                after = known[targets] = self.arrive(merged, budget)
             result.append(after)
         return result
 
-    def arrive(self, stacks: StackSet, work: Budget) -> StackSet:
+    def arrive(self, stacks: StackSet, budget: Budget) -> StackSet:
         """Follow all calls and returns: the set of the stacks whose top reads a byte, and END if it can be reached."""
         pending = [stacks]
         while pending:
@@ -98,11 +98,11 @@ class StackSets:
             if missing:
                 pending += missing
             else:
-                self._arrivals[number] = self._arrived(number, work)
+                self._arrivals[number] = self._arrived(number, budget)
                 pending.pop()
         return self._arrivals[stacks]
 
-    def _arrived(self, stacks: StackSet, work: Budget) -> StackSet:
+    def _arrived(self, stacks: StackSet, budget: Budget) -> StackSet:
         # Callers before what they call, so that all ways to a rule are united before it is entered, once.
         lying: dict[int, list[StackSet]] = {state: [below] for state, below in self.items[stacks]}
         found: dict[int, StackSet] = {}
@@ -110,35 +110,35 @@ class StackSets:
         heapq.heapify(queue)
         while queue:
             _, state = heapq.heappop(queue)
-            below = found[state] = self._union_all(lying[state], work)
+            below = found[state] = self._union_all(lying[state], budget)
             for first, back in self._calls.get(state, ()):
                 if first not in lying:
                     lying[first] = []
                     heapq.heappush(queue, (self._rank[first], first))
                 lying[first].append(below if back == END else self.make({back: below}))
-                work.spend(1)
+                budget.spend(1)
         # Where a rule ends, everything that follows has arrived already.
         returned: dict[int, list[StackSet]] = {state: [below] for state, below in found.items()}
         for ended in {below for state, below in self.items[stacks] if self._final[state]}:
             for top, rest in self.items[self._arrivals[ended]]:
                 returned.setdefault(top, []).append(rest)
-                work.spend(1)
+                budget.spend(1)
         return self.make(
             {
-                state: self._union_all(each, work)
+                state: self._union_all(each, budget)
                 for state, each in returned.items()
                 if state == END or self._reads[self._row_of[state]]
             }
         )
 
-    def _union_all(self, stacks: list[StackSet], work: Budget) -> StackSet:
+    def _union_all(self, stacks: list[StackSet], budget: Budget) -> StackSet:
         """All stacks of all of these, united two by two."""
         while len(stacks) > 1:
             last = stacks[-1:] if len(stacks) % 2 else []
-            stacks = [self._union(*pair, work) for pair in zip(stacks[::2], stacks[1::2], strict=False)] + last
+            stacks = [self._union(*pair, budget) for pair in zip(stacks[::2], stacks[1::2], strict=False)] + last
         return stacks[0]
 
-    def _union(self, first: StackSet, second: StackSet, work: Budget) -> StackSet:
+    def _union(self, first: StackSet, second: StackSet, budget: Budget) -> StackSet:
         """All stacks of both. Iterative: sets are as deep as the text is nested."""
         unions = self._unions
         pending = [_ordered(first, second)]
@@ -148,7 +148,7 @@ class StackSets:
                 pending.pop()
                 continue
             left, right = dict(self.items[pair[0]]), dict(self.items[pair[1]])
-            work.spend(_UNION_STEPS + min(len(left), len(right)))
+            budget.spend(_UNION_STEPS + min(len(left), len(right)))
             shared = [_ordered(left[state], right[state]) for state in left.keys() & right.keys()]
             missing = [each for each in shared if self._known_union(each) is None]
             if missing:
