@@ -25,9 +25,10 @@ from grammar_workers.languages.banned_in_json import matters_outside, permitted_
 from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
 from grammar_workers.languages.cfg.rtn import Network
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
+from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
 from grammar_workers.languages.json_schema.emit.separators import separator
-from grammar_workers.languages.json_schema.logic import FormulaPool, JsonType
+from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
 from grammar_workers.languages.json_schema.solve.derivatives import Rule
 from grammar_workers.languages.json_schema.solve.nonempty import Rules

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FiniteTexts, FormulaId, FormulaPool
+from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 
 Label: TypeAlias = tuple[bool, ...]
 """Whether each classifier of a rule holds."""

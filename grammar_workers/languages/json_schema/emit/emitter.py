@@ -27,7 +27,7 @@ from grammar_workers.languages.json_schema.solve.derivatives import Node, Rule
 from grammar_workers.languages.json_schema.solve.nonempty import CONSTANTS, Rules
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.languages.json_schema.solve.objects import Objects
-from grammar_workers.languages.json_schema.solve.scalars import TextLanguage
+from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_place
 from grammar_workers.matching.kernels.step import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.options import GrammarOptions

@@ -45,7 +45,7 @@ class PropertyNameStates:
         They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
         as the guards `classes[c]` and `windows[i]` let them.
         """
-        identity = (container.names, container.names_automaton, tuple(classes), tuple(windows))
+        identity = (container.names, container.name_classes.automaton, tuple(classes), tuple(windows))
         if identity not in self._emitted:
             self._emitted[identity] = self._emit(container, classes, windows)
         return self._emitted[identity]
@@ -53,8 +53,8 @@ class PropertyNameStates:
     def _emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
         if all(guard == NEVER for guard in (*classes, *windows)):
             return None
-        if container.names_automaton is not None:
-            return self._classified_keys(container.names_automaton, [*classes, *windows])
+        if container.name_classes.automaton is not None:
+            return self._classified_keys(container.name_classes.automaton, [*classes, *windows])
         builder = self._builder
         free = classes[0]
         names = container.names
@@ -105,7 +105,7 @@ class PropertyNameStates:
             known = sorted(
                 (encode_string_body(name) + b'"', index)
                 for index, name in enumerate(names)
-                if self._rules.can_write(name)
+                if self._rules.property_names.can_write(name)
             )
             self._encoded[names] = known
         return known
@@ -117,7 +117,7 @@ class PropertyNameStates:
             labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]
             usable = relabel(automaton, labels)
         if self._rules.spellable is not None:
-            usable = restrict(usable, self._rules.writable)
+            usable = restrict(usable, self._rules.property_names.writable)
         if usable.is_empty:
             return None
         closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]

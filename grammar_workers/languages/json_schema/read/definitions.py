@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaId, FormulaPool
+from grammar_workers.languages.json_schema.assertions import FormulaId
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.references import Scope
 
 

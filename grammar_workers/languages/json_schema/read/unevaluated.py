@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaId, FormulaPool, requires
+from grammar_workers.languages.json_schema.assertions import FormulaId
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
 from grammar_workers.languages.json_schema.read.definitions import Definitions
 from grammar_workers.languages.json_schema.read.references import References, Scope
 

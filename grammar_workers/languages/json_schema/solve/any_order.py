@@ -10,22 +10,14 @@ any set of seen names.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.languages.json_schema.assertions import FormulaId, ObjectShape, PropertyCount, PropertyNames
 from grammar_workers.languages.json_schema.labels import Label
-from grammar_workers.languages.json_schema.logic import (
-    FALSE,
-    TRUE,
-    AllOf,
-    AnyOf,
-    FormulaId,
-    ObjectShape,
-    PropertyCount,
-    PropertyNames,
-)
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.derivatives import Ending, Move, Node, Rule, Tally
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.pushdown.automaton import REGISTER_BITS
@@ -137,18 +129,9 @@ class AnyOrderObjects(Objects):
             return bool(missing) != positive
         return super()._closes(literal, node)
 
-    @functools.cached_property
-    def _known_tracked(self) -> dict[tuple[FormulaId, ...], frozenset[int]]:
-        return {}
-
+    @memoized
     def _tracked(self, formulas: tuple[FormulaId, ...]) -> frozenset[int]:
         """The declared names of which nodes must know whether they have been seen."""
-        known = self._known_tracked.get(formulas)
-        if known is None:
-            known = self._known_tracked[formulas] = self._find_tracked(formulas)
-        return known
-
-    def _find_tracked(self, formulas: tuple[FormulaId, ...]) -> frozenset[int]:
         pool = self.pool
         demanded = dict.fromkeys(map(pool.split, pool.literals(formulas[0])))
         decisive = dict.fromkeys(leaf for leaf, positive in demanded if not positive)

@@ -7,7 +7,8 @@ import functools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, ArrayShape, FormulaId, ItemCount, JsonType
+from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, ItemCount, JsonType
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE
 from grammar_workers.languages.json_schema.solve.derivatives import Container, Move, Node, Rule, Step, Tally, negated
 
 _MAX_UNROLLED = 1000

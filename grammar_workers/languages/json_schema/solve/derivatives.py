@@ -15,8 +15,9 @@ import functools
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import NamedTuple
 
+from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.labels import Label
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaId, FormulaPool
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 
 
 # These are plain tuples because they are made, hashed and compared for every move between nodes.

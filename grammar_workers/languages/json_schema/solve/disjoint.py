@@ -8,18 +8,9 @@ tell how an alternative fails.
 from __future__ import annotations
 
 from grammar_workers.errors import InvalidSpecificationError
-from grammar_workers.languages.json_schema.logic import (
-    FALSE,
-    TRUE,
-    AllOf,
-    AnyOf,
-    FiniteTexts,
-    FormulaId,
-    FormulaPool,
-    JsonType,
-    Leaf,
-    ObjectShape,
-)
+from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId, JsonType, ObjectShape
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, FormulaPool, Leaf
+from grammar_workers.languages.json_schema.memo import memoized
 
 
 class Disjointness:
@@ -27,19 +18,13 @@ class Disjointness:
 
     def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool
-        self._simplified: dict[tuple[FormulaId, tuple[FormulaId, ...]], FormulaId] = {}
-        self._exclusive: dict[tuple[FormulaId, FormulaId], bool] = {}
-        self._impossible: dict[FormulaId, bool] = {}
 
     def simplify(self, formula: FormulaId, given: tuple[FormulaId, ...] = ()) -> FormulaId:
         """A formula resolved for objects, less what follows from the shapes beside it (and `given`)."""
         # What excludes nothing of a formula makes no difference to it: parts that are shared are looked at once.
-        given = self._concerning(formula, given)
-        known = self._simplified.get((formula, given))
-        if known is None:
-            known = self._simplified[formula, given] = self._simplify(formula, given)
-        return known
+        return self._simplify(formula, self._concerning(formula, given))
 
+    @memoized
     def _simplify(self, formula: FormulaId, given: tuple[FormulaId, ...]) -> FormulaId:
         pool = self._pool
         node = pool[formula]
@@ -65,13 +50,10 @@ class Disjointness:
         return tuple([other for other in given if any(self._exclude_each_other(leaf, other) for leaf in leaves)])
 
     def _exclude_each_other(self, first: FormulaId, second: FormulaId) -> bool:
-        pair = (min(first, second), max(first, second))
-        known = self._exclusive.get(pair)
-        if known is None:
-            known = self._exclusive[pair] = self._find_exclusive(first, second)
-        return known
+        return self._are_exclusive(min(first, second), max(first, second))
 
-    def _find_exclusive(self, first: FormulaId, second: FormulaId) -> bool:
+    @memoized
+    def _are_exclusive(self, first: FormulaId, second: FormulaId) -> bool:
         one, other = self._pool.assertion(first), self._pool.assertion(second)
         if first == second or not isinstance(one, ObjectShape) or not isinstance(other, ObjectShape):
             return False
@@ -80,17 +62,14 @@ class Disjointness:
             for name in dict.fromkeys(one.required + other.required)
         )
 
+    @memoized
     def _is_impossible(self, formula: FormulaId) -> bool:
         """Whether no value satisfies the formula: every type is excluded, or is left with no listed text."""
-        known = self._impossible.get(formula)
-        if known is None:
-            try:
-                known = all(self._is_empty(self._pool.resolve(formula, type_)) for type_ in JsonType)
-            except InvalidSpecificationError:
-                # References in a circle are reported if the machine needs them.
-                known = False
-            self._impossible[formula] = known
-        return known
+        try:
+            return all(self._is_empty(self._pool.resolve(formula, type_)) for type_ in JsonType)
+        except InvalidSpecificationError:
+            # References in a circle are reported if the machine needs them.
+            return False
 
     def _is_empty(self, resolved: FormulaId) -> bool:
         node = self._pool[resolved]

@@ -8,29 +8,25 @@ is exactly what can be generated, which is why the machine has no dead ends.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Set
+from collections.abc import Set
 
-from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, JsonType, PropertyCount
 from grammar_workers.languages.json_schema.labels import Label
-from grammar_workers.languages.json_schema.logic import (
-    FALSE,
-    TRUE,
-    ArrayShape,
-    FormulaId,
-    FormulaPool,
-    JsonType,
-    PropertyCount,
-)
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects, TooManyOrdersError
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
 from grammar_workers.languages.json_schema.solve.derivatives import Container, Ending, Move, Node, Rule
 from grammar_workers.languages.json_schema.solve.disjoint import Disjointness
 from grammar_workers.languages.json_schema.solve.exploration import Exploration
-from grammar_workers.languages.json_schema.solve.objects import Classified, Objects
-from grammar_workers.languages.json_schema.solve.scalars import Scalars, TextLanguage
+from grammar_workers.languages.json_schema.solve.name_classes import NameLanguages
+from grammar_workers.languages.json_schema.solve.numbers import Numbers
+from grammar_workers.languages.json_schema.solve.objects import Objects
+from grammar_workers.languages.json_schema.solve.spelling import Spelling
+from grammar_workers.languages.json_schema.solve.strings import Strings
+from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.json_text import encode_string_body
 
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _MAX_DEPTH = 12
@@ -70,7 +66,10 @@ class Rules:
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
         self.spellable = spellable
         self._disjointness = Disjointness(pool)
-        self._scalars = Scalars(pool, limits, spellable, permitted)
+        self._spelling = Spelling(spellable)
+        self._strings = Strings(pool, limits, self._spelling, permitted)
+        self._numbers = Numbers(pool, limits, self._spelling)
+        self.property_names = NameLanguages(pool, self._strings, self._spelling)
         self._labels: dict[Rule, set[Label]] = {}
         self._users: dict[Rule, dict[Rule, None]] = {}
         self._fresh: list[Rule] = []
@@ -78,19 +77,8 @@ class Rules:
         self._again: dict[Rule, None] = {}
         self._depth = 0
         self._steps = 0
-        self._constants: dict[Rule, dict[JsonType, Label]] = {}
-        self._strings: dict[Rule, TextLanguage] = {}
-        self._numbers: dict[Rule, TextLanguage] = {}
         self._objects: dict[Rule, Objects | None] = {}
-        self._arrays: dict[Rule, Arrays | None] = {}
-        self._classified: dict[Hashable, Classified] = {}
-        self._writable_names: dict[str, bool] = {}
         self._explored: dict[Container, Exploration] = {}
-
-    @property
-    def writable(self) -> Charset:
-        """The characters that the vocabulary can write inside a JSON string."""
-        return self._scalars.writable
 
     def labels(self, rule: Rule) -> Set[Label]:
         """The labels with which some value satisfies `rule`; empty when nothing does."""
@@ -107,13 +95,13 @@ class Rules:
     @property
     def disputed_names(self) -> list[str]:
         """Declared names that are not generated, because some pattern matches them in one dialect alone."""
-        found = (container.disputed for container in self._objects.values() if container is not None)
+        found = (container.name_classes.disputed for container in self._objects.values() if container is not None)
         return list(dict.fromkeys(name for names in found for name in names))
 
     @property
     def has_long_numbers(self) -> bool:
         """Whether some numbers have been left out because they have too many digits."""
-        return self._scalars.has_long_numbers
+        return self._numbers.has_long_numbers
 
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
@@ -238,27 +226,24 @@ class Rules:
         resolve = self.pool.resolve
         return (resolve(rule.formula, type_), *[resolve(formula, type_) for formula in rule.classifiers])
 
+    @memoized
     def constants(self, rule: Rule) -> dict[JsonType, Label]:
         """The labels of null, true and false, as far as they satisfy the rule and can be spelled."""
-        found = self._constants.get(rule)
-        if found is None:
-            found = self._constants[rule] = {}
-            for type_, text in CONSTANTS.items():
-                if self.pool.resolve(rule.formula, type_) == TRUE and self._can_spell(text.decode()):
-                    found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in rule.classifiers)
+        found = {}
+        for type_, text in CONSTANTS.items():
+            if self.pool.resolve(rule.formula, type_) == TRUE and self._spelling.can_spell(text.decode()):
+                found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in rule.classifiers)
         return found
 
+    @memoized
     def strings(self, rule: Rule) -> TextLanguage:
-        found = self._strings.get(rule)
-        if found is None:
-            found = self._strings[rule] = self._scalars.strings(self._resolved(rule, JsonType.STRING))
-        return found
+        """The strings that satisfy a rule, as texts without quotes and escapes."""
+        return self._strings.language(self._resolved(rule, JsonType.STRING))
 
+    @memoized
     def numbers(self, rule: Rule) -> TextLanguage:
-        found = self._numbers.get(rule)
-        if found is None:
-            found = self._numbers[rule] = self._scalars.numbers(self._resolved(rule, JsonType.NUMBER))
-        return found
+        """The numbers that satisfy a rule, as they are spelled."""
+        return self._numbers.language(self._resolved(rule, JsonType.NUMBER))
 
     def objects(self, rule: Rule) -> Objects | None:
         """The objects that satisfy a rule, None when there are none."""
@@ -266,41 +251,24 @@ class Rules:
             self._objects[rule] = self._find_objects(rule)
         return self._objects[rule]
 
-    def arrays(self, rule: Rule) -> Arrays | None:
-        """The arrays that satisfy a rule, None when there are none."""
-        if rule not in self._arrays:
-            self._arrays[rule] = self._find_arrays(rule)
-        return self._arrays[rule]
-
     def _find_objects(self, rule: Rule) -> Objects | None:
         formulas = self._object_formulas(rule)
-        if formulas[0] == FALSE or not self._can_spell("{}"):
+        if formulas[0] == FALSE or not self._spelling.can_spell("{}"):
             return None
-        scalars = self._scalars
-        parts = (
-            scalars.pattern,
-            scalars.doubtful,
-            scalars.texts,
-            self.can_write,
-            self.writable,
-            self._limits,
-            scalars.permitted,
-            self._classified,
-        )
         if self._any_order and formulas not in self._in_declared_order:
-            container = AnyOrderObjects(self.pool, formulas, *parts)
+            container = AnyOrderObjects(self.pool, formulas, self.property_names)
             try:
                 container.check()
                 if container.is_plain or self._alternatives_in_any_order:
                     return container
             except TooManyOrdersError as error:
                 self._keep_declared_order(formulas, error)
-        return Objects(self.pool, formulas, *parts)
+        return Objects(self.pool, formulas, self.property_names)
 
     def _object_formulas(self, rule: Rule) -> tuple[FormulaId, ...]:
         demanded, *asked = map(self._disjointness.simplify, self._resolved(rule, JsonType.OBJECT))
-        if not self._can_spell(f'"{self._comma}{self._colon}'):
-            most = PropertyCount(0, int(self._can_spell(f'"{self._colon}')))
+        if not self._spelling.can_spell(f'"{self._comma}{self._colon}'):
+            most = PropertyCount(0, int(self._spelling.can_spell(f'"{self._colon}')))
             demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.OBJECT, most)])
         return (demanded, *asked)
 
@@ -315,22 +283,12 @@ class Rules:
         listed = ", ".join(map(repr, names[:3])) + (", ..." if len(names) > 3 else "")
         self.notes.append(f"an object of {listed} keeps the declared order: {reason.message}")
 
-    def _find_arrays(self, rule: Rule) -> Arrays | None:
+    @memoized
+    def arrays(self, rule: Rule) -> Arrays | None:
+        """The arrays that satisfy a rule, None when there are none."""
         demanded, *asked = self._resolved(rule, JsonType.ARRAY)
-        if not self._can_spell(self._comma):
+        if not self._spelling.can_spell(self._comma):
             demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
-        return None if demanded == FALSE or not self._can_spell("[]") else Arrays(self.pool, (demanded, *asked))
-
-    def can_write(self, name: str) -> bool:
-        """Whether a property name may come at all, and the vocabulary can write it."""
-        known = self._writable_names.get(name)
-        if known is None:
-            permitted = self._scalars.permitted
-            known = self._can_spell(encode_string_body(name).decode()) and (
-                permitted is None or bool(permitted.classify(name))
-            )
-            self._writable_names[name] = known
-        return known
-
-    def _can_spell(self, text: str) -> bool:
-        return self.spellable is None or self.spellable.issuperset(text)
+        return (
+            None if demanded == FALSE or not self._spelling.can_spell("[]") else Arrays(self.pool, (demanded, *asked))
+        )

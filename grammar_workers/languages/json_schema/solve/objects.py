@@ -8,27 +8,22 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Collection, Hashable, Iterator
 
-from grammar_workers.dfa.charset import ALL, Charset
-from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, literal_set, restrict
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.labels import Label
-from grammar_workers.languages.json_schema.logic import (
-    FALSE,
-    TRUE,
+from grammar_workers.languages.json_schema.assertions import (
     Broken,
     FormulaId,
-    FormulaPool,
     JsonType,
     ObjectShape,
     PropertyCount,
     PropertyNames,
-    StringPattern,
 )
+from grammar_workers.languages.json_schema.labels import Label
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.derivatives import Container, Move, Node, Rule, Step, Tally, negated
-from grammar_workers.options import Limits
+from grammar_workers.languages.json_schema.solve.name_classes import NameClasses, NameLanguages
 
 _MAX_UNROLLED = 1000
 """Numbers of properties that are told apart."""
@@ -46,33 +41,13 @@ class PlainObject:
     required: tuple[int, ...]
 
 
-Classified: TypeAlias = tuple[CharacterAutomaton, list[frozenset[str | FormulaId]]]
-"""An automaton of property names, and which tests the undeclared names of each class pass."""
-
-
 class Objects(Container):
     """The declared order is that in which the parts of the schema first name the properties.
 
-    Undeclared names fall into classes by the patterns that they match. Without patterns there is one class, and
-    `names_automaton` is None; else it labels a declared name `len(classes) + 1 + index` and others 1 + class. Names
-    outside of `permitted`, or of other characters than `writable`, are in no class. `classified` remembers the classes
-    by names and tests: alternatives of one schema make many objects that differ in values alone.
-    Part i of a move is declared property i, part -1 - c an undeclared property of class c.
+    Part i of a move is declared property i, part -1 - c an undeclared property of class c (`NameClasses`).
     """
 
-    def __init__(
-        self,
-        pool: FormulaPool,
-        formulas: tuple[FormulaId, ...],
-        pattern: Callable[[str], CharacterAutomaton],
-        doubtful: Callable[[str], CharacterAutomaton | None],
-        texts: Callable[[FormulaId], CharacterAutomaton],
-        can_spell: Callable[[str], bool],
-        writable: Charset,
-        limits: Limits,
-        permitted: CharacterAutomaton | None,
-        classified: dict[Hashable, Classified],
-    ) -> None:
+    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], languages: NameLanguages) -> None:
         # What is not surely true of an object is not surely false, either, where undeclared names may repeat.
         uncertain = [index for index, asked in enumerate(formulas[1:]) if _is_uncertain(pool, asked)]
         super().__init__(pool, (*formulas, *(pool.not_(formulas[1 + index]) for index in uncertain)))
@@ -80,49 +55,19 @@ class Objects(Container):
         self._uncertain = list(enumerate(uncertain, self._label_size))
         self.has_doubts = False
         """Whether something has been left out because it is not certain how many undeclared properties there are."""
-        self._permitted = [] if permitted is None else [permitted]
-        self._writable = writable
         assertions = {leaf: pool.assertion(leaf) for leaf in self.leaves}
         self._shapes = {leaf: shape for leaf, shape in assertions.items() if isinstance(shape, ObjectShape)}
+        self._has_counts = any(isinstance(assertion, PropertyCount) for assertion in assertions.values())
         self.names = self.declared_names(pool, formulas)
         self._order = order = {name: index for index, name in enumerate(self.names)}
-        self._unusable = frozenset(i for i, name in enumerate(self.names) if not can_spell(name))
+        self.name_classes = NameClasses(self.names, list(assertions.values()), languages)
+        unusable = [*self.name_classes.disputed, *(name for name in self.names if not languages.can_write(name))]
+        self._unusable = frozenset(order[name] for name in unusable)
         self._properties = {leaf: dict(shape.properties) for leaf, shape in self._shapes.items()}
         self._required = {leaf: sorted(order[name] for name in shape.required) for leaf, shape in self._shapes.items()}
         self._open_leaves = frozenset(leaf for leaf in self.leaves if self._is_shape(leaf))
-        self._known_asked: dict[tuple[FormulaId, int], FormulaId] = {}
-        self._asking: dict[tuple[FormulaId, ...], list[FormulaId]] = {}
-        self._known_concerned: dict[FormulaId, frozenset[int]] = {}
-        self._known_read: dict[tuple[FormulaId, ...], tuple[tuple[FormulaId, ...], frozenset[int]]] = {}
-        self._ends: dict[tuple[FormulaId, ...], list[int]] = {}
-        self._mere_rules: dict[tuple[tuple[FormulaId, ...], int], Rule] = {}
-        self._passed: dict[tuple[FormulaId, int], FormulaId] = {}
-        self._closed: dict[Node, Label | None] = {}
-        self._steps: dict[tuple[FormulaId, int], Step] = {}
-        tests = dict.fromkeys(test.names for test in assertions.values() if isinstance(test, PropertyNames))
-        patterns = dict.fromkeys(source for shape in self._shapes.values() for source, _ in shape.patterns)
-        # The dialects disagree about what `propertyNames` says of a name only where they do about a pattern in it.
-        judging = [source for formula in tests for source in _patterns(pool, formula)]
-        patterns |= dict.fromkeys(source for source in judging if doubtful(source))
-        # A test is a pattern's source or the formula of `propertyNames`.
-        self._tests: dict[str | FormulaId, CharacterAutomaton] = {source: pattern(source) for source in patterns}
-        self._tests |= {formula: texts(formula) for formula in tests}
-        self._doubtful = [(source, found) for source in patterns if (found := doubtful(source)) is not None]
-        self.disputed = [name for name in self.names if self._is_disputed(name)]
-        """Declared names on which the dialects of patterns disagree; like undeclared ones they are not generated."""
-        self._unusable |= frozenset(order[name] for name in self.disputed)
-        # A test that every name passes tells no names apart.
-        passed = frozenset(test for test, found in self._tests.items() if found == ANY_TEXT)
-        deciding = [test for test in self._tests if test not in passed]
-        self._classes: list[frozenset[str | FormulaId]] = [passed]
-        self.names_automaton: CharacterAutomaton | None = None
-        if deciding or self._permitted:
-            identity = (self.names, *deciding)
-            if identity not in classified:
-                classified[identity] = self._classify(deciding, limits)
-            self.names_automaton, classes = classified[identity]
-            self._classes = [passed | matched for matched in classes] if passed else classes
         self._all_parts = frozenset(range(-self.class_count, len(self.names)))
+        self._closed: dict[Node, Label | None] = {}
 
     @staticmethod
     def declared_names(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[str, ...]:
@@ -135,7 +80,7 @@ class Objects(Container):
     @property
     def class_count(self) -> int:
         """How many classes of undeclared names there are."""
-        return len(self._classes)
+        return len(self.name_classes.classes)
 
     @functools.cached_property
     def plain(self) -> PlainObject:
@@ -157,12 +102,15 @@ class Objects(Container):
         return super().node(formulas, self._last(formulas, position), tally)
 
     def _last(self, formulas: tuple[FormulaId, ...], position: int) -> int:
-        ends = self._ends.get(formulas)
-        if ends is None:
-            leaves = {self.pool.split(literal)[0] for literal in self._literals(formulas)}
-            required = {index for leaf in leaves for index in self._required.get(leaf, ())}
-            ends = self._ends[formulas] = [*sorted(required), len(self.names)]
+        ends = self._ends(formulas)
         return ends[bisect.bisect_left(ends, position)]
+
+    @memoized
+    def _ends(self, formulas: tuple[FormulaId, ...]) -> list[int]:
+        """The positions of names that some shape requires, in order, and the position behind all names."""
+        leaves = {self.pool.split(literal)[0] for literal in self._literals(formulas)}
+        required = {index for leaf in leaves for index in self._required.get(leaf, ())}
+        return [*sorted(required), len(self.names)]
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
         many = len(self.names)
@@ -212,111 +160,63 @@ class Objects(Container):
             return None
         return truths[: self._label_size]
 
-    # -- names -----------------------------------------------------------------------------------------------------
-
-    def _classify(self, tests: Sequence[str | FormulaId], limits: Limits) -> Classified:
-        classes: dict[frozenset[str | FormulaId], int] = {}
-        declared = literal_set({name: index + 1 for index, name in enumerate(self.names)})
-
-        def label(found: tuple[int, ...]) -> int:
-            if found[0]:
-                return -found[0]
-            matched = frozenset(test for test, hit in zip(tests, found[1:], strict=False) if hit)
-            if self._permitted and not found[-1]:
-                return 0
-            doubtful = found[1 + len(tests) : 1 + len(tests) + len(self._doubtful)]
-            if any(hit and source not in matched for (source, _), hit in zip(self._doubtful, doubtful, strict=True)):
-                # The dialects disagree about this name, so it is not generated.
-                return 0
-            return 1 + classes.setdefault(matched, len(classes))
-
-        doubts = [found for _, found in self._doubtful]
-        tested = [self._tests[test] for test in tests]
-        automaton = combine([declared, *tested, *doubts, *self._permitted], label, limits)
-        if self._writable != ALL:
-            automaton = restrict(automaton, self._writable)
-        # Classes without a name that can be written promise properties that cannot be generated.
-        living = set(automaton.accepting)
-        used = {matched: number for matched, number in classes.items() if 1 + number in living}
-        numbers = {1 + number: index for index, number in enumerate(used.values(), 1)}
-        labels = tuple(len(used) - label if label < 0 else numbers.get(label, 0) for label in automaton.accepting)
-        return dataclasses.replace(automaton, accepting=labels), list(used)
-
-    def _is_disputed(self, name: str) -> bool:
-        """Whether one dialect says that a pattern matches the name, and the other does not."""
-        return any(found.classify(name) and not self._tests[source].classify(name) for source, found in self._doubtful)
-
-    def _matches(self, part: int, test: str | FormulaId) -> bool:
-        if part < 0:
-            return test in self._classes[-1 - part]
-        return bool(self._tests[test].classify(self.names[part]))
-
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _is_shape(self, leaf: FormulaId) -> bool:
         return isinstance(self.pool.assertion(leaf), ObjectShape | PropertyNames)
 
+    @memoized
     def _asked(self, leaf: FormulaId, part: int) -> FormulaId:
         """What a shape or a test of names asks of the value of a property."""
-        known = self._known_asked.get((leaf, part))
-        if known is None:
-            known = self._known_asked[leaf, part] = self._find_asked(leaf, part)
-        return known
-
-    def _find_asked(self, leaf: FormulaId, part: int) -> FormulaId:
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, PropertyNames):
-            return TRUE if self._matches(part, assertion.names) else FALSE
+            return TRUE if self.name_classes.matches(part, assertion.names) else FALSE
         assert isinstance(assertion, ObjectShape)
         declared = self._properties[leaf].get(self.names[part]) if part >= 0 else None
         if not assertion.patterns:
             return assertion.additional if declared is None else declared
-        asked = [formula for source, formula in assertion.patterns if self._matches(part, source)]
+        asked = [formula for source, formula in assertion.patterns if self.name_classes.matches(part, source)]
         if declared is not None:
             asked.insert(0, declared)
         return self.pool.all_of(asked) if asked else assertion.additional
 
     def _kind(self, formulas: tuple[FormulaId, ...], part: int) -> Hashable:
-        leaves = self._asking.get(formulas)
-        if leaves is None:
-            named = self.pool.leaves(*formulas)
-            broken = [found.leaf for leaf in named if isinstance(found := self.pool.assertion(leaf), Broken)]
-            leaves = self._asking[formulas] = [leaf for leaf in (*named, *broken) if leaf in self._open_leaves]
-        return (part < 0, *[self._asked(leaf, part) for leaf in leaves])
+        return (part < 0, *[self._asked(leaf, part) for leaf in self._asking(formulas)])
+
+    @memoized
+    def _asking(self, formulas: tuple[FormulaId, ...]) -> list[FormulaId]:
+        """The leaves of `formulas` that ask something of properties, those of broken shapes included."""
+        named = self.pool.leaves(*formulas)
+        broken = [found.leaf for leaf in named if isinstance(found := self.pool.assertion(leaf), Broken)]
+        return [leaf for leaf in (*named, *broken) if leaf in self._open_leaves]
 
     def _move(self, node: Node, part: int, entry: int, tally: Tally) -> Move | None:
         """Most properties concern mere conjuncts alone, which stay as they are: no formula needs to be rewritten."""
         if part in self._unusable:
             return None
-        mere, concerned = self._read(node.formulas)
+        mere, concerned = self._mere_conjuncts(node.formulas)
         if part in concerned:
             return super()._move(node, part, entry, tally)
-        rule = self._mere_rules.get((mere, part))
-        if rule is None:
-            wanted = self.pool.all_of(self._asked(leaf, part) for leaf in mere)
-            rule = self._mere_rules[mere, part] = Rule(self.pool.canonical(wanted))
+        rule = self._conjunction_of(mere, part)
         return None if rule.formula == FALSE else Move(part, rule, entry, tally, None, {})
 
-    def _read(self, formulas: tuple[FormulaId, ...]) -> tuple[tuple[FormulaId, ...], frozenset[int]]:
-        """The open leaves that are mere conjuncts of the demanded formula, and the parts that concern other leaves."""
-        known = self._known_read.get(formulas)
-        if known is None:
-            conjuncts = self._open_leaves.intersection(self.pool.conjuncts(formulas[0]))
-            literals = self._literals(formulas)
-            others = {self.pool.split(literal)[0] for literal in literals if literal not in conjuncts}
-            concerned = frozenset().union(*map(self._concerned, others))
-            mere = tuple([literal for literal in literals if literal in conjuncts])
-            known = self._known_read[formulas] = mere, concerned
-        return known
+    @memoized
+    def _conjunction_of(self, leaves: tuple[FormulaId, ...], part: int) -> Rule:
+        """What all of these leaves together ask of a part."""
+        return Rule(self.pool.canonical(self.pool.all_of(self._asked(leaf, part) for leaf in leaves)))
 
+    @memoized
+    def _mere_conjuncts(self, formulas: tuple[FormulaId, ...]) -> tuple[tuple[FormulaId, ...], frozenset[int]]:
+        """The open leaves that are mere conjuncts of the demanded formula, and the parts that concern other leaves."""
+        conjuncts = self._open_leaves.intersection(self.pool.conjuncts(formulas[0]))
+        literals = self._literals(formulas)
+        others = {self.pool.split(literal)[0] for literal in literals if literal not in conjuncts}
+        concerned = frozenset().union(*map(self._concerned, others))
+        return tuple([literal for literal in literals if literal in conjuncts]), concerned
+
+    @memoized
     def _concerned(self, leaf: FormulaId) -> frozenset[int]:
         """The parts of which a leaf asks something, or all if reading any of them may change it."""
-        known = self._known_concerned.get(leaf)
-        if known is None:
-            known = self._known_concerned[leaf] = self._find_concerned(leaf)
-        return known
-
-    def _find_concerned(self, leaf: FormulaId) -> frozenset[int]:
         if leaf not in self._open_leaves:
             return self._all_parts
         shape = self._shapes.get(leaf)
@@ -334,22 +234,21 @@ class Objects(Container):
         return self._all_parts.difference(free)
 
     def _step(self, literal: FormulaId, part: int, tally: Tally) -> Step:
-        known = self._steps.get((literal, part))
-        if known is not None:
-            return known
+        if not self._has_counts:
+            return self._uncounted_step(literal, part)
         leaf, positive = self.pool.split(literal)
-        assertion = self.pool.assertion(leaf)
-        if isinstance(assertion, PropertyCount):
-            exceeded = assertion.maximum is not None and tally.certain > assertion.maximum
-            too_many = assertion.maximum is not None and tally.total > assertion.maximum
-            if positive:
-                return Step(TRUE, FALSE, FALSE) if too_many else Step(TRUE, leaf, leaf)
-            return Step(TRUE, TRUE, TRUE) if exceeded else Step(TRUE, literal, literal)
-        # Only counts look at what follows.
-        known = self._steps[literal, part] = self._uncounted_step(literal, part)
-        return known
+        count = self.pool.assertion(leaf)
+        if not isinstance(count, PropertyCount):
+            return self._uncounted_step(literal, part)
+        exceeded = count.maximum is not None and tally.certain > count.maximum
+        too_many = count.maximum is not None and tally.total > count.maximum
+        if positive:
+            return Step(TRUE, FALSE, FALSE) if too_many else Step(TRUE, leaf, leaf)
+        return Step(TRUE, TRUE, TRUE) if exceeded else Step(TRUE, literal, literal)
 
+    @memoized
     def _uncounted_step(self, literal: FormulaId, part: int) -> Step:
+        """The step of a literal that no count decides: it depends on the part alone."""
         leaf, positive = self.pool.split(literal)
         assertion = self.pool.assertion(leaf)
         if isinstance(assertion, Broken):
@@ -366,17 +265,15 @@ class Objects(Container):
             return Step(step.asked, literal, self.pool.leaf(JsonType.OBJECT, Broken(leaf)))
         return negated(self.pool, step)
 
+    @memoized
     def _without(self, formula: FormulaId, index: int) -> FormulaId:
         """What is left of a formula when a declared name is passed over: whatever requires it can no longer hold."""
-        known = self._passed.get((formula, index))
-        if known is None:
-            changes = {}
-            for literal in self.pool.literals(formula):
-                leaf, positive = self.pool.split(literal)
-                if index in self._required.get(leaf, ()):
-                    changes[literal] = FALSE if positive else TRUE
-            known = self._passed[formula, index] = self.pool.rewrite(formula, changes)
-        return known
+        changes = {}
+        for literal in self.pool.literals(formula):
+            leaf, positive = self.pool.split(literal)
+            if index in self._required.get(leaf, ()):
+                changes[literal] = FALSE if positive else TRUE
+        return self.pool.rewrite(formula, changes)
 
     # -- counts ----------------------------------------------------------------------------------------------------
 
@@ -413,12 +310,6 @@ class Objects(Container):
             return holds
         # Shapes that require a name which has been passed over have already become constants.
         return positive
-
-
-def _patterns(pool: FormulaPool, formula: FormulaId) -> list[str]:
-    """The patterns by which a formula judges strings."""
-    leaves = map(pool.assertion, pool.leaves(pool.resolve(formula, JsonType.STRING)))
-    return [leaf.pattern for leaf in leaves if isinstance(leaf, StringPattern)]
 
 
 def _is_uncertain(pool: FormulaPool, formula: FormulaId) -> bool:
