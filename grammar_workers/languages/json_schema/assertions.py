@@ -1,4 +1,4 @@
-"""What the keywords of a schema assert about values of one JSON type: the vocabulary of the formulas in `logic`.
+"""Assertions about values of one JSON type, as keywords make them: the atoms of the formulas in `logic`.
 
 An assertion holds of every value of another type, as keywords do: `minLength` says nothing about numbers. Assertions
 are values that compare and hash by their contents, so that equal keywords become equal formulas. Parts of arrays and
@@ -98,17 +98,17 @@ class PropertyCount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Broken:
-    """An undeclared property has broken the shape `leaf`, and no later undeclared one keeps to it.
+    """An undeclared property has broken the shape `atom`, and no later undeclared one keeps to it.
 
     Undeclared names may repeat, and the last value counts; so a violation that a formula hinges on is not repaired.
     """
 
-    leaf: FormulaId
+    atom: FormulaId
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ArrayShape:
-    """The items at the first places, every later one, and how many there may be (None: no maximum)."""
+    """The items at the first positions, every later one, and how many there may be (None: no maximum)."""
 
     prefix: tuple[FormulaId, ...]
     items: FormulaId

@@ -32,7 +32,7 @@ UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
 class ContainerKeywords:
-    """Reads one group of keywords of a schema a method; `subschemas` reads the schemas inside of it."""
+    """The keywords of one schema at a time, a method for each group; `subschemas` are the schemas inside of it."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class ContainerKeywords:
         minimum = count(schema, "minItems", scope) or 0
         maximum = count(schema, "maxItems", scope)
         if prefix or items != TRUE or minimum or maximum is not None:
-            parts.append(self._pool.leaf(JsonType.ARRAY, ArrayShape(tuple(prefix), items, minimum, maximum)))
+            parts.append(self._pool.atom(JsonType.ARRAY, ArrayShape(tuple(prefix), items, minimum, maximum)))
         if "contains" in schema:
             contained = subschemas.one("contains")
             least = count(schema, "minContains", scope)
             most = count(schema, "maxContains", scope)
             number = ItemCount(contained, 1 if least is None else least, most)
             if number.minimum or most is not None:
-                parts.append(self._pool.leaf(JsonType.ARRAY, number))
+                parts.append(self._pool.atom(JsonType.ARRAY, number))
         if schema.get("uniqueItems") is True and (maximum is None or maximum > 1):
             parts.append(self._unique(schema, scope))
         return self._pool.all_of(parts)
@@ -89,7 +89,7 @@ class ContainerKeywords:
                 f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}",
                 pointer=scope.below("uniqueItems").pointer,
             )
-        once = [self._pool.leaf(JsonType.ARRAY, ItemCount(self._scalars.one_of(same), 0, 1)) for same in equal.values()]
+        once = [self._pool.atom(JsonType.ARRAY, ItemCount(self._scalars.one_of(same), 0, 1)) for same in equal.values()]
         return self._pool.all_of(once)
 
     def objects(self, schema: Mapping[str, Any], scope: Scope, subschemas: Subschemas) -> FormulaId:
@@ -106,10 +106,10 @@ class ContainerKeywords:
         required = property_names(schema["required"], scope.below("required")) if "required" in schema else ()
         if properties or patterns or required or additional != TRUE:
             shape = ObjectShape(tuple(properties), tuple(patterns), additional, required)
-            parts.append(pool.leaf(JsonType.OBJECT, shape))
+            parts.append(pool.atom(JsonType.OBJECT, shape))
         if "propertyNames" in schema:
             names = subschemas.one("propertyNames")
-            parts.append(pool.leaf(JsonType.OBJECT, PropertyNames(names)))
+            parts.append(pool.atom(JsonType.OBJECT, PropertyNames(names)))
         least = count(schema, "minProperties", scope) or 0
         most = count(schema, "maxProperties", scope)
         if least > len(properties) + len(required) + 1:
@@ -119,7 +119,7 @@ class ContainerKeywords:
                 pointer=scope.below("minProperties").pointer,
             )
         if least or most is not None:
-            parts.append(pool.leaf(JsonType.OBJECT, PropertyCount(least, most)))
+            parts.append(pool.atom(JsonType.OBJECT, PropertyCount(least, most)))
         if not schema.keys().isdisjoint(DEPENDENCIES):
             parts += self._dependencies(schema, scope, subschemas)
         return pool.all_of(parts)
@@ -163,7 +163,7 @@ class ContainerKeywords:
             return TRUE
         if keyword == "unevaluatedItems":
             items = self._pool.any_of([rest, *sorted(evaluated.contained)])
-            return self._pool.leaf(JsonType.ARRAY, ArrayShape((TRUE,) * evaluated.count, items, 0, None))
+            return self._pool.atom(JsonType.ARRAY, ArrayShape((TRUE,) * evaluated.count, items, 0, None))
         names = tuple((name, TRUE) for name in sorted(evaluated.names))
         patterns = tuple((pattern, TRUE) for pattern in sorted(evaluated.patterns))
-        return self._pool.leaf(JsonType.OBJECT, ObjectShape(names, patterns, rest, ()))
+        return self._pool.atom(JsonType.OBJECT, ObjectShape(names, patterns, rest, ()))

@@ -10,7 +10,7 @@ from grammar_workers.languages.json_schema.read.references import Scope
 
 
 class Definitions:
-    """Hands out a formula for each of them, once; `pending` are those that must still be read and defined."""
+    """The references of a document: one per subschema and scope. `pending` must still be read and defined."""
 
     def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""Reads a JSON Schema into formulas: every keyword is enforced, refused with its JSON Pointer, or noted as ignored."""
+"""The reader of JSON Schemas: every keyword is enforced, refused with its JSON Pointer, or noted as ignored."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _ABOUT = {
     for keyword in keywords
 }
 _SCHEMA_STEPS, _STEPS_OF_REFERENCE = 32, 40
-"""What following a reference counts: dynamic references may lead to the same subschemas in very many ways."""
+"""Steps of the budget. Dynamic references may lead to the same subschemas in very many ways."""
 
 
 class SchemaReader:
-    """Reads one document: a schema is the conjunction of what its keywords say, each group of them read by its reader.
+    """The reader of one document. A schema becomes the conjunction of what its keywords say, group by group.
 
     `notes` collects what was ignored, for `TokenFSM.notes`.
     """
@@ -114,7 +114,7 @@ class SchemaReader:
             containers.unevaluated(known, scope, subschemas) if "the rest" in about else TRUE,
         ]
         formula = self._pool.all_of(parts)
-        self._pool.place(formula, scope.pointer)
+        self._pool.note_pointer(formula, scope.pointer)
         return formula
 
     def _referred(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:

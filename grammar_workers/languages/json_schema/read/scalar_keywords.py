@@ -46,7 +46,7 @@ _PLAIN_NUMBERS = f"bounds and multiples: {PLAIN_NUMBERS}"
 
 
 class ScalarKeywords:
-    """Reads one group of keywords of a schema a method. What is ignored is added to `notes`."""
+    """The keywords of one schema at a time, a method for each group. What is ignored is added to `notes`."""
 
     def __init__(self, pool: FormulaPool, options: GrammarOptions, limits: Limits, notes: list[str]) -> None:
         self._pool = pool
@@ -72,7 +72,7 @@ class ScalarKeywords:
         if "integer" in names and "number" not in names:
             with_fraction = self._options.number_spelling == "any" and draft > 4
             integer = MultipleOf("1") if with_fraction else IsInteger(by_spelling=draft == 4)
-            return self._pool.all_of([test, self._pool.leaf(JsonType.NUMBER, integer)])
+            return self._pool.all_of([test, self._pool.atom(JsonType.NUMBER, integer)])
         return test
 
     def listed_values(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
@@ -114,7 +114,7 @@ class ScalarKeywords:
         return self._pool.any_of([self._pool.types(constants), *parts])
 
     def _typed(self, type_: JsonType, assertion: Assertion) -> FormulaId:
-        return self._pool.all_of([self._pool.types(type_), self._pool.leaf(type_, assertion)])
+        return self._pool.all_of([self._pool.types(type_), self._pool.atom(type_, assertion)])
 
     # -- strings and numbers ---------------------------------------------------------------------------------------
 
@@ -124,10 +124,10 @@ class ScalarKeywords:
         minimum = count(schema, "minLength", scope) or 0
         maximum = count(schema, "maxLength", scope)
         if minimum or maximum is not None:
-            parts.append(self._pool.leaf(JsonType.STRING, StringLengths(minimum, maximum)))
+            parts.append(self._pool.atom(JsonType.STRING, StringLengths(minimum, maximum)))
         if "pattern" in schema:
             pattern = checked_pattern(schema["pattern"], scope.below("pattern"), pattern_and_lengths, self._limits)
-            parts.append(self._pool.leaf(JsonType.STRING, StringPattern(pattern)))
+            parts.append(self._pool.atom(JsonType.STRING, StringPattern(pattern)))
         if "format" in schema:
             parts.append(self._format(schema["format"], scope))
         return self._pool.all_of(parts)
@@ -140,9 +140,9 @@ class ScalarKeywords:
         if name not in formats.PATTERNS:
             self._notes.append(f"{scope.pointer or '#'}: unknown format {name!r}")
             return TRUE
-        parts = [self._pool.leaf(JsonType.STRING, StringPattern(formats.source_of(name, scope.draft)))]
+        parts = [self._pool.atom(JsonType.STRING, StringPattern(formats.source_of(name, scope.draft)))]
         if name in formats.MAXIMUM_LENGTHS:
-            parts.append(self._pool.leaf(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
+            parts.append(self._pool.atom(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
         return self._pool.all_of(parts)
 
     def numbers(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
@@ -161,18 +161,18 @@ class ScalarKeywords:
                 raise InvalidSpecificationError(
                     "multipleOf must be positive", pointer=scope.below("multipleOf").pointer
                 )
-            parts.append(self._pool.leaf(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
+            parts.append(self._pool.atom(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
         if parts and _PLAIN_NUMBERS not in self._notes:
             self._notes.append(_PLAIN_NUMBERS)
         return self._pool.all_of(parts)
 
     def _bound(self, schema: Mapping[str, Any], keyword: str, scope: Scope, upper: bool, exclusive: bool) -> FormulaId:
         bound = format(decimal(schema, keyword, scope), "f")
-        return self._pool.leaf(JsonType.NUMBER, NumberBound(bound, upper, exclusive))
+        return self._pool.atom(JsonType.NUMBER, NumberBound(bound, upper, exclusive))
 
 
 def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator[str]:
-    """How a number is written: as `json.dumps` does, and as an integer too where it equals one (2.0 is 2, or 2 2.0)."""
+    """The spellings of a number: that of `json.dumps`, and that of an integer where it equals one (2.0: 2.0 and 2)."""
     yield json.dumps(value) if isinstance(value, int | float) else str(value)
     if value == int(value):
         yield str(int(value))

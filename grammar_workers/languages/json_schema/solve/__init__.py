@@ -1,6 +1,6 @@
 """Which formulas have values, and how arrays and objects of them go on.
 
-formula --nonempty--> rules: one per set of formulas and type, kept only if some value satisfies it
+formula --solver--> demands: what a value must satisfy, and questions about it; those that have values (least fixpoint)
             |-- strings, numbers (number_dfa)    labelled languages of scalars (`text_language`)
             |     +-- spelling                   as far as the vocabulary can spell them
             |-- derivatives                      what an array or object still asks after each part (Brzozowski)

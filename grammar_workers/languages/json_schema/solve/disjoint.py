@@ -1,4 +1,4 @@
-"""Recognises object shapes that exclude each other, as the alternatives of a tagged union do.
+"""Object shapes that exclude each other, as the alternatives of a tagged union do.
 
 `oneOf` says of each alternative that the others fail. Where a property that must be there cannot have a value that
 suits two alternatives, that goes without saying; leaving it out spares the graph of the object all nodes that would
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId, JsonType, ObjectShape
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, FormulaPool, Leaf
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, Atom, FormulaPool
 from grammar_workers.languages.json_schema.memo import memoized
 
 
 class Disjointness:
-    """Answers for one pool, remembering what it found. All answers are on the safe side: no means not recognised."""
+    """Exclusions between the formulas of one pool. All answers are on the safe side: no means not recognised."""
 
     def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool
@@ -34,7 +34,7 @@ class Disjointness:
             if formula in (TRUE, FALSE) or not given:
                 return formula
             return FALSE if pool.split(formula)[1] else TRUE
-        shapes = [part for part in node.parts if isinstance(pool[part], Leaf)]
+        shapes = [part for part in node.parts if isinstance(pool[part], Atom)]
         parts = []
         for part in node.parts:
             beside = (*given, *(shape for shape in shapes if shape != part))
@@ -42,12 +42,12 @@ class Disjointness:
         return pool.all_of(parts)
 
     def _concerning(self, formula: FormulaId, given: tuple[FormulaId, ...]) -> tuple[FormulaId, ...]:
-        """Those of `given` that exclude some leaf of `formula`."""
+        """Those of `given` that exclude some atom of `formula`."""
         if not given:
             return ()
-        leaves = self._pool.leaves(formula)
-        self._pool.spend(1 + len(leaves) * len(given))
-        return tuple([other for other in given if any(self._exclude_each_other(leaf, other) for leaf in leaves)])
+        atoms = self._pool.atoms(formula)
+        self._pool.spend(1 + len(atoms) * len(given))
+        return tuple([other for other in given if any(self._exclude_each_other(atom, other) for atom in atoms)])
 
     def _exclude_each_other(self, first: FormulaId, second: FormulaId) -> bool:
         return self._are_exclusive(min(first, second), max(first, second))
@@ -64,7 +64,7 @@ class Disjointness:
 
     @memoized
     def _is_impossible(self, formula: FormulaId) -> bool:
-        """Whether no value satisfies the formula: every type is excluded, or is left with no listed text."""
+        """True if no value satisfies the formula: every type is excluded, or is left with no listed text."""
         try:
             return all(self._is_empty(self._pool.resolve(formula, type_)) for type_ in JsonType)
         except InvalidSpecificationError:
@@ -75,13 +75,13 @@ class Disjointness:
         node = self._pool[resolved]
         if isinstance(node, AnyOf):
             return all(map(self._is_empty, node.parts))
-        leaves = [part for part in self._pool.conjuncts(resolved) if isinstance(self._pool[part], Leaf)]
-        listed = [set(texts.texts) for leaf in leaves if isinstance(texts := self._pool.assertion(leaf), FiniteTexts)]
+        atoms = [part for part in self._pool.conjuncts(resolved) if isinstance(self._pool[part], Atom)]
+        listed = [set(texts.texts) for atom in atoms if isinstance(texts := self._pool.assertion(atom), FiniteTexts)]
         return resolved == FALSE or (bool(listed) and not set.intersection(*listed))
 
 
 def _asked(shape: ObjectShape, name: str) -> FormulaId:
-    """What a shape surely asks of a property."""
+    """The formula that a shape surely asks of a property; TRUE where a pattern could match its name."""
     declared = dict(shape.properties).get(name)
     if declared is not None:
         return declared

@@ -33,7 +33,7 @@ _Classified: TypeAlias = tuple[CharacterAutomaton, list[frozenset[NameTest]]]
 
 
 class NameLanguages:
-    """What all objects of a compilation share about property names: which may come, and the tests of `strings`.
+    """The languages of property names that all objects of a compilation share: what may come, and tests by `strings`.
 
     `classified` remembers classes by names and tests: alternatives of one schema make many objects that differ in the
     values of properties alone.
@@ -48,7 +48,7 @@ class NameLanguages:
 
     @memoized
     def can_write(self, name: str) -> bool:
-        """Whether a property name may come at all, and the vocabulary can write it."""
+        """True for a property name that may come at all, and that the vocabulary can write."""
         permitted = self.strings.permitted
         return self._spelling.can_write(name) and (permitted is None or bool(permitted.classify(name)))
 
@@ -89,7 +89,7 @@ class NameClasses:
             self.classes = [passed | matched for matched in classes] if passed else classes
 
     def matches(self, part: int, test: NameTest) -> bool:
-        """Whether a declared name (by its index) or the names of class -1 - `part` pass a test."""
+        """True if a declared name (by its index) or the names of class -1 - `part` pass a test."""
         if part < 0:
             return test in self.classes[-1 - part]
         return bool(self._tests[test].classify(self.names[part]))
@@ -129,5 +129,5 @@ class NameClasses:
 
 def _patterns(pool: FormulaPool, formula: FormulaId) -> list[str]:
     """The patterns by which a formula judges strings."""
-    leaves = map(pool.assertion, pool.leaves(pool.resolve(formula, JsonType.STRING)))
-    return [leaf.pattern for leaf in leaves if isinstance(leaf, StringPattern)]
+    atoms = map(pool.assertion, pool.atoms(pool.resolve(formula, JsonType.STRING)))
+    return [atom.pattern for atom in atoms if isinstance(atom, StringPattern)]

@@ -16,7 +16,7 @@ from grammar_workers.languages.json_schema.assertions import (
     MultipleOf,
     NumberBound,
 )
-from grammar_workers.languages.json_schema.labels import Verdicts
+from grammar_workers.languages.json_schema.labels import Labelling
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
@@ -26,14 +26,14 @@ from grammar_workers.options import Limits
 
 
 class Numbers:
-    """Works out the `TextLanguage` of numbers, of at most `MAX_DIGITS` digits, for formulas of one pool."""
+    """The `TextLanguage`s of numbers, of at most `MAX_DIGITS` digits, for formulas of one pool."""
 
     def __init__(self, pool: FormulaPool, limits: Limits, spelling: Spelling) -> None:
         self._pool = pool
         self._limits = limits
         self._spelling = spelling
         self.has_long_numbers = False
-        """Whether some numbers have been left out because they have more than `MAX_DIGITS` digits."""
+        """True if some numbers are left out because they have more than `MAX_DIGITS` digits."""
 
     def language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The numbers for which `formulas` (resolved for numbers, the demanded one first) hold."""
@@ -45,9 +45,9 @@ class Numbers:
         fixed = fixed_label(formulas)
         if fixed is not None and formulas[0] == TRUE:
             return self._spelling.spelled(TextLanguage((fixed,), automaton=number_dfa.any_number()))
-        leaves = self._pool.conjunction(formulas[0])
-        if fixed is not None and leaves is not None:
-            assertions = [self._pool.assertion(leaf) for leaf in leaves]
+        atoms = self._pool.conjunction(formulas[0])
+        if fixed is not None and atoms is not None:
+            assertions = [self._pool.assertion(atom) for atom in atoms]
             if not any(isinstance(assertion, FiniteTexts) for assertion in assertions):
                 return self._spelling.spelled(
                     TextLanguage((fixed,), automaton=_numbers(tuple(assertions), self._limits))
@@ -59,19 +59,19 @@ class Numbers:
         where an integer is asked for. Such a spelling is left out where it would make a difference.
         """
         pool, limits = self._pool, self._limits
-        verdicts = Verdicts(pool, formulas)
-        others = verdicts.others
-        values = {leaf: set(map(Decimal, listed)) for leaf, listed in verdicts.finite.items()}
+        labelling = Labelling(pool, formulas)
+        others = labelling.others
+        values = {atom: set(map(Decimal, listed)) for atom, listed in labelling.finite.items()}
         members = {
-            value: frozenset(leaf for leaf, listed in values.items() if value in listed)
+            value: frozenset(atom for atom, listed in values.items() if value in listed)
             for value in set().union(*values.values())
         }
-        automata = [_number_leaf(pool.assertion(leaf), limits) for leaf in others]
-        by_spelling = [pool.assertion(leaf) == IsInteger(by_spelling=True) for leaf in others]
+        automata = [_number_atom(pool.assertion(atom), limits) for atom in others]
+        by_spelling = [pool.assertion(atom) == IsInteger(by_spelling=True) for atom in others]
         by_value = {
             index: number_dfa.multiple_of(Decimal(1), limits)
-            for index, leaf in enumerate(others)
-            if pool.assertion(leaf) == IsInteger(by_spelling=False)
+            for index, atom in enumerate(others)
+            if pool.assertion(atom) == IsInteger(by_spelling=False)
         }
 
         def agreed(
@@ -81,22 +81,22 @@ class Numbers:
             real = list(map(bool, truths))
             for index, hit in zip(by_value, hits, strict=True):
                 real[index] = bool(hit)
-            found = verdicts(tuple(real), equal)
-            return found if found == verdicts(tuple(map(bool, truths)), spelled) else 0
+            found = labelling(tuple(real), equal)
+            return found if found == labelling(tuple(map(bool, truths)), spelled) else 0
 
         texts: dict[str, int] = {}
-        for text in verdicts.listed:
+        for text in labelling.listed:
             plain = format(Decimal(text), "f")
             truths = [a.classify(text if as_is else plain) for a, as_is in zip(automata, by_spelling, strict=True)]
             hits = [automaton.classify(plain) for automaton in by_value.values()]
-            number = agreed(truths, hits, members[Decimal(text)], verdicts.listing(text))
+            number = agreed(truths, hits, members[Decimal(text)], labelling.listing(text))
             if number:
                 texts[text] = number - 1
-        if not verdicts.has_unlisted:
-            return self._spelling.spelled(TextLanguage(verdicts.labels, texts=texts))
+        if not labelling.has_unlisted:
+            return self._spelling.spelled(TextLanguage(labelling.labels, texts=texts))
         sets = [frozenset[FormulaId](), *dict.fromkeys(members.values())]
-        numbered = {leaves: number for number, leaves in enumerate(sets)}
-        named = number_dfa.spellings({value: numbered[leaves] for value, leaves in members.items()})
+        numbered = {atoms: number for number, atoms in enumerate(sets)}
+        named = number_dfa.spellings({value: numbered[atoms] for value, atoms in members.items()})
         many = len(automata)
 
         def rest(found: tuple[int, ...]) -> int:
@@ -109,7 +109,7 @@ class Numbers:
         if texts:
             listed = literal_set({text: number + 1 for text, number in texts.items()})
             automaton = combine([automaton, listed], lambda found: found[0] or found[1], limits)
-        return self._spelling.spelled(TextLanguage(verdicts.labels, automaton=automaton))
+        return self._spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
 
     def _short_enough(self, language: TextLanguage) -> TextLanguage:
         """`language` less the labels that no number of at most `MAX_DIGITS` digits has."""
@@ -134,10 +134,10 @@ class Numbers:
 @remembered(maxsize=4096)
 def _numbers(assertions: tuple[Assertion, ...], limits: Limits) -> CharacterAutomaton:
     """Shared between schemas: numbers for which all `assertions` hold."""
-    return intersect([_number_leaf(assertion, limits) for assertion in assertions], limits)
+    return intersect([_number_atom(assertion, limits) for assertion in assertions], limits)
 
 
-def _number_leaf(assertion: Assertion, limits: Limits) -> CharacterAutomaton:
+def _number_atom(assertion: Assertion, limits: Limits) -> CharacterAutomaton:
     if isinstance(assertion, IsInteger):
         return number_dfa.integer()
     if isinstance(assertion, MultipleOf):

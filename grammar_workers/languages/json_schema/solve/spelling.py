@@ -1,4 +1,4 @@
-"""What the vocabulary can spell of strings and numbers: a text with a character of no token is never generated."""
+"""Texts that the vocabulary can spell: one with a character that no token has is never generated."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Spelling:
         self.spellable = spellable
 
     def can_spell(self, text: str) -> bool:
-        """Whether tokens spell `text` as it is, without escapes."""
+        """True if tokens spell `text` as it is, without escapes."""
         return self.spellable is None or self.spellable.issuperset(text)
 
     def can_write(self, text: str) -> bool:
-        """Whether tokens spell `text` as the body of a JSON string, with escapes where it needs them."""
+        """True if tokens spell `text` as the body of a JSON string, with escapes where it needs them."""
         return self.can_spell(encode_string_body(text).decode())
 
     def spelled(self, language: TextLanguage) -> TextLanguage:

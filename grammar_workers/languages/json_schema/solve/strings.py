@@ -16,7 +16,7 @@ from grammar_workers.languages.json_schema.assertions import (
     StringLengths,
     StringPattern,
 )
-from grammar_workers.languages.json_schema.labels import Label, Verdicts
+from grammar_workers.languages.json_schema.labels import Label, Labelling
 from grammar_workers.languages.json_schema.logic import FALSE, FormulaPool
 from grammar_workers.languages.json_schema.read.formats import WIDER_SOURCES
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
@@ -48,7 +48,7 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
 
 
 class Strings:
-    """Works out the `TextLanguage` of strings for formulas of one pool.
+    """The `TextLanguage`s of strings, for formulas of one pool.
 
     Every string of the document, property names included, is in the language of `permitted` (None: any text).
     """
@@ -66,9 +66,9 @@ class Strings:
         if formulas[0] == FALSE or not self._spelling.can_spell('"'):
             return EMPTY
         fixed = fixed_label(formulas)
-        leaves = self._pool.conjunction(formulas[0])
-        if fixed is not None and leaves is not None:
-            return self._only_permitted(self._plain_strings(leaves, fixed))
+        atoms = self._pool.conjunction(formulas[0])
+        if fixed is not None and atoms is not None:
+            return self._only_permitted(self._plain_strings(atoms, fixed))
         return self._only_permitted(self._labelled_texts(formulas))
 
     def _only_permitted(self, language: TextLanguage) -> TextLanguage:
@@ -114,12 +114,12 @@ class Strings:
 
     # -- plain conjunctions --------------------------------------------------------------------------------------
 
-    def _plain_strings(self, leaves: Sequence[FormulaId], label: Label) -> TextLanguage:
+    def _plain_strings(self, atoms: Sequence[FormulaId], label: Label) -> TextLanguage:
         minimum, maximum = 0, UNBOUNDED
         automata: list[CharacterAutomaton] = []
         finite: list[FiniteTexts] = []
-        for leaf in leaves:
-            assertion = self._pool.assertion(leaf)
+        for atom in atoms:
+            assertion = self._pool.assertion(atom)
             if isinstance(assertion, StringLengths):
                 minimum = max(minimum, assertion.minimum)
                 maximum = min(maximum, UNBOUNDED if assertion.maximum is None else assertion.maximum)
@@ -152,27 +152,27 @@ class Strings:
 
     def _labelled_texts(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         pool = self._pool
-        verdicts = Verdicts(pool, formulas)
-        others = verdicts.others
-        automata = [_string_leaf(pool.assertion(leaf), self.limits) for leaf in others]
+        labelling = Labelling(pool, formulas)
+        others = labelling.others
+        automata = [_string_atom(pool.assertion(atom), self.limits) for atom in others]
         doubtful = [
             (index, found)
-            for index, leaf in enumerate(others)
-            if isinstance(assertion := pool.assertion(leaf), StringPattern)
+            for index, atom in enumerate(others)
+            if isinstance(assertion := pool.assertion(atom), StringPattern)
             and (found := self.doubtful(assertion.pattern)) is not None
         ]
 
         # Texts that some finite set names are told apart one by one; all others are outside every finite set.
         numbers: dict[str, int] = {}
-        for text in verdicts.listed:
+        for text in labelling.listed:
             truths = tuple(bool(automaton.classify(text)) for automaton in automata)
             if any(found.classify(text) and not truths[index] for index, found in doubtful):
                 numbers[text] = 0
             else:
-                numbers[text] = verdicts(truths, verdicts.listing(text))
-        if not verdicts.has_unlisted:
+                numbers[text] = labelling(truths, labelling.listing(text))
+        if not labelling.has_unlisted:
             texts = {text: number - 1 for text, number in numbers.items() if number}
-            return self._spelling.spelled(TextLanguage(verdicts.labels, texts=texts))
+            return self._spelling.spelled(TextLanguage(labelling.labels, texts=texts))
         named = [literal_set({text: 1 + number for text, number in numbers.items()})] if numbers else []
         many = len(automata)
 
@@ -184,14 +184,14 @@ class Strings:
             if any(hit and not truths[i] for (i, _), hit in zip(doubtful, hits, strict=True)):
                 # The dialects disagree about this text, so it is not generated.
                 return 0
-            return verdicts(truths, frozenset())
+            return labelling(truths, frozenset())
 
         parts = [*automata, *named, *(found for _, found in doubtful)]
-        automaton = combine(parts or [ANY_TEXT], rest if parts else lambda _: verdicts((), frozenset()), self.limits)
-        return self._spelling.spelled(TextLanguage(verdicts.labels, automaton=automaton))
+        automaton = combine(parts or [ANY_TEXT], rest if parts else lambda _: labelling((), frozenset()), self.limits)
+        return self._spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
 
 
-def _string_leaf(assertion: Assertion, limits: Limits) -> CharacterAutomaton:
+def _string_atom(assertion: Assertion, limits: Limits) -> CharacterAutomaton:
     if isinstance(assertion, StringLengths):
         return length_automaton(assertion.minimum, assertion.maximum, limits)
     assert isinstance(assertion, StringPattern)

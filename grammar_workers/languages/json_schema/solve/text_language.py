@@ -52,7 +52,7 @@ def without_unused_labels(language: TextLanguage) -> TextLanguage:
 
 
 def fixed_label(formulas: tuple[FormulaId, ...]) -> Label | None:
-    """The only label there can be, when the classifiers are constants."""
+    """The only label there can be, when the questions are constants."""
     if all(formula in (TRUE, FALSE) for formula in formulas[1:]):
         return tuple(formula == TRUE for formula in formulas[1:])
     return None

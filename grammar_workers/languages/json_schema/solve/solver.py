@@ -1,8 +1,12 @@
-"""Which rules have anything in them: the least fixpoint over everything that a root rule can call.
+"""Which demands have values, and with which labels: the least fixpoint over everything that a root demand can call.
 
-A value exists for a rule with a label if a scalar does, or a container all of whose parts exist. Recursive schemas make
-this circular; labels are added until nothing changes, so a recursion that never ends contributes nothing. What is left
-is exactly what can be generated, which is why the machine has no dead ends.
+A value of a demand exists with a label if a scalar does, or a container all of whose parts exist. Recursive schemas
+make this circular: labels are added until nothing changes, so a recursion that never ends contributes nothing. What is
+left is exactly what can be generated, which is why the pushdown automaton has no dead ends.
+
+    {"type": "object", "properties": {"next": {"$ref": "#"}}, "required": ["next"]}
+
+asks of every list that another one is inside of it: nothing ever gives it a label, so it has no values.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects, TooManyOrdersError
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
-from grammar_workers.languages.json_schema.solve.derivatives import Container, Ending, Move, Node, Rule
+from grammar_workers.languages.json_schema.solve.derivatives import Demand, DerivativeGraph, Ending, Move, Node
 from grammar_workers.languages.json_schema.solve.disjoint import Disjointness
 from grammar_workers.languages.json_schema.solve.exploration import Exploration
 from grammar_workers.languages.json_schema.solve.name_classes import NameLanguages
@@ -30,15 +34,15 @@ from grammar_workers.options import Limits
 
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _MAX_DEPTH = 12
-"""How deep rules are evaluated within each other; deeper ones wait for their turn."""
+"""How deep demands are evaluated within each other; deeper ones wait for their turn."""
 
 
 class _OtherOrderError(Exception):
     """Some object has just been found to need the declared order."""
 
 
-class Rules:
-    """Answers questions about rules; `solve` must have seen the root first.
+class Solver:
+    """What is known of the values of demands, once `solve` has seen the root. Labels are only ever added.
 
     `permitted` restricts every string and property name (None: any text). `comma` and `colon` are how these are
     written: where the vocabulary cannot spell them, containers hold one part at most, or none.
@@ -70,26 +74,26 @@ class Rules:
         self._strings = Strings(pool, limits, self._spelling, permitted)
         self._numbers = Numbers(pool, limits, self._spelling)
         self.property_names = NameLanguages(pool, self._strings, self._spelling)
-        self._labels: dict[Rule, set[Label]] = {}
-        self._users: dict[Rule, dict[Rule, None]] = {}
-        self._fresh: list[Rule] = []
-        # Insertion order makes this a queue: rules whose children have gained labels since they were evaluated.
-        self._again: dict[Rule, None] = {}
+        self._labels: dict[Demand, set[Label]] = {}
+        self._users: dict[Demand, dict[Demand, None]] = {}
+        self._fresh: list[Demand] = []
+        # Insertion order makes this a queue: demands whose children have gained labels since they were evaluated.
+        self._again: dict[Demand, None] = {}
         self._depth = 0
         self._steps = 0
-        self._objects: dict[Rule, Objects | None] = {}
-        self._explored: dict[Container, Exploration] = {}
+        self._objects: dict[Demand, Objects | None] = {}
+        self._explored: dict[DerivativeGraph, Exploration] = {}
 
-    def labels(self, rule: Rule) -> Set[Label]:
-        """The labels with which some value satisfies `rule`; empty when nothing does."""
-        return self._labels[rule]
+    def labels(self, demand: Demand) -> Set[Label]:
+        """The labels with which some value satisfies `demand`; empty when nothing does."""
+        return self._labels[demand]
 
-    def satisfiable(self, rule: Rule) -> bool:
-        return bool(self._labels[rule])
+    def satisfiable(self, demand: Demand) -> bool:
+        return bool(self._labels[demand])
 
     @property
     def has_doubts(self) -> bool:
-        """Whether some objects have been left out because it is not certain that they satisfy what they should."""
+        """True if some objects are left out because it is not certain that they satisfy what they should."""
         return any(container is not None and container.has_doubts for container in self._objects.values())
 
     @property
@@ -100,13 +104,13 @@ class Rules:
 
     @property
     def has_long_numbers(self) -> bool:
-        """Whether some numbers have been left out because they have too many digits."""
+        """True if some numbers are left out because they have too many digits."""
         return self._numbers.has_long_numbers
 
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
-    def solve(self, root: Rule) -> None:
-        """Find the labels of `root` and of every rule that it may call."""
+    def solve(self, root: Demand) -> None:
+        """Find the labels of `root` and of every demand that it may call."""
         while True:
             try:
                 self._find_labels(root)
@@ -120,98 +124,107 @@ class Rules:
                 self._explored.clear()
         self._steps_for_any_order = self._limits.max_steps
 
-    def _find_labels(self, root: Rule) -> None:
+    def _find_labels(self, root: Demand) -> None:
         self._labels[root] = set()
         self._fresh = [root]
         self._again = {}
         while self._fresh or self._again:
             self._add_labels(self._fresh.pop() if self._fresh else next(iter(self._again)))
 
-    def _add_labels(self, rule: Rule) -> None:
-        self._again.pop(rule, None)
-        known = self._labels[rule]
+    def _add_labels(self, demand: Demand) -> None:
+        self._again.pop(demand, None)
+        known = self._labels[demand]
         before = len(known)
         try:
-            known |= self._evaluate(rule)
+            known |= self._evaluate(demand)
         except TooManyOrdersError as error:
             if self._steps > self._steps_for_any_order:
                 self._only_plain_in_any_order(error)
             else:
-                self._keep_declared_order(self._object_formulas(rule), error)
+                self._keep_declared_order(self._object_formulas(demand), error)
             raise _OtherOrderError from error
         if len(known) > before:
-            self._again.update(self._users.get(rule, {}))
+            self._again.update(self._users.get(demand, {}))
 
-    def _evaluate(self, rule: Rule) -> set[Label]:
-        labels: set[Label] = {*self.strings(rule).labels, *self.numbers(rule).labels, *self.constants(rule).values()}
-        containers: tuple[Arrays | None, Objects | None] = (self.arrays(rule), self.objects(rule))
+    def _evaluate(self, demand: Demand) -> set[Label]:
+        labels: set[Label] = {
+            *self.strings(demand).labels,
+            *self.numbers(demand).labels,
+            *self.constants(demand).values(),
+        }
+        containers: tuple[Arrays | None, Objects | None] = (self.arrays(demand), self.objects(demand))
         for container in containers:
             if container is not None:
-                labels |= self._container_labels(rule, container)
+                labels |= self._container_labels(demand, container)
         return labels
 
-    def _container_labels(self, rule: Rule, container: Arrays | Objects) -> set[Label]:
+    def _container_labels(self, demand: Demand, container: Arrays | Objects) -> set[Label]:
         if container.is_plain:
             if isinstance(container, Objects):
-                exists = self._object_exists(rule, container)
+                exists = self._object_exists(demand, container)
             else:
-                exists = self._array_exists(rule, container)
+                exists = self._array_exists(demand, container)
             return {container.plain_label} if exists else set()
         if container not in self._explored:
             self._explored[container] = Exploration(container)
         explored = self._explored[container]
-        explored.go_on(functools.partial(self._ask, rule), self._spend)
-        return {label for node in explored.moves if (label := self.close(rule, container, node)[0]) is not None}
+        explored.go_on(functools.partial(self._ask, demand), self._spend)
+        return {label for node in explored.moves if (label := self.endings(demand, container, node)[0]) is not None}
 
-    def close(self, rule: Rule, container: Container, node: Node) -> tuple[Label | None, tuple[Ending, ...]]:
-        """The label with which the container may end at `node`, and on which conditions, of which one must hold."""
-        label = container.close(node)
+    def endings(
+        self, demand: Demand, container: DerivativeGraph, node: Node
+    ) -> tuple[Label | None, tuple[Ending, ...]]:
+        """The label with which the container may end at `node`, and the conditions of which one must hold then.
+
+        None and no condition where it may not end there, as far as demands have values by now.
+        """
+        label = container.label_at(node)
         if label is None:
             return None, ()
         endings = container.endings(node)
-        if any(ending.rules for ending in endings):
-            endings = tuple(e for e in endings if all(self._ask(rule, child) for child in e.rules))
+        if any(ending.demands for ending in endings):
+            endings = tuple(e for e in endings if all(self._ask(demand, child) for child in e.demands))
         return (label, endings) if endings else (None, ())
 
-    def _object_exists(self, rule: Rule, container: Objects) -> bool:
+    def _object_exists(self, demand: Demand, container: Objects) -> bool:
         plain = container.plain
         for child in plain.classes:
-            self._ask(rule, child)
-        found = [bool(self._ask(rule, child)) for _, child in plain.properties]
+            self._ask(demand, child)
+        found = [bool(self._ask(demand, child)) for _, child in plain.properties]
         return all(found[index] for index in plain.required)
 
-    def _array_exists(self, rule: Rule, container: Arrays) -> bool:
+    def _array_exists(self, demand: Demand, container: Arrays) -> bool:
         plain = container.plain
         for child in (*plain.prefix, plain.items):
-            self._ask(rule, child)
+            self._ask(demand, child)
         longest = self.longest(plain)
         return longest is None or longest >= plain.minimum
 
     def longest(self, plain: PlainArray) -> int | None:
-        """How many items a plain array can have at most, given which of them exist; None when unlimited."""
+        """The most items that a plain array can have, given which of them exist; None when unlimited."""
         limit = plain.maximum
         for position, child in enumerate((*plain.prefix, plain.items)):
             if not self._labels.get(child):
                 return position if limit is None else min(limit, position)
         return limit
 
-    def explored(self, container: Container) -> dict[Node, list[Move]]:
+    def explored(self, container: DerivativeGraph) -> dict[Node, list[Move]]:
         """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them."""
         return self._explored[container].moves
 
-    def _ask(self, user: Rule, rule: Rule) -> set[Label]:
+    def _ask(self, user: Demand, demand: Demand) -> set[Label]:
         self._spend(4)
-        known = self._labels.get(rule)
+        known = self._labels.get(demand)
         if known is None:
-            known = self._labels[rule] = set()
+            known = self._labels[demand] = set()
             # Children first, as far as the stack allows: `user` is then evaluated once, not after each of them.
             if self._depth < _MAX_DEPTH:
                 self._depth += 1
-                self._add_labels(rule)
+                self._add_labels(demand)
                 self._depth -= 1
             else:
-                self._fresh.append(rule)
-        self._users.setdefault(rule, {}).setdefault(user)
+                self._fresh.append(demand)
+        self._users.setdefault(demand, {}).setdefault(user)
         return known
 
     def _spend(self, steps: int) -> None:
@@ -222,37 +235,37 @@ class Rules:
 
     # -- by type ---------------------------------------------------------------------------------------------------
 
-    def _resolved(self, rule: Rule, type_: JsonType) -> tuple[FormulaId, ...]:
+    def _resolved(self, demand: Demand, type_: JsonType) -> tuple[FormulaId, ...]:
         resolve = self.pool.resolve
-        return (resolve(rule.formula, type_), *[resolve(formula, type_) for formula in rule.classifiers])
+        return (resolve(demand.formula, type_), *[resolve(formula, type_) for formula in demand.questions])
 
     @memoized
-    def constants(self, rule: Rule) -> dict[JsonType, Label]:
-        """The labels of null, true and false, as far as they satisfy the rule and can be spelled."""
+    def constants(self, demand: Demand) -> dict[JsonType, Label]:
+        """The labels of null, true and false, as far as they satisfy the demand and can be spelled."""
         found = {}
         for type_, text in CONSTANTS.items():
-            if self.pool.resolve(rule.formula, type_) == TRUE and self._spelling.can_spell(text.decode()):
-                found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in rule.classifiers)
+            if self.pool.resolve(demand.formula, type_) == TRUE and self._spelling.can_spell(text.decode()):
+                found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in demand.questions)
         return found
 
     @memoized
-    def strings(self, rule: Rule) -> TextLanguage:
-        """The strings that satisfy a rule, as texts without quotes and escapes."""
-        return self._strings.language(self._resolved(rule, JsonType.STRING))
+    def strings(self, demand: Demand) -> TextLanguage:
+        """The strings that satisfy a demand, as texts without quotes and escapes."""
+        return self._strings.language(self._resolved(demand, JsonType.STRING))
 
     @memoized
-    def numbers(self, rule: Rule) -> TextLanguage:
-        """The numbers that satisfy a rule, as they are spelled."""
-        return self._numbers.language(self._resolved(rule, JsonType.NUMBER))
+    def numbers(self, demand: Demand) -> TextLanguage:
+        """The numbers that satisfy a demand, as they are spelled."""
+        return self._numbers.language(self._resolved(demand, JsonType.NUMBER))
 
-    def objects(self, rule: Rule) -> Objects | None:
-        """The objects that satisfy a rule, None when there are none."""
-        if rule not in self._objects:
-            self._objects[rule] = self._find_objects(rule)
-        return self._objects[rule]
+    def objects(self, demand: Demand) -> Objects | None:
+        """The objects that satisfy a demand, None when there are none."""
+        if demand not in self._objects:
+            self._objects[demand] = self._find_objects(demand)
+        return self._objects[demand]
 
-    def _find_objects(self, rule: Rule) -> Objects | None:
-        formulas = self._object_formulas(rule)
+    def _find_objects(self, demand: Demand) -> Objects | None:
+        formulas = self._object_formulas(demand)
         if formulas[0] == FALSE or not self._spelling.can_spell("{}"):
             return None
         if self._any_order and formulas not in self._in_declared_order:
@@ -265,11 +278,11 @@ class Rules:
                 self._keep_declared_order(formulas, error)
         return Objects(self.pool, formulas, self.property_names)
 
-    def _object_formulas(self, rule: Rule) -> tuple[FormulaId, ...]:
-        demanded, *asked = map(self._disjointness.simplify, self._resolved(rule, JsonType.OBJECT))
+    def _object_formulas(self, demand: Demand) -> tuple[FormulaId, ...]:
+        demanded, *asked = map(self._disjointness.simplify, self._resolved(demand, JsonType.OBJECT))
         if not self._spelling.can_spell(f'"{self._comma}{self._colon}'):
             most = PropertyCount(0, int(self._spelling.can_spell(f'"{self._colon}')))
-            demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.OBJECT, most)])
+            demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.OBJECT, most)])
         return (demanded, *asked)
 
     def _only_plain_in_any_order(self, reason: TooManyOrdersError) -> None:
@@ -284,11 +297,11 @@ class Rules:
         self.notes.append(f"an object of {listed} keeps the declared order: {reason.message}")
 
     @memoized
-    def arrays(self, rule: Rule) -> Arrays | None:
-        """The arrays that satisfy a rule, None when there are none."""
-        demanded, *asked = self._resolved(rule, JsonType.ARRAY)
+    def arrays(self, demand: Demand) -> Arrays | None:
+        """The arrays that satisfy a demand, None when there are none."""
+        demanded, *asked = self._resolved(demand, JsonType.ARRAY)
         if not self._spelling.can_spell(self._comma):
-            demanded = self.pool.all_of([demanded, self.pool.leaf(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
+            demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
         return (
             None if demanded == FALSE or not self._spelling.can_spell("[]") else Arrays(self.pool, (demanded, *asked))
         )
