@@ -34,8 +34,8 @@ def permitted_strings(restriction: CharacterAutomaton, limits: Limits) -> Charac
     moves = []
     for state in range(restriction.many_states):
         row = [restriction.moves[state][number] for number in column]
-        for column, spelling in escapes:
-            row[column] = _read(restriction, state, spelling)
+        for index, spelling in escapes:
+            row[index] = _read(restriction, state, spelling)
         moves.append(row)
     spelled = minimize(CharacterAutomaton.of(starts, moves, restriction.accepting))
     return intersect([restriction, spelled], limits)

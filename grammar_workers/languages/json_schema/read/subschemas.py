@@ -18,16 +18,16 @@ class Subschemas:
     ) -> None:
         self._schema = schema
         self._scope = scope
-        self._depth = depth
+        self._inside = depth + 1
         self._read = read
 
     def at(self, scope: Scope, contents: Any) -> FormulaId:
         """The schema `contents`, which stands at `scope`."""
-        return self._read(contents, scope, self._depth + 1)
+        return self._read(contents, scope, self._inside)
 
     def one(self, keyword: str) -> FormulaId:
         """The schema that a keyword holds."""
-        return self.at(self._scope.below(keyword), self._schema[keyword])
+        return self._read(self._schema[keyword], self._scope.below(keyword), self._inside)
 
     def listed(self, keyword: str) -> list[FormulaId]:
         """The schemas of an array that a keyword holds, at least one."""
@@ -36,7 +36,7 @@ class Subschemas:
             raise InvalidSpecificationError(
                 f"{keyword} must be a non-empty array of schemas", pointer=self._scope.below(keyword).pointer
             )
-        return [self.at(self._scope.below(keyword, i), part) for i, part in enumerate(schemas)]
+        return [self._read(part, self._scope.below(keyword, i), self._inside) for i, part in enumerate(schemas)]
 
     def named(self, keyword: str) -> list[tuple[str, FormulaId]]:
         """The schemas of an object that a keyword holds, with their names; none where the keyword is absent."""
@@ -45,4 +45,6 @@ class Subschemas:
         schemas = self._schema[keyword]
         if not isinstance(schemas, dict):
             raise InvalidSpecificationError(f"{keyword} must be an object", pointer=self._scope.below(keyword).pointer)
-        return [(name, self.at(self._scope.below(keyword, name), part)) for name, part in schemas.items()]
+        return [
+            (name, self._read(part, self._scope.below(keyword, name), self._inside)) for name, part in schemas.items()
+        ]
