@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
-from grammar_workers.dfa.charset import ALL
+from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, literal_set, restrict
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
@@ -42,9 +42,13 @@ class NameLanguages:
     def __init__(self, pool: FormulaPool, strings: Strings, spelling: Spelling) -> None:
         self.pool = pool
         self.strings = strings
-        self.writable = spelling.writable
         self._spelling = spelling
         self.classified: dict[Hashable, _Classified] = {}
+
+    @property
+    def writable(self) -> Charset:
+        """The characters that the vocabulary can write inside a JSON string."""
+        return self._spelling.writable
 
     @memoized
     def can_write(self, name: str) -> bool:
