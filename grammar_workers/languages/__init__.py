@@ -1,4 +1,4 @@
-"""What a specification means: each kind becomes a language of characters or an automaton over bytes.
+"""The meaning of specifications: each kind becomes a language of characters or an automaton over bytes.
 
     specification --combine--> json_schema/                            --+--> an automaton over bytes (`pushdown`),
                                regex/, regular_kinds, token_pattern    --+    or a rule graph (`cfg`)
@@ -6,6 +6,8 @@
                                positions, banned_words (aho_corasick)  --+
 
 `banned_in_json` takes words out of the strings of JSON; `all_of` is an intersection, where that is exact.
+`scalar_values` tells characters from surrogates.
+
 May import `dfa`, `pushdown`, `vocabulary`, the constants of `matching.kernels.step` and the modules beside the
 packages.
 """

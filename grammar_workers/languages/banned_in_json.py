@@ -1,4 +1,4 @@
-"""What a restriction of all text (banned words) means for JSON: for its strings, and for the text around them.
+"""Restrictions of all text (banned words) as they concern JSON: its strings, and the text around them.
 
 A document keeps to it when every decoded string does, and the raw text does. The raw text of a string is its escaped
 body between quotes; whether that keeps to the restriction is again a regular question about the decoded string. What is
@@ -19,7 +19,7 @@ from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
 _ESCAPED = sorted({chr(code) for code in range(0x20)} | set(SHORT_ESCAPES))
 _UNESCAPED = charset.complement(charset.of(_ESCAPED))
 _OUTSIDE = (*"{}[]:, \t\n\r", *"0123456789+-.", *(f"{n}{e}" for n in range(10) for e in "eE"), "true", "false", "null")
-"""What JSON text outside of strings consists of."""
+"""The characters of JSON text outside of strings."""
 
 
 def permitted_strings(restriction: CharacterAutomaton, limits: Limits) -> CharacterAutomaton:
@@ -34,8 +34,8 @@ def permitted_strings(restriction: CharacterAutomaton, limits: Limits) -> Charac
     moves = []
     for state in range(restriction.many_states):
         row = [restriction.moves[state][number] for number in column]
-        for place, spelling in escapes:
-            row[place] = _read(restriction, state, spelling)
+        for index, spelling in escapes:
+            row[index] = _read(restriction, state, spelling)
         moves.append(row)
     spelled = minimize(CharacterAutomaton.of(starts, moves, restriction.accepting))
     return intersect([restriction, spelled], limits)

@@ -16,6 +16,7 @@ from grammar_workers.dfa.dfa import CharacterAutomaton
 from grammar_workers.dfa.minimize import DEAD
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.aho_corasick import OTHER, OTHER_WORD, START, WordSearch
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 
 
@@ -31,7 +32,7 @@ def banned_words(
     for index, word in enumerate(words):
         if not word:
             raise InvalidSpecificationError("an empty word occurs in every text; remove it", pointer=f"/words/{index}")
-        if any("\ud800" <= character <= "\udfff" for character in word):
+        if has_surrogate(word):
             raise InvalidSpecificationError(
                 f"the word {word!a} holds a lone surrogate, which no text does", pointer=f"/words/{index}"
             )

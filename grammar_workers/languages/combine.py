@@ -1,4 +1,4 @@
-"""Puts the parts of a specification together: front ends yield character automata or rules, `all_of` intersects them.
+"""The parts of a specification put together: front ends yield DFAs over characters or rules, `all_of` intersects them.
 
 regular x regular           product of character automata; a choice is filtered by the rest
 regular x grammar           product of the rules of one recursive grammar and a character automaton
@@ -25,12 +25,13 @@ from grammar_workers.languages.banned_in_json import matters_outside, permitted_
 from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
 from grammar_workers.languages.cfg.rtn import Network
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
+from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
 from grammar_workers.languages.json_schema.emit.separators import separator
-from grammar_workers.languages.json_schema.logic import FormulaPool, JsonType
+from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
-from grammar_workers.languages.json_schema.solve.derivatives import Rule
-from grammar_workers.languages.json_schema.solve.nonempty import Rules
+from grammar_workers.languages.json_schema.solve.derivatives import Demand
+from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.languages.positions import names_tokens, token_positions
 from grammar_workers.languages.regex.counters import NotCountableError, counted_text
 from grammar_workers.languages.regular_kinds import RegularSpecification, character_automaton, choices
@@ -132,23 +133,23 @@ class Combination:
 
     def _read(self, pointer: str, specification: GrammarSpecification) -> _Parts:
         parts = _Parts()
-        for place, part in _flatten(pointer, specification):
+        for inside, part in _flatten(pointer, specification):
             if isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
-                parts.json.append((place, part))
+                parts.json.append((inside, part))
             elif isinstance(part, StructuralTagSpecification):
-                parts.tags.append((place, part))
+                parts.tags.append((inside, part))
             elif isinstance(part, PositionsSpecification) and names_tokens(part.allowed):
-                parts.tokens.append((place, part))
+                parts.tokens.append((inside, part))
             elif isinstance(part, GrammarTextSpecification):
-                with located(place):
+                with located(inside):
                     found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
                 if isinstance(found, CharacterAutomaton):
                     parts.automata.append(found)
                 else:
-                    parts.recursive.append((place, found))
+                    parts.recursive.append((inside, found))
             else:
                 assert isinstance(part, RegularSpecification)
-                parts.regular.append((place, part))
+                parts.regular.append((inside, part))
         return parts
 
     # -- regular -----------------------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class Combination:
         spellable = self._vocabulary.spellable
         if spellable is None:
             return automaton
-        return restrict(automaton, tuple((ord(character), ord(character)) for character in sorted(spellable)))
+        return restrict(automaton, charset.of(spellable))
 
     def _intersection(self, parts: _Parts, pointer: str | None = None) -> CharacterAutomaton:
         """The texts that all regular parts allow; raises UnsatisfiableError at `pointer` when there are none."""
@@ -243,7 +244,7 @@ class Combination:
     # -- JSON --------------------------------------------------------------------------------------------------------
 
     def _json_entry(self, parts: _Parts) -> tuple[int, _Parts]:
-        """The rule of the values that all JSON parts allow, and the regular parts that the raw text must match.
+        """The entry state of the values that all JSON parts allow, and the regular parts that the raw text must match.
 
         Banned words are taken into account in every string, and are left over only where they matter outside of them.
         """
@@ -274,9 +275,9 @@ class Combination:
             with located(pointer, "/schema"):
                 formulas.append(reader.read())
             self.notes += reader.notes
-        root = Rule(pool.canonical(pool.all_of(formulas)))
+        root = Demand(pool.canonical(pool.all_of(formulas)))
         any_order = self._options.property_order == "any"
-        rules = Rules(
+        solver = Solver(
             pool,
             self._limits,
             self._vocabulary.spellable,
@@ -285,17 +286,17 @@ class Combination:
             comma=separator(",", self._options),
             colon=separator(":", self._options),
         )
-        rules.solve(root)
+        solver.solve(root)
         with located(parts.json[0][0], "/schema"):
-            entry = Emitter(rules, self._builder, options).emit(root)
-        self.notes += rules.notes
-        if rules.doubt:
-            self._doubts.append(rules.doubt)
-        if rules.has_doubts:
+            entry = Emitter(solver, self._builder, options).emit(root)
+        self.notes += solver.notes
+        if solver.doubt:
+            self._doubts.append(solver.doubt)
+        if solver.has_doubts:
             self.notes.append(_DOUBTS)
         self.notes += [
             f"the property {name!a} is left out: ECMA-262 and Python disagree whether a pattern matches its name"
-            for name in rules.disputed_names
+            for name in solver.disputed_names
         ]
         return entry, parts
 

@@ -11,6 +11,7 @@ from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.character_class import agreed
 from grammar_workers.languages.regex.compile import compile_tree
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import MachineBuilder
 from grammar_workers.pushdown.strings import StringMachine
@@ -21,7 +22,7 @@ Step = Sequence[str | TokenId]
 
 
 def names_tokens(allowed: Sequence[Step]) -> bool:
-    """Whether some step lists token ids, so that the steps are no text alone."""
+    """True if some step lists token ids, so that the steps are no text alone."""
     return any(isinstance(item, int) for step in allowed for item in step)
 
 
@@ -34,7 +35,7 @@ def positions(allowed: Sequence[Step], limits: Limits, *, first: int = 0) -> Cha
     for number, step in enumerate(allowed, first):
         characters = []
         for index, character in enumerate(step):
-            if not isinstance(character, str) or len(character) != 1 or "\ud800" <= character <= "\udfff":
+            if not isinstance(character, str) or len(character) != 1 or has_surrogate(character):
                 raise InvalidSpecificationError(
                     f"{character!a} is not one character; a position is one character",
                     pointer=f"/allowed/{number}/{index}",
@@ -85,7 +86,7 @@ def _characters(
 ) -> int:
     automaton = positions(steps, limits, first=first)
     if vocabulary.spellable is not None:
-        automaton = restrict(automaton, tuple((ord(letter), ord(letter)) for letter in sorted(vocabulary.spellable)))
+        automaton = restrict(automaton, charset.of(vocabulary.spellable))
     if automaton.is_empty:
         raise UnsatisfiableError("the vocabulary cannot spell these characters", pointer=f"/allowed/{first}")
     return StringMachine(builder).raw_states(automaton, {1: following})[0]

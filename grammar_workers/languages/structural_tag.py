@@ -18,6 +18,7 @@ from typing import TypeAlias
 from grammar_workers.dfa.dfa import DEAD, CharacterAutomaton, intersect
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.aho_corasick import OTHER, START, WordSearch
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import MachineBuilder
 from grammar_workers.pushdown.strings import StringMachine
@@ -35,7 +36,7 @@ _GOES_ON = (*(b"%d" % digit for digit in range(10)), b".", b"e", b"E")
 
 
 class StructuralTag:
-    """Writes one structural tag into a builder.
+    """One structural tag as states in a builder.
 
     Constructing it checks begins, ends and triggers, and raises GrammarError with pointers into the specification.
     """
@@ -118,7 +119,7 @@ class StructuralTag:
         return (*pieces, plain.encode()) if plain else tuple(pieces)
 
     def _check_character(self, character: str, pointer: str) -> None:
-        if "\ud800" <= character <= "\udfff":
+        if has_surrogate(character):
             raise InvalidSpecificationError("a lone surrogate, which no text holds", pointer=pointer)
         spellable = self._vocabulary.spellable
         if spellable is not None and character not in spellable:

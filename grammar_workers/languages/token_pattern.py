@@ -15,6 +15,7 @@ from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.character_class import agreed
 from grammar_workers.languages.regex.compile import compile_tree
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 
 CLASSES = {
@@ -49,7 +50,7 @@ def _body(text: str, pointer: str) -> parse.Node:
         raise InvalidSpecificationError(
             f"an empty text; name a class ({', '.join(CLASSES)}) or write a literal", pointer=pointer
         )
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if has_surrogate(text):
         raise InvalidSpecificationError(f"{text!a} holds a lone surrogate", pointer=pointer)
     return parse.Sequence(tuple(parse.Characters(agreed(charset.of(character))) for character in text))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from grammar_workers import Limits, compile_grammar
 from grammar_workers.dfa.dfa import intersect
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.solve.scalars import length_automaton
+from grammar_workers.languages.json_schema.solve.strings import length_automaton
 from grammar_workers.languages.regex import lengths as pattern_lengths
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.languages.regex.lengths import pattern_and_lengths

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
 from grammar_workers import Limits, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.languages.json_schema.solve.scalars import length_automaton
+from grammar_workers.languages.json_schema.solve.strings import length_automaton
 from grammar_workers.languages.regex.compile import compile_regex
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.schemas import PATTERNS, is_valid, write

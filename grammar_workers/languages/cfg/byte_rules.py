@@ -13,11 +13,11 @@ from grammar_workers.languages.cfg.rule_graph import DEAD, END, RuleGraph
 _Rest = tuple[tuple[int, int], ...]
 """Inclusive bounds of the bytes that are left of a character."""
 _ROW_STEPS = 32
-"""What a row of the table counts against the budget."""
+"""The steps of a row of the table."""
 
 
 class ByteRules:
-    """Lays out the states of every rule that the start rule leads to."""
+    """The table of the states of every rule that the start rule leads to; equal rows and byte classes are one."""
 
     def __init__(self, network: Network, budget: Budget) -> None:
         self._network = network

@@ -27,6 +27,7 @@ from grammar_workers.languages.cfg.syntax import (
     literal,
 )
 from grammar_workers.languages.cfg.text_cursor import TextCursor
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 
 START = "root"
@@ -185,7 +186,7 @@ class _Reader:
         if not character:
             cursor.fail("the text ends inside a literal", begin)
         cursor.position += 1
-        if 0xD800 <= ord(character) <= 0xDFFF:
+        if has_surrogate(character):
             cursor.fail("a lone surrogate", begin)
         if character != "\\":
             return character

@@ -1,4 +1,4 @@
-"""What of a network is regular: rules without calls are written into their callers, tail calls become jumps.
+"""The regular part of a network: rules without calls are written into their callers, tail calls become jumps.
 
     list: item ("," list)?      the call of itself is the last thing that happens: a jump back to the beginning
     item: "(" list ")" | word   the call of `list` is not: this recursion stays
@@ -39,7 +39,7 @@ def inline_regular(network: Network, budget: Budget) -> None:
 
 
 def _only_jumps(network: Network, members: set[int], budget: Budget) -> bool:
-    """Whether all calls in these rules are of each other, and the last thing that happens."""
+    """True if all calls in these rules are of each other, and the last thing that happens."""
     for number in members:
         automaton = network.rules[number]
         budget.spend(len(automaton))

@@ -14,8 +14,8 @@ from grammar_workers.dfa.dfa import CharacterAutomaton
 from grammar_workers.languages.cfg.rtn import Network, remove_dead
 from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, determinize_rule
 
-_Place = tuple[int, int]
-"""A state of a rule and a state of the automaton."""
+_Pair = tuple[int, int]
+"""A state of a rule and a state of the automaton, reached together."""
 _Entry = tuple[int, int]
 """A rule and the state of the automaton where reading it begins."""
 
@@ -33,10 +33,10 @@ class _Intersection:
         self._network = network
         self._automaton = automaton
         self._budget = budget
-        self._places: dict[_Entry, dict[_Place, None]] = {}
+        self._reached: dict[_Entry, dict[_Pair, None]] = {}
         self._exits: dict[_Entry, dict[int, None]] = {}
         self._waiting: dict[_Entry, list[tuple[_Entry, int]]] = {}
-        self._pending: list[tuple[_Entry, _Place]] = []
+        self._pending: list[tuple[_Entry, _Pair]] = []
         self._moves: dict[tuple[Charset, int], list[tuple[Charset, int]]] = {}
 
     def build(self) -> Network:
@@ -58,38 +58,38 @@ class _Intersection:
         return result
 
     def _enter(self, entry: _Entry) -> None:
-        if entry not in self._places:
-            self._places[entry] = {}
+        if entry not in self._reached:
+            self._reached[entry] = {}
             self._exits[entry] = {}
             self._waiting[entry] = []
             self._reach(entry, (0, entry[1]))
 
-    def _reach(self, entry: _Entry, place: _Place) -> None:
-        if place not in self._places[entry]:
-            self._places[entry][place] = None
-            self._pending.append((entry, place))
+    def _reach(self, entry: _Entry, pair: _Pair) -> None:
+        if pair not in self._reached[entry]:
+            self._reached[entry][pair] = None
+            self._pending.append((entry, pair))
             self._budget.spend(1)
 
-    def _visit(self, entry: _Entry, place: _Place) -> None:
+    def _visit(self, entry: _Entry, pair: _Pair) -> None:
         rule = self._network.rules[entry[0]]
-        for label, target in rule.edges[place[0]]:
+        for label, target in rule.edges[pair[0]]:
             if isinstance(label, int):
-                called = (label, place[1])
+                called = (label, pair[1])
                 self._enter(called)
                 self._waiting[called].append((entry, target))
                 for last in list(self._exits[called]):
                     self._reach(entry, (target, last))
             else:
-                for _, reached in self._both(label, place[1]):
+                for _, reached in self._both(label, pair[1]):
                     self._reach(entry, (target, reached))
-        if place[0] in rule.finals and place[1] not in self._exits[entry]:
-            self._exits[entry][place[1]] = None
+        if pair[0] in rule.finals and pair[1] not in self._exits[entry]:
+            self._exits[entry][pair[1]] = None
             for waiting, target in self._waiting[entry]:
                 self._budget.spend(1)
-                self._reach(waiting, (target, place[1]))
+                self._reach(waiting, (target, pair[1]))
 
     def _both(self, label: Charset, state: int) -> list[tuple[Charset, int]]:
-        """What of a character set the automaton can read in `state`, by where that leads."""
+        """The part of a character set that the automaton can read in `state`, by where it leads."""
         known = self._moves.get((label, state))
         if known is None:
             by_target: dict[int, list[tuple[int, int]]] = {}
@@ -103,19 +103,19 @@ class _Intersection:
     def _rule(self, entry: _Entry, last: int, numbers: dict[tuple[_Entry, int], int]) -> RuleAutomaton:
         """The rule from `entry` to the automaton's state `last`; -1 stands for any accepting one."""
         rule = self._network.rules[entry[0]]
-        places = {place: number for number, place in enumerate(self._places[entry])}
+        numbered = {pair: number for number, pair in enumerate(self._reached[entry])}
         result = RuleAutomaton()
-        for place, number in places.items():
+        for pair, number in numbered.items():
             result.state()
             moves = result.edges[number]
-            for label, target in rule.edges[place[0]]:
+            for label, target in rule.edges[pair[0]]:
                 if isinstance(label, int):
-                    called = (label, place[1])
-                    moves += [(numbers[called, end], places[target, end]) for end in self._exits[called]]
+                    called = (label, pair[1])
+                    moves += [(numbers[called, end], numbered[target, end]) for end in self._exits[called]]
                 else:
-                    moves += [(each, places[target, to]) for each, to in self._both(label, place[1])]
+                    moves += [(each, numbered[target, to]) for each, to in self._both(label, pair[1])]
             self._budget.spend(1 + len(moves))
-            ends_here = place[1] == last if last >= 0 else bool(self._automaton.accepting[place[1]])
-            if ends_here and place[0] in rule.finals:
+            ends_here = pair[1] == last if last >= 0 else bool(self._automaton.accepting[pair[1]])
+            if ends_here and pair[0] in rule.finals:
                 result.finals.add(number)
         return result

@@ -38,6 +38,7 @@ from grammar_workers.languages.cfg.syntax import (
 )
 from grammar_workers.languages.cfg.text_cursor import TextCursor
 from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 
 START = "start"
@@ -298,7 +299,7 @@ class _Reader:
             kind = cursor.peek(2)[1:]
             at = begin + cursor.position
             cursor.position += 1
-            if 0xD800 <= ord(character) <= 0xDFFF:
+            if has_surrogate(character):
                 self._cursor.fail("a lone surrogate", at)
             if character == "\\" and kind in _WIDTHS and kind:
                 digits = cursor.text[cursor.position + 1 : cursor.position + 1 + _WIDTHS[kind]]

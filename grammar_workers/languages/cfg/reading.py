@@ -27,7 +27,7 @@ _GBNF_RULE = re.compile(r"^[ \t]*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
 
 
 def guess_syntax(text: str) -> Syntax:
-    """What a grammar without a named syntax is: GBNF when a line defines a rule with `::=`, Lark otherwise."""
+    """The syntax of a grammar that names none: GBNF when a line defines a rule with `::=`, Lark otherwise."""
     return "gbnf" if _GBNF_RULE.search(text) else "lark"
 
 

@@ -1,4 +1,4 @@
-"""From expressions to one automaton per rule, and the first clean-ups: what is infinite, dead or empty.
+"""Recursive transition networks (Woods, 1970): one automaton per rule, which calls others; without dead or empty rules.
 
 Grammar --build--> Network: automata with calls --remove_dead--> --remove_empty_texts--> no rule matches ""
 """
@@ -99,7 +99,7 @@ def _check_endings(grammar: Grammar, names: list[str], budget: Budget) -> None:
 
 
 def _ends(expression: Expression, ending: set[str], budget: Budget) -> bool:
-    """Whether the expression can end, given the rules of which that is known."""
+    """True if the expression can end, given the rules of which that is known."""
     budget.spend(1)
     if isinstance(expression, Reference):
         return expression.name in ending

@@ -18,7 +18,7 @@ _CELLS_PER_STEP = 16
 """Entries of a table that count as one step."""
 
 Label = Charset | int
-"""What a move consumes: one character of a set, or a text of the rule with this number."""
+"""The letter of a move: one character of a set, or a text of the rule with this number."""
 
 
 @dataclasses.dataclass
@@ -54,7 +54,7 @@ class RuleAutomaton:
         return base
 
     def ends(self, state: int) -> bool:
-        """Whether a deterministic automaton ends in `state` whatever follows: final, and nothing leaves it."""
+        """True if a deterministic automaton ends in `state` whatever follows: final, and nothing leaves it."""
         return state in self.finals and not self.edges[state]
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
@@ -122,10 +122,10 @@ def _minimal(
     """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
     used = sorted({letter for row in moves for letter in row})
     budget.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
-    place = {letter: number for number, letter in enumerate(used)}
+    column = {letter: number for number, letter in enumerate(used)}
     dense = np.full((len(moves), len(used)), DEAD, np.int32)
     for state, row in enumerate(moves):
-        dense[state, [place[letter] for letter in row]] = list(row.values())
+        dense[state, [column[letter] for letter in row]] = list(row.values())
     accepting = np.zeros(len(moves), np.int32)
     accepting[list(finals)] = 1
     dense, accepting = minimal(dense, accepting)

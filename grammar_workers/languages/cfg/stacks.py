@@ -1,4 +1,4 @@
-"""What has been read of an ambiguous grammar: a set of return stacks, kept as a hash-consed tree, and its byte steps.
+"""Sets of return stacks: the state of an ambiguous grammar, kept as hash-consed trees, and its steps over bytes.
 
 A stack is a state of the `RuleGraph` on top of the states to return to, with END at the bottom. A set of stacks is
 
@@ -26,11 +26,11 @@ _BYTES_PER_SET = 250
 _BYTES_PER_ITEM = 100
 _BYTES_PER_MEMO = 160
 _UNION_STEPS = 4
-"""What uniting two sets counts against the budget, beside their common tops."""
+"""The steps of uniting two sets, beside their common tops."""
 
 
 class StackSets:
-    """Makes sets, unites them, and takes them through bytes. Only one call is bounded: give it a `budget`."""
+    """The sets of one grammar: equal ones are one number. Only the work of one call is bounded: give it a `budget`."""
 
     def __init__(self, graph: RuleGraph) -> None:
         self._rows = graph.rows.tolist()
@@ -174,9 +174,9 @@ class StackSets:
 def _ranks(calls: dict[int, list[tuple[int, int]]]) -> dict[int, int]:
     """Numbers for the states that call or are called: lower for a caller than for what it calls."""
     states = sorted(calls.keys() | {first for called in calls.values() for first, _ in called})
-    places = {state: place for place, state in enumerate(states)}
-    order = components([[places[first] for first, _ in calls.get(state, ())] for state in states])
-    return {states[component[0]]: -place for place, component in enumerate(order)}
+    index_of = {state: index for index, state in enumerate(states)}
+    order = components([[index_of[first] for first, _ in calls.get(state, ())] for state in states])
+    return {states[component[0]]: -index for index, component in enumerate(order)}
 
 
 def _ordered(first: StackSet, second: StackSet) -> tuple[StackSet, StackSet]:

@@ -1,4 +1,7 @@
-"""What both readers produce: rules that are trees of expressions over characters."""
+"""Grammars as both readers produce them: rules that are trees of expressions over characters.
+
+`list: "[" "x"* "]"` is Sequence(Characters("["), Repeat(Characters("x"), 0, None), Characters("]")).
+"""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import re
 from typing import NoReturn
 
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.languages.scalar_values import is_scalar_value
 from grammar_workers.options import Limits
 
 MOST_REPEATS = 1 << 20
@@ -13,7 +14,7 @@ MOST_REPEATS = 1 << 20
 
 
 class TextCursor:
-    """Reads a text from left to right. All error positions are character offsets into it."""
+    """A position that moves from left to right. All error positions are character offsets into the text."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         if "\0" in text:
@@ -69,7 +70,7 @@ class TextCursor:
         if len(digits) != width or not re.fullmatch("[0-9a-fA-F]+", digits):
             self.fail("malformed escape", position)
         value = int(digits, 16)
-        if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
+        if not is_scalar_value(value):
             self.fail("an escape that is no character", position)
         return chr(value)
 

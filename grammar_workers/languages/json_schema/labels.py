@@ -1,27 +1,31 @@
-"""Labels: what the classifiers of a rule say of a value, and of a text in particular."""
+"""Labels: the answers to the questions of a demand about one value, and the labels of texts in particular."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FiniteTexts, FormulaId, FormulaPool
+from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 
 Label: TypeAlias = tuple[bool, ...]
-"""Whether each classifier of a rule holds."""
+"""The truth of each question of a demand, in their order; () where nothing is asked."""
 
 
-class Verdicts:
-    """Which label a text has, given which leaves of the formulas (the demanded one first) it satisfies.
+class Labelling:
+    """The labels of texts, numbered as they are found, by the atoms of the formulas that a text satisfies.
 
-    `finite` are the leaves that list texts, `others` all others.
+    `formulas` are the demanded one, then the questions. With one atom, a pattern, demanded or not by `TRUE` and asked
+    about, texts that match have the label (True,), which is number 1, and others (False,), number 2.
+
+    `finite` are the atoms that list texts, `others` all others.
     """
 
     def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
         self._pool = pool
         self._formulas = formulas
-        assertions = {leaf: pool.assertion(leaf) for leaf in pool.leaves(*formulas)}
-        self.finite = {leaf: dict.fromkeys(a.texts) for leaf, a in assertions.items() if isinstance(a, FiniteTexts)}
-        self.others = [leaf for leaf in assertions if leaf not in self.finite]
+        assertions = {atom: pool.assertion(atom) for atom in pool.atoms(*formulas)}
+        self.finite = {atom: dict.fromkeys(a.texts) for atom, a in assertions.items() if isinstance(a, FiniteTexts)}
+        self.others = [atom for atom in assertions if atom not in self.finite]
         self._labels: dict[Label, int] = {}
         self._known: dict[tuple[tuple[bool, ...], frozenset[FormulaId]], int] = {}
 
@@ -32,28 +36,28 @@ class Verdicts:
 
     @property
     def listed(self) -> list[str]:
-        """The distinct texts that leaves list."""
+        """The distinct texts that atoms list."""
         return list(dict.fromkeys(text for texts in self.finite.values() for text in texts))
 
     def listing(self, text: str) -> frozenset[FormulaId]:
-        """The leaves that list a text."""
-        return frozenset(leaf for leaf, texts in self.finite.items() if text in texts)
+        """The atoms that list a text."""
+        return frozenset(atom for atom, texts in self.finite.items() if text in texts)
 
     @property
     def has_unlisted(self) -> bool:
-        """Whether a text may satisfy the demanded formula that no leaf lists."""
+        """True if a text that no atom lists may satisfy the demanded formula."""
         demanded = self._formulas[0]
         literals = map(self._pool.split, self._pool.literals(demanded))
         unlisted = {
-            leaf if positive else self._pool.not_(leaf): FALSE if positive else TRUE
-            for leaf, positive in literals
-            if leaf in self.finite
+            atom if positive else self._pool.not_(atom): FALSE if positive else TRUE
+            for atom, positive in literals
+            if atom in self.finite
         }
         return self._pool.rewrite(demanded, unlisted) != FALSE
 
     def __call__(self, truths: tuple[bool, ...], members: frozenset[FormulaId]) -> int:
         """The index + 1 of the label, 0 where the demanded formula fails. `truths` are those of `others`, `members` the
-        leaves that list the text.
+        atoms that list the text.
         """
         known = self._known.get((truths, members))
         if known is None:
@@ -61,11 +65,11 @@ class Verdicts:
         return known
 
     def _find(self, truths: tuple[bool, ...], members: frozenset[FormulaId]) -> int:
-        holding = {*members, *(leaf for leaf, truth in zip(self.others, truths, strict=True) if truth)}
+        holding = {*members, *(atom for atom, truth in zip(self.others, truths, strict=True) if truth)}
 
         def truth(literal: FormulaId) -> bool:
-            leaf, positive = self._pool.split(literal)
-            return (leaf in holding) == positive
+            atom, positive = self._pool.split(literal)
+            return (atom in holding) == positive
 
         demanded, *asked = self._formulas
         if not self._pool.holds(demanded, truth):

@@ -1,146 +1,23 @@
 """Boolean formulas over assertions: what a JSON Schema means, hash-consed to integers.
 
-A schema becomes a formula whose atoms are *type tests* and *leaves*. A leaf asserts something about one JSON type and
-holds of every value of another type, as keywords do. Formulas are numbers handed out by a `FormulaPool`: equal numbers
-mean equal formulas, which is what lets sub-automata be shared.
+A schema becomes a formula over *type tests* and *atoms*. An atom is an assertion about one JSON type, which holds of
+every value of another type, as keywords do. A *literal* is an atom or its negation: nothing else is negated but
+references. Formulas are numbers handed out by a `FormulaPool`: equal numbers mean equal formulas, which is what lets
+sub-automata be shared. `{"type": "string", "not": {"maxLength": 2}}` becomes
+
+    2: type test {string}   3: atom (string, lengths 0..2)   4: not 3   5: all of 2, 4    5 resolved for strings: 4
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from grammar_workers.budget import budget_of
 from grammar_workers.errors import InvalidSpecificationError
+from grammar_workers.languages.json_schema.assertions import ALL_TYPES, Assertion, FormulaId, JsonType, ObjectShape
 from grammar_workers.options import Limits
-
-FormulaId: TypeAlias = int
-
-
-class JsonType(enum.IntFlag):
-    """The types of JSON values, `true` and `false` apart, so that each of the two needs no further assertion."""
-
-    NULL = 1
-    TRUE = 2
-    FALSE = 4
-    NUMBER = 8
-    STRING = 16
-    ARRAY = 32
-    OBJECT = 64
-
-
-ALL_TYPES = JsonType(127)
-BOOLEAN = JsonType.TRUE | JsonType.FALSE
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StringLengths:
-    """Between `minimum` and `maximum` characters (None: no maximum)."""
-
-    minimum: int
-    maximum: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StringPattern:
-    """`pattern` (a valid one) matches somewhere inside."""
-
-    pattern: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class FiniteTexts:
-    """One of these strings, or of these spellings of numbers."""
-
-    texts: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class IsInteger:
-    """A number spelled without fraction and exponent. Unless the spelling decides (draft 4), 1.0 is an integer, too,
-    which is not written.
-    """
-
-    by_spelling: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class NumberBound:
-    """A number at least (`upper` false) or at most (`upper` true) `bound`, a decimal numeral."""
-
-    bound: str
-    upper: bool
-    exclusive: bool
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ObjectShape:
-    """Named properties in declared order, those whose names match a pattern, all others, and which must be present."""
-
-    properties: tuple[tuple[str, FormulaId], ...]
-    patterns: tuple[tuple[str, FormulaId], ...]
-    additional: FormulaId
-    required: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PropertyNames:
-    """Every property name satisfies `names`."""
-
-    names: FormulaId
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PropertyCount:
-    """Between `minimum` and `maximum` properties (None: no maximum)."""
-
-    minimum: int
-    maximum: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Broken:
-    """An undeclared property has broken the shape `leaf`, and no later undeclared one keeps to it.
-
-    Undeclared names may repeat, and the last value counts; so a violation that a formula hinges on is not repaired.
-    """
-
-    leaf: FormulaId
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ArrayShape:
-    """The items at the first places, every later one, and how many there may be (None: no maximum)."""
-
-    prefix: tuple[FormulaId, ...]
-    items: FormulaId
-    minimum: int
-    maximum: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ItemCount:
-    """Between `minimum` and `maximum` items (None: no maximum) satisfy `items`."""
-
-    items: FormulaId
-    minimum: int
-    maximum: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class MultipleOf:
-    """A number that is a multiple of `divisor`, a positive decimal numeral."""
-
-    divisor: str
-
-
-StringAssertion: TypeAlias = StringLengths | StringPattern | FiniteTexts
-NumberAssertion: TypeAlias = IsInteger | NumberBound | MultipleOf | FiniteTexts
-ObjectAssertion: TypeAlias = ObjectShape | PropertyNames | PropertyCount | Broken
-ArrayAssertion: TypeAlias = ArrayShape | ItemCount
-Assertion: TypeAlias = StringAssertion | NumberAssertion | ObjectAssertion | ArrayAssertion
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -154,7 +31,7 @@ class TypeTest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Leaf:
+class Atom:
     type: JsonType
     assertion: Assertion
 
@@ -181,7 +58,7 @@ class Reference:
     location: str
 
 
-Formula: TypeAlias = Constant | TypeTest | Leaf | AllOf | AnyOf | Not | Reference
+Formula: TypeAlias = Constant | TypeTest | Atom | AllOf | AnyOf | Not | Reference
 
 FALSE: FormulaId = 0
 TRUE: FormulaId = 1
@@ -190,13 +67,13 @@ _OPEN: FormulaId = -1
 
 
 # Tuples made once: a union of types written where it is asked for would be built on each of many thousand calls.
-_LITERALS = (Leaf, Not)
+_LITERALS = (Atom, Not)
 _JOINS = (AllOf, AnyOf)
 _TYPES = tuple(JsonType)
 
 
 class FormulaPool:
-    """Makes formulas and takes them apart. All results are simplified.
+    """All formulas of a compilation, each made once and simplified: constants vanish, and so do parts that repeat.
 
     Raises LimitExceededError when that takes too many steps.
     """
@@ -206,7 +83,7 @@ class FormulaPool:
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
         self._ids: dict[tuple[Any, ...], FormulaId] = {}
         self._definitions: dict[str, FormulaId] = {}
-        self._places: dict[str, str] = {}
+        self._definition_pointers: dict[str, str] = {}
         self._pointers: dict[FormulaId, str] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
         self._meanings: dict[tuple[FormulaId, ...], FormulaId] = {(TRUE,) * len(_TYPES): TRUE}
@@ -228,8 +105,8 @@ class FormulaPool:
             return TRUE
         return self._make(TypeTest, types) if types else FALSE
 
-    def leaf(self, type_: JsonType, assertion: Assertion) -> FormulaId:
-        return self._make(Leaf, type_, assertion)
+    def atom(self, type_: JsonType, assertion: Assertion) -> FormulaId:
+        return self._make(Atom, type_, assertion)
 
     def reference(self, location: str) -> FormulaId:
         return self._make(Reference, location)
@@ -237,16 +114,16 @@ class FormulaPool:
     def define(self, location: str, formula: FormulaId, pointer: str) -> None:
         """Say what `reference(location)` means; `pointer` is where that stands, for messages."""
         self._definitions[location] = formula
-        self._places[location] = pointer
+        self._definition_pointers[location] = pointer
 
-    def place(self, formula: FormulaId, pointer: str) -> None:
-        """Remember where the schema of a formula stands, for messages; the first place is kept."""
+    def note_pointer(self, formula: FormulaId, pointer: str) -> None:
+        """Remember where the schema of a formula stands, for messages; the first pointer is kept."""
         self._pointers.setdefault(formula, pointer)
 
     def pointer(self, formula: FormulaId) -> str | None:
-        """Where the schema that this formula was made of stands."""
+        """The JSON Pointer of the schema that a formula was made of, for messages; None where it is not that of one."""
         node = self._formulas[formula]
-        return self._places[node.location] if isinstance(node, Reference) else self._pointers.get(formula)
+        return self._definition_pointers[node.location] if isinstance(node, Reference) else self._pointers.get(formula)
 
     def all_of(self, parts: Iterable[FormulaId]) -> FormulaId:
         return self._join(parts, AllOf, TRUE, FALSE)
@@ -262,7 +139,7 @@ class FormulaPool:
             return formula.part
         if isinstance(formula, TypeTest):
             return self.types(ALL_TYPES & ~formula.types)
-        # Negations stand only before leaves and references.
+        # Negations stand only before atoms and references.
         known = self._negations.get(part)
         if known is None:
             if isinstance(formula, AllOf):
@@ -311,7 +188,7 @@ class FormulaPool:
     # -- taking apart --------------------------------------------------------------------------------------------
 
     def resolve(self, formula: FormulaId, type_: JsonType) -> FormulaId:
-        """What `formula` says about values of one type: only constants and leaves of this type remain.
+        """The meaning of `formula` for values of one type: only constants and literals of this type remain.
 
         Raises InvalidSpecificationError for a cycle of references that consumes nothing.
         """
@@ -325,14 +202,14 @@ class FormulaPool:
         if isinstance(node, TypeTest):
             # The flag that `&` would make of it costs as much as all the rest.
             result = TRUE if int.__and__(node.types, type_) else FALSE
-        elif isinstance(node, Leaf):
+        elif isinstance(node, Atom):
             result = formula if node.type == type_ else TRUE
         elif isinstance(node, Reference):
             try:
                 result = self.resolve(self._definitions[node.location], type_)
             except InvalidSpecificationError as error:
                 # The innermost reference of a cycle; those outside only lead to it.
-                error.pointer = self._places[node.location] if error.pointer is None else error.pointer
+                error.pointer = self._definition_pointers[node.location] if error.pointer is None else error.pointer
                 raise
         elif isinstance(node, Not):
             result = self.not_(self.resolve(node.part, type_))
@@ -366,7 +243,7 @@ class FormulaPool:
         return known
 
     def rewrite(self, formula: FormulaId, changes: Mapping[FormulaId, FormulaId]) -> FormulaId:
-        """A resolved formula with every literal (a leaf or a negated leaf) that `changes` names replaced."""
+        """A resolved formula with every literal (an atom or a negated atom) that `changes` names replaced."""
         return self._rewrite(formula, changes, {})
 
     def _rewrite(
@@ -395,7 +272,7 @@ class FormulaPool:
         return self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
 
     def holds(self, formula: FormulaId, truth: Callable[[FormulaId], bool]) -> bool:
-        """Whether a resolved formula is true, given which of its literals are."""
+        """The truth of a resolved formula, given which of its literals are true."""
         return self._holds(formula, truth, {})
 
     def _holds(self, formula: FormulaId, truth: Callable[[FormulaId], bool], known: dict[FormulaId, bool]) -> bool:
@@ -416,7 +293,7 @@ class FormulaPool:
         return result
 
     def literals(self, formula: FormulaId) -> tuple[FormulaId, ...]:
-        """The distinct leaves and negated leaves of a resolved formula, in order."""
+        """The distinct atoms and negated atoms of a resolved formula, in order."""
         known = self._literals.get(formula)
         if known is None:
             node = self._formulas[formula]
@@ -430,36 +307,36 @@ class FormulaPool:
         return known
 
     def conjuncts(self, formula: FormulaId) -> tuple[FormulaId, ...]:
-        """What a resolved formula joins by `and`; itself if it joins nothing."""
+        """The parts of a resolved formula that is an `and`; the formula itself if it is none."""
         node = self._formulas[formula]
         return node.parts if isinstance(node, AllOf) else (formula,)
 
-    def leaves(self, *formulas: FormulaId) -> tuple[FormulaId, ...]:
-        """The distinct leaves of resolved formulas, negated or not, in order."""
+    def atoms(self, *formulas: FormulaId) -> tuple[FormulaId, ...]:
+        """The distinct atoms of resolved formulas, negated or not, in order."""
         return tuple(dict.fromkeys(self.split(literal)[0] for one in formulas for literal in self.literals(one)))
 
     def split(self, literal: FormulaId) -> tuple[FormulaId, bool]:
-        """The leaf of a literal, and whether it stands unnegated."""
+        """The atom of a literal, and whether it stands unnegated."""
         node = self._formulas[literal]
         return (node.part, False) if isinstance(node, Not) else (literal, True)
 
     def conjunction(self, formula: FormulaId) -> tuple[FormulaId, ...] | None:
-        """The leaves of a resolved formula that is a plain conjunction of leaves, else None."""
+        """The atoms of a resolved formula that is a plain conjunction of atoms, else None."""
         node = self._formulas[formula]
         if formula == TRUE:
             return ()
-        if isinstance(node, Leaf):
+        if isinstance(node, Atom):
             return (formula,)
-        if isinstance(node, AllOf) and all(isinstance(self._formulas[part], Leaf) for part in node.parts):
+        if isinstance(node, AllOf) and all(isinstance(self._formulas[part], Atom) for part in node.parts):
             return node.parts
         return None
 
-    def assertion(self, leaf: FormulaId) -> Assertion:
-        node = self._formulas[leaf]
-        assert isinstance(node, Leaf)
+    def assertion(self, atom: FormulaId) -> Assertion:
+        node = self._formulas[atom]
+        assert isinstance(node, Atom)
         return node.assertion
 
 
 def requires(pool: FormulaPool, names: tuple[str, ...]) -> FormulaId:
     """That an object has properties of these names."""
-    return pool.leaf(JsonType.OBJECT, ObjectShape((), (), TRUE, names)) if names else TRUE
+    return pool.atom(JsonType.OBJECT, ObjectShape((), (), TRUE, names)) if names else TRUE

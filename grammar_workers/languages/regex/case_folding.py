@@ -1,4 +1,4 @@
-"""Which characters are the same when case is ignored, in ECMA-262 and in Python's `re`."""
+"""Sets of characters closed under case, as ECMA-262 and Python's `re` ignore it."""
 
 from __future__ import annotations
 

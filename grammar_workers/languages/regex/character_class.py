@@ -38,17 +38,17 @@ class CharacterClass:
 
     @functools.cached_property
     def common(self) -> Charset:
-        """What both dialects accept."""
+        """The characters that both dialects accept."""
         return charset.intersect(self.ecma(), self.python()) if self._known is None else self._known
 
     @functools.cached_property
     def either(self) -> Charset:
-        """What at least one dialect accepts."""
+        """The characters that at least one dialect accepts."""
         return self.common if self.is_agreed else charset.union(self.ecma(), self.python())
 
     @property
     def is_agreed(self) -> bool:
-        """Whether both dialects accept the same characters."""
+        """True if both dialects accept the same characters."""
         return self.ecma is self.python
 
     @property

@@ -20,7 +20,7 @@ from grammar_workers.dfa.dfa import CharacterAutomaton, from_table
 from grammar_workers.dfa.minimize import DEAD, minimal
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.regex.determinize import SubsetConstruction
-from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, PositionAutomaton
+from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import (
     Alternatives,
     Anchor,
@@ -86,7 +86,7 @@ def _without_end(tree: Node) -> Node | None:
 
 
 def _consists_of(node: Node, wanted: Callable[[Node], bool]) -> bool:
-    """Whether all characters, anchors and conditions of a pattern are as `wanted`."""
+    """True if all characters, anchors and conditions of a pattern are as `wanted`."""
     if isinstance(node, Sequence):
         return all(_consists_of(part, wanted) for part in node.parts)
     if isinstance(node, Alternatives):
@@ -101,7 +101,7 @@ def _is_plain(node: Node) -> bool:
 
 
 def _is_agreed(node: Node) -> bool:
-    """Whether the dialects mean the same."""
+    """True if the dialects mean the same by a part."""
     return _is_plain(node) and not (isinstance(node, Characters) and not node.characters.is_agreed)
 
 
@@ -131,7 +131,7 @@ def search_automaton(pattern: str, limits: Limits, either: bool = False) -> Char
 
 
 class Positions:
-    """Turns the tree of a pattern into position automata: one for the whole, one for every look-around.
+    """The Glushkov NFAs of a pattern, from its tree: one for the whole, one for every look-around.
 
     `either` says whether a part must match where one dialect says so, or where both do. It is turned round inside
     whatever is negated. With `strict_end`, `$` matches at the end of the text alone, whatever a dialect says.
@@ -142,18 +142,18 @@ class Positions:
         self._allowed = allowed
         self._strict_end = strict_end
         self.alphabet = Alphabet()
-        self.aheads: list[PositionAutomaton] = []
-        self.behinds: list[PositionAutomaton] = []
+        self.aheads: list[GlushkovNfa] = []
+        self.behinds: list[GlushkovNfa] = []
         self._known: dict[tuple[str, Hashable], int] = {}
         self._inside_behind = False
 
-    def automaton(self, node: Node, either: bool, *, anywhere: bool) -> PositionAutomaton:
-        result = PositionAutomaton(self.alphabet, self._limits)
+    def automaton(self, node: Node, either: bool, *, anywhere: bool) -> GlushkovNfa:
+        result = GlushkovNfa(self.alphabet, self._limits)
         first = self.build(result, node, result.rest() if anywhere else ENDS, either)
         result.start = result.any_text(first) if anywhere else first
         return result
 
-    def build(self, out: PositionAutomaton, node: Node, following: int, either: bool) -> int:
+    def build(self, out: GlushkovNfa, node: Node, following: int, either: bool) -> int:
         """Append the part `node` of the pattern before `following`; returns the bits that it begins with."""
         if isinstance(node, Characters):
             characters = node.characters.either if either else node.characters.common
@@ -177,7 +177,7 @@ class Positions:
             return self._word_boundary(out, node, following, either)
         return self._anchor(out, node, following, either)
 
-    def repeat(self, out: PositionAutomaton, node: Repeat, following: int, either: bool) -> int:
+    def repeat(self, out: GlushkovNfa, node: Repeat, following: int, either: bool) -> int:
         low, high = node.low, node.high
         if not reads(node.body):
             # Conditions alone: once is as good as often.
@@ -196,7 +196,7 @@ class Positions:
 
     # -- conditions --------------------------------------------------------------------------------------------------
 
-    def _anchor(self, out: PositionAutomaton, node: Anchor, following: int, either: bool) -> int:
+    def _anchor(self, out: GlushkovNfa, node: Anchor, following: int, either: bool) -> int:
         if not node.at_end:
             return out.gate(Condition.AT_START, following)
         self._refuse_inside_behind("an end anchor", node.position)
@@ -206,7 +206,7 @@ class Positions:
         index = self._ahead("$", lambda rest: rest.position(charset.of("\n"), ENDS) | ENDS)
         return out.gate(Condition.AHEAD, following, index=index)
 
-    def _look(self, out: PositionAutomaton, node: Look, following: int, either: bool) -> int:
+    def _look(self, out: GlushkovNfa, node: Look, following: int, either: bool) -> int:
         inside = either != node.negative
         identity = (id(node), inside)
         if node.behind:
@@ -216,7 +216,7 @@ class Positions:
         index = self._ahead(identity, lambda rest: self.build(rest, node.body, rest.rest(), inside))
         return out.gate(Condition.AHEAD, following, index=index, negative=node.negative)
 
-    def _word_boundary(self, out: PositionAutomaton, node: WordBoundary, following: int, either: bool) -> int:
+    def _word_boundary(self, out: GlushkovNfa, node: WordBoundary, following: int, either: bool) -> int:
         self._refuse_inside_behind("a word boundary", node.position)
         ecma, python = node.words.ecma(), node.words.python()
         # Pairs of what stands before and behind; of a set that is negated, the border of the text is a part.
@@ -241,22 +241,22 @@ class Positions:
             first |= out.gate(Condition.BEHIND, gate, index=index, negative=not_before)
         return first
 
-    def _ahead(self, identity: Hashable, build: Callable[[PositionAutomaton], int]) -> int:
+    def _ahead(self, identity: Hashable, build: Callable[[GlushkovNfa], int]) -> int:
         """The number of the automaton that reads the rest of the text; made once."""
         number = self._known.get(("ahead", identity))
         if number is None:
-            rest = PositionAutomaton(self.alphabet, self._limits)
+            rest = GlushkovNfa(self.alphabet, self._limits)
             rest.start = build(rest)
             self.aheads.append(rest)
             number = self._known["ahead", identity] = len(self.aheads) - 1
         return number
 
-    def _behind(self, identity: Hashable, build: Callable[[PositionAutomaton], int]) -> int:
+    def _behind(self, identity: Hashable, build: Callable[[GlushkovNfa], int]) -> int:
         """The number of the automaton that reads the text so far, from its beginning."""
         number = self._known.get(("behind", identity))
         if number is None:
             outside, self._inside_behind = self._inside_behind, True
-            past = PositionAutomaton(self.alphabet, self._limits)
+            past = GlushkovNfa(self.alphabet, self._limits)
             past.start = past.any_text(build(past))
             self._inside_behind = outside
             self.behinds.append(past)
@@ -268,18 +268,18 @@ class Positions:
             raise UnsupportedFeatureError(f"{what} inside a look-behind is not supported", position=position)
 
 
-def _one_of(characters: Charset, rest: PositionAutomaton) -> int:
+def _one_of(characters: Charset, rest: GlushkovNfa) -> int:
     """The rest of the text begins with one of `characters`."""
     return rest.position(characters, rest.rest())
 
 
-def _last_of(characters: Charset, past: PositionAutomaton) -> int:
+def _last_of(characters: Charset, past: GlushkovNfa) -> int:
     """The text so far ends with one of `characters`."""
     return past.position(characters, ENDS)
 
 
 def reads(node: Node) -> bool:
-    """Whether a part of a pattern can read any character."""
+    """True if a part of a pattern can read any character."""
     if isinstance(node, Sequence):
         return any(map(reads, node.parts))
     if isinstance(node, Alternatives):

@@ -14,7 +14,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.languages.regex.compile import Positions
 from grammar_workers.languages.regex.determinize import bits_of
-from grammar_workers.languages.regex.nfa import ENDS, Condition, PositionAutomaton
+from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import Alternatives, Anchor, Node, Repeat, Sequence, read_regex
 from grammar_workers.matching.kernels.step import TOLERATES_UNESCAPED
 from grammar_workers.options import Limits
@@ -82,7 +82,7 @@ class _CountedPositions(Positions):
         self.counters: list[_Counter] = []
         self._counting = False
 
-    def repeat(self, out: PositionAutomaton, node: Repeat, following: int, either: bool) -> int:
+    def repeat(self, out: GlushkovNfa, node: Repeat, following: int, either: bool) -> int:
         most = node.low if node.high is None else node.high
         if self._counting or most < 2 or most * _length(node.body) <= _LARGE:
             return super().repeat(out, node, following, either)
@@ -101,7 +101,7 @@ class _CountedPositions(Positions):
 class _Construction:
     """Subset construction with one running count."""
 
-    def __init__(self, source: PositionAutomaton, positions: _CountedPositions, limits: Limits) -> None:
+    def __init__(self, source: GlushkovNfa, positions: _CountedPositions, limits: Limits) -> None:
         self._source = source
         self._counters = positions.counters
         self._budget = budget_of(limits)

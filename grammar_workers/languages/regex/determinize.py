@@ -1,4 +1,4 @@
-"""From position automata to a deterministic automaton: subsets of positions, with what the text must still satisfy.
+"""From Glushkov NFAs to a deterministic automaton: subsets of positions, with what the text must still satisfy.
 
 A deterministic state is a pair. First, for every look-behind, the state of the automaton that reads the whole text so
 far. Second, a set of *threads*: (obligations, bits), the positions that may read on provided that every obligation
@@ -21,7 +21,7 @@ from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import CharacterAutomaton, from_table
 from grammar_workers.dfa.minimize import DEAD, minimal
 from grammar_workers.languages.regex.determinize_kernel import MOST_BITS, TOO_MANY_STATES, reachable_subsets
-from grammar_workers.languages.regex.nfa import ENDS, Condition, PositionAutomaton
+from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.options import Limits
 
 _Obligation = tuple[int, int]
@@ -54,13 +54,16 @@ class _Automaton:
 
 
 class SubsetConstruction:
-    """Makes the automata of one pattern; `aheads` and `behinds` are those of its look-arounds, inner ones first."""
+    """The minimal DFAs of one pattern. `aheads` and `behinds` are the NFAs of its look-arounds, inner ones first.
+
+    All read the same classes of characters: those that no character set of the pattern tells apart.
+    """
 
     def __init__(
         self,
         sets: Sequence[Charset],
-        aheads: Sequence[PositionAutomaton],
-        behinds: Sequence[PositionAutomaton],
+        aheads: Sequence[GlushkovNfa],
+        behinds: Sequence[GlushkovNfa],
         limits: Limits,
     ) -> None:
         self._starts, self._class_at, members = charset.partition(sets)
@@ -75,13 +78,13 @@ class SubsetConstruction:
         for source in behinds:
             self._behinds.append(_listed(*self._determinize(source, (0,) * len(self._behinds), at_start=True)))
 
-    def automaton(self, source: PositionAutomaton) -> CharacterAutomaton:
+    def automaton(self, source: GlushkovNfa) -> CharacterAutomaton:
         """The minimal automaton of a whole pattern; raises LimitExceededError."""
         table, accepting = self._determinize(source, (0,) * len(self._behinds), at_start=True)
         return from_table(self._starts, self._class_at, table, accepting)
 
     def _determinize(
-        self, source: PositionAutomaton, behind: _Behind, *, at_start: bool
+        self, source: GlushkovNfa, behind: _Behind, *, at_start: bool
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The minimal automaton: int32 [states, classes] of the next state or -1, int32 [states] of 1 for accepting."""
         self._budget.spend(2 * len(source.sets) + (len(source.sets) * len(source.sets) >> 10))
@@ -90,10 +93,8 @@ class SubsetConstruction:
             return minimal(*self._plain_subsets(source, at_start=at_start))
         return minimal(*self._conditional_subsets(source, behind, at_start=at_start))
 
-    def _plain_subsets(
-        self, source: PositionAutomaton, *, at_start: bool
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The subsets of a part without look-arounds. Whether an anchor holds at a place depends on nothing else."""
+    def _plain_subsets(self, source: GlushkovNfa, *, at_start: bool) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The subsets of a part without look-arounds. If an anchor holds does not depend on the text."""
 
         def passed(bits: int, *, at_start: bool) -> int:
             """The bits that remain behind anchors; of those where the text must end, only that it may."""
@@ -120,7 +121,7 @@ class SubsetConstruction:
         return moves[:many], accepting[:many]
 
     def _conditional_subsets(
-        self, source: PositionAutomaton, behind: _Behind, *, at_start: bool
+        self, source: GlushkovNfa, behind: _Behind, *, at_start: bool
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The subsets where look-arounds are passed on the way."""
         behinds = self._behinds[: len(behind)]
@@ -174,7 +175,7 @@ class SubsetConstruction:
             moves.append(row)
         return np.array(moves, np.int32), np.array(accepting, np.int32)
 
-    def _following(self, source: PositionAutomaton, bits: int) -> list[int]:
+    def _following(self, source: GlushkovNfa, bits: int) -> list[int]:
         """Per class: the bits that reading it leads to."""
         by_set: dict[int, int] = {}
         for bit in bits_of(bits):
@@ -188,9 +189,7 @@ class SubsetConstruction:
                 following[character] |= after
         return following
 
-    def _read(
-        self, source: PositionAutomaton, owed: _Obligations, bits: int, reached: list[dict[_Obligations, int]]
-    ) -> None:
+    def _read(self, source: GlushkovNfa, owed: _Obligations, bits: int, reached: list[dict[_Obligations, int]]) -> None:
         """Add to `reached` (per class) where the thread leads."""
         for character, after in enumerate(self._following(source, bits)):
             if not after:
@@ -203,7 +202,7 @@ class SubsetConstruction:
     # -- look-around -------------------------------------------------------------------------------------------------
 
     def _settle(
-        self, source: PositionAutomaton, pending: dict[_Obligations, int], behind: _Behind, *, at_start: bool
+        self, source: GlushkovNfa, pending: dict[_Obligations, int], behind: _Behind, *, at_start: bool
     ) -> _Threads:
         """The threads after every gate has been passed or found shut."""
         if len(pending) == 1 and _NOTHING in pending:
@@ -236,8 +235,8 @@ class SubsetConstruction:
                     settled[owed] &= 0 if bits & source.universal else ~bits
         return frozenset((owed, bits) for owed, bits in settled.items() if bits)
 
-    def _pass(self, source: PositionAutomaton, bit: int, behind: _Behind, *, at_start: bool) -> _Obligations | None:
-        """What passing a gate obliges to; None when it is shut."""
+    def _pass(self, source: GlushkovNfa, bit: int, behind: _Behind, *, at_start: bool) -> _Obligations | None:
+        """The obligations of passing a gate; None when it is shut."""
         gate = source.gates[bit]
         if gate.condition is Condition.AT_START:
             return _NOTHING if at_start else None
@@ -254,7 +253,7 @@ class SubsetConstruction:
         return _NOTHING if automaton.universal == 0 else frozenset([(number, 0)])
 
     def _ahead(self, index: int, negative: bool, behind: _Behind, *, at_start: bool) -> int:
-        """The automaton of a look-ahead met at a place with this past."""
+        """The number of the automaton of a look-ahead that is met with this past."""
         identity = (index, negative, behind, at_start)
         number = self._ahead_numbers.get(identity)
         if number is None:

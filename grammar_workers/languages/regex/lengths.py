@@ -19,18 +19,18 @@ _LONG = 16
 
 @remembered(maxsize=4096)
 def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[CharacterAutomaton, Interval]:
-    """What `search_automaton` accepts: the texts of an automaton with so many characters. Raises what it raises."""
+    """`search_automaton` as an automaton and bounds of the lengths of its texts; raises what that raises."""
     parts = _flat(read_regex(pattern, limits))
     if len(parts) > 2 and _is_anchor(parts[0], at_end=False) and _is_anchor(parts[-1], at_end=True):
         body = parts[1:-1]
-        place = max(range(len(body)), key=lambda index: _count(body[index]))
-        repeat = body[place]
-        others = [_length(part) for index, part in enumerate(body) if index != place]
+        longest = max(range(len(body)), key=lambda index: _count(body[index]))
+        repeat = body[longest]
+        others = [_length(part) for index, part in enumerate(body) if index != longest]
         fixed = sum(length for length in others if length is not None)
         # What would be too long when written out may be needed so: below `not`, for one.
         fits = fixed + _count(repeat) < limits.max_regex_states
         if isinstance(repeat, Repeat) and _count(repeat) >= _LONG and fits and None not in others:
-            body[place] = Repeat(repeat.body, 0, None)
+            body[longest] = Repeat(repeat.body, 0, None)
             automaton = compile_tree(Sequence((parts[0], *body, parts[-1])), search=True, limits=limits)
             most = UNBOUNDED if repeat.high is None else fixed + repeat.high
             return automaton, (fixed + repeat.low, most)
@@ -49,7 +49,7 @@ def _is_anchor(node: Node, *, at_end: bool) -> bool:
 
 
 def _count(node: Node) -> int:
-    """How often a part repeats a single character at least or, where there is an end, at most."""
+    """The repetitions of a single character in a part: the most or, where there is no end, the fewest; else 0."""
     if not isinstance(node, Repeat) or not isinstance(node.body, Characters):
         return 0
     return node.low if node.high is None else node.high

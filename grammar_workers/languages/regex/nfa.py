@@ -1,7 +1,7 @@
 """Nondeterministic automata whose states are the positions of a pattern's characters (Glushkov, 1961).
 
 A set of positions is an integer: bit 0 tells that the text may end, every other bit stands for a position, whose
-character comes next, or for a *gate*: a condition on the place reached, behind which further bits lie. For `a(b|$)*`:
+character comes next, or for a *gate*: a condition, behind which further bits lie. For `a(b|$)*`:
 
     bit 1 'a'  then {2, 3, 0}      bit 2 'b'  then {2, 3, 0}      bit 3 gate: nothing follows, then {2, 3, 0}
 """
@@ -20,7 +20,7 @@ ENDS = 1
 
 
 class Condition(enum.Enum):
-    """What a gate asks of its place; `Gate.index` says which sub-automaton is meant."""
+    """What a gate asks of the position reached; `Gate.index` says which sub-automaton is meant."""
 
     AT_START = enum.auto()
     AT_END = enum.auto()
@@ -32,6 +32,8 @@ class Condition(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Gate:
+    """A condition at a position: where it holds, the bits of `target` are reached, too, without reading a character."""
+
     condition: Condition
     index: int
     negative: bool
@@ -39,7 +41,7 @@ class Gate:
 
 
 class Alphabet:
-    """Numbers the character sets of one pattern, those of its look-arounds included."""
+    """The character sets of one pattern, those of its look-arounds included, each with a number."""
 
     def __init__(self) -> None:
         self._numbers: dict[Charset, int] = {}
@@ -52,10 +54,14 @@ class Alphabet:
         return self._numbers.setdefault(characters, len(self._numbers))
 
 
-class PositionAutomaton:
-    """Built from the end to the beginning: every part is made when the bits of what may follow it are known.
+class GlushkovNfa:
+    """An NFA without silent moves but for gates: a state per position of the pattern, sets of states as integers.
 
-    `follow[bit]` are the bits after a position's character, `sets[bit]` the number of its set (-1 for gates).
+    `start` are the bits before the first character, `follow[bit]` those after the character of a position, `sets[bit]`
+    the number of its character set (-1 for gates). It is built from the end of the pattern to its beginning: a part is
+    made when the bits of what may follow it are known. For `ab?`, with bit 0 (`ENDS`) where the text may end:
+
+        bit 1: 'b', follow {0}      bit 2: 'a', follow {0, 1}      start {2}
     """
 
     def __init__(self, alphabet: Alphabet, limits: Limits) -> None:

@@ -1,4 +1,4 @@
-"""Reads regular expressions into a tree: the common ground of ECMA-262 (with flag u) and Python's `re`.
+"""Regular expressions as trees: the common ground of ECMA-262 (with flag u) and Python's `re`.
 
 Constructs that have no regular meaning, or that the dialects read differently, are refused with their position.
 """
@@ -14,6 +14,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.regex.character_class import ANYTHING, DOT, CharacterClass, agreed, joined, named, single
 from grammar_workers.languages.regex.unicode_properties import property_characters
+from grammar_workers.languages.scalar_values import is_scalar_value
 from grammar_workers.options import Limits
 
 MAX_REPEAT = 1 << 20
@@ -330,7 +331,7 @@ class _Reader:
             low = self._hexadecimal("u", begin)
             if 0xDC00 <= low <= 0xDFFF:
                 return 0x10000 + ((value - 0xD800) << 10) + (low - 0xDC00)
-        if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
+        if not is_scalar_value(value):
             raise self._invalid("not a character", begin)
         return value
 

@@ -1,6 +1,6 @@
-"""From rules to an automaton over bytes.
+"""From demands that have values to an automaton over bytes.
 
-rules --graphs--> what can still end --emitter--> `pushdown.builder`
+demands --graphs--> what can still end --emitter--> `pushdown.builder`
                     property_order   names in the order of their declaration
                     property_names   declared, matched and free names beside each other
                     separators       commas, colons, white space

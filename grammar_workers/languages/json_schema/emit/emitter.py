@@ -1,4 +1,6 @@
-"""Writes rules as machine states: one entry state per rule, parts of containers as calls."""
+"""Writes demands as states of a pushdown automaton: one entry state per demand and set of labels that its callers can
+use, to which it returns with the index of the label; parts of containers are calls.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
-from grammar_workers.languages.json_schema.solve.derivatives import Node, Rule
-from grammar_workers.languages.json_schema.solve.nonempty import CONSTANTS, Rules
+from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.languages.json_schema.solve.objects import Objects
-from grammar_workers.languages.json_schema.solve.scalars import TextLanguage
-from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_place
+from grammar_workers.languages.json_schema.solve.solver import CONSTANTS, Solver
+from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
+from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_pointer
 from grammar_workers.matching.kernels.step import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
@@ -41,80 +43,84 @@ from grammar_workers.pushdown.trie import literal_tree
 MAX_FREE_DEPTH = 64
 """How deep JSON values nest about which a schema says nothing."""
 
-_ANYTHING = Rule(TRUE)
+_ANYTHING = Demand(TRUE)
 Labels = tuple[Label, ...]
 
 
 class Emitter:
-    """Emits every rule that the root calls, each once per set of labels that its callers can use."""
+    """Appends the states of a root demand, and of every one that it calls, to one builder; each is written once.
 
-    def __init__(self, rules: Rules, builder: MachineBuilder, options: GrammarOptions) -> None:
-        self._rules = rules
+    A demand is called with the labels that can occur there: all others are left out of its states, so that whatever it
+    reads leads somewhere.
+    """
+
+    def __init__(self, solver: Solver, builder: MachineBuilder, options: GrammarOptions) -> None:
+        self._solver = solver
         self._builder = builder
-        can_escape = rules.spellable is None or rules.spellable.issuperset(ESCAPE_CHARACTERS)
+        can_escape = solver.spellable is None or solver.spellable.issuperset(ESCAPE_CHARACTERS)
         if options.escapes == "any" and not can_escape:
-            rules.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
+            solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
         self._strings = StringMachine(builder, any_escape=can_escape and options.escapes == "any")
         self._separators = Separators(builder, options)
         # A free name has one spelling: spelled in another way, it could be a declared one.
         plain = StringMachine(builder) if self._strings.any_escape else self._strings
-        self._names = PropertyNameStates(rules, builder, plain)
-        self._entries: dict[tuple[Rule, Labels], int] = {}
-        self._queue: list[tuple[Rule, Labels]] = []
+        self._names = PropertyNameStates(solver, builder, plain)
+        self._entries: dict[tuple[Demand, Labels], int] = {}
+        self._queue: list[tuple[Demand, Labels]] = []
         self._return_states: dict[tuple[int, Guard], int] = {}
         self._item_or_end: dict[tuple[int, int], int] = {}
         self._number_rows: dict[CharacterAutomaton, NDArray[np.int32]] = {}
 
-    def emit(self, root: Rule) -> int:
+    def emit(self, root: Demand) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
-        if not self._rules.satisfiable(root):
-            if doubt := self._rules.doubt:
+        if not self._solver.satisfiable(root):
+            if doubt := self._solver.doubt:
                 raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
-            why = f" (numbers have at most {MAX_DIGITS} digits)" if self._rules.has_long_numbers else ""
+            why = f" (numbers have at most {MAX_DIGITS} digits)" if self._solver.has_long_numbers else ""
             raise UnsatisfiableError(
-                f"no value satisfies the schema{why}", pointer=unsatisfiable_place(self._rules, root)
+                f"no value satisfies the schema{why}", pointer=unsatisfiable_pointer(self._solver, root)
             )
-        entry = self._entry(root, tuple(sorted(self._rules.labels(root))))
+        entry = self._entry(root, tuple(sorted(self._solver.labels(root))))
         while self._queue:
-            self._emit_rule(*self._queue.pop())
+            self._emit_demand(*self._queue.pop())
         for (called, label), state in self._item_or_end.items():
             row = self._builder.row_targets(self._builder.row_of(called))
             row[ord("]")] = self._return(label)
             self._builder.fill(state, row=self._builder.row(row))
         return entry
 
-    # -- rules -----------------------------------------------------------------------------------------------------
+    # -- demands -----------------------------------------------------------------------------------------------------
 
-    def _entry(self, rule: Rule, labels: Labels) -> int:
-        known = self._entries.get((rule, labels))
+    def _entry(self, demand: Demand, labels: Labels) -> int:
+        known = self._entries.get((demand, labels))
         if known is None:
-            known = self._entries[rule, labels] = self._builder.state()
-            self._queue.append((rule, labels))
+            known = self._entries[demand, labels] = self._builder.state()
+            self._queue.append((demand, labels))
         return known
 
-    def _emit_rule(self, rule: Rule, labels: Labels) -> None:
+    def _emit_demand(self, demand: Demand, labels: Labels) -> None:
         row = no_moves()
-        rules = self._rules
-        for type_, label in rules.constants(rule).items():
+        solver = self._solver
+        for type_, label in solver.constants(demand).items():
             if label in labels:
                 text = CONSTANTS[type_]
                 end = self._builder.return_(labels.index(label))
                 row[text[0]] = self._builder.literal(text[1:], end_op=end)
-        row_of_strings = self._string(rules.strings(rule), labels)
+        row_of_strings = self._string(solver.strings(demand), labels)
         if row_of_strings is not None:
             row[ord('"')] = row_of_strings
-        self._number(rules.numbers(rule), labels, row)
-        free = rule == _ANYTHING
-        for symbol, start in (("[", self._array(rule, labels)), ("{", self._object(rule, labels))):
+        self._number(solver.numbers(demand), labels, row)
+        free = demand == _ANYTHING
+        for symbol, start in (("[", self._array(demand, labels)), ("{", self._object(demand, labels))):
             if start is not None:
                 deep = [(0, MAX_FREE_DEPTH - 1)]
                 row[ord(symbol)] = self._state(self._builder.goto(start, guard=deep)) if free else start
-        self._builder.fill(self._entries[rule, labels], row=self._builder.row(row))
+        self._builder.fill(self._entries[demand, labels], row=self._builder.row(row))
 
-    def _call(self, caller: Rule, rule: Rule, site: Sequence[int], labels: Labels, guard: Guard = ()) -> int:
-        """The op that calls `rule`; `site[i]` is where `labels[i]` leads."""
-        enter = ENTER_DEEPER if caller == rule == _ANYTHING else ENTER_AT_ZERO
-        return self._builder.call(self._entry(rule, labels), site, guard=guard, enter=enter)
+    def _call(self, caller: Demand, demand: Demand, site: Sequence[int], labels: Labels, guard: Guard = ()) -> int:
+        """The op that calls `demand`; `site[i]` is where `labels[i]` leads."""
+        enter = ENTER_DEEPER if caller == demand == _ANYTHING else ENTER_AT_ZERO
+        return self._builder.call(self._entry(demand, labels), site, guard=guard, enter=enter)
 
     def _state(self, op: int) -> int:
         return self._builder.state(op=op)
@@ -177,20 +183,20 @@ class Emitter:
 
     # -- arrays ----------------------------------------------------------------------------------------------------
 
-    def _array(self, rule: Rule, labels: Labels) -> int | None:
+    def _array(self, demand: Demand, labels: Labels) -> int | None:
         """The state after `[`."""
-        container = self._rules.arrays(rule)
+        container = self._solver.arrays(demand)
         if container is None:
             return None
         if not container.is_plain:
-            return self._labelled_array(rule, container, labels)
+            return self._labelled_array(demand, container, labels)
         plain = container.plain
-        longest = self._rules.longest(plain)
+        longest = self._solver.longest(plain)
         if container.plain_label not in labels or (longest is not None and longest < plain.minimum):
             return None
-        return self._plain_array(rule, plain, longest, labels.index(container.plain_label))
+        return self._plain_array(demand, plain, longest, labels.index(container.plain_label))
 
-    def _plain_array(self, rule: Rule, plain: PlainArray, longest: int | None, label: int) -> int:
+    def _plain_array(self, demand: Demand, plain: PlainArray, longest: int | None, label: int) -> int:
         """Counts items in the register: it holds how many are complete."""
         builder = self._builder
         counted = plain.minimum > 0 or longest is not None
@@ -207,16 +213,16 @@ class Emitter:
             # Counting happens on the way to `after`, once per item, before any white space.
             landing = [builder.state(op=builder.op(increment_to=cap, move=GOTO, target=state)) for state in landing]
 
-        def child(position: int) -> Rule:
+        def child(position: int) -> Demand:
             return plain.prefix[position] if position < len(plain.prefix) else plain.items
 
         def call(position: int, extra: Sequence[int] = ()) -> int:
             item = child(position)
             site = [landing[min(position, positions - 1)]]
             if not extra:
-                return self._call(rule, item, site, ((),))
+                return self._call(demand, item, site, ((),))
             called = self._item_or_close(self._entry(item, ((),)), 1)
-            enter = ENTER_DEEPER if rule == item == _ANYTHING else ENTER_AT_ZERO
+            enter = ENTER_DEEPER if demand == item == _ANYTHING else ENTER_AT_ZERO
             return builder.call(called, [*site, *extra], enter=enter)
 
         for position, state in enumerate(after):
@@ -234,9 +240,9 @@ class Emitter:
             known = self._item_or_end[called, label] = self._builder.state()
         return known
 
-    def _labelled_array(self, rule: Rule, container: Arrays, labels: Labels) -> int | None:
+    def _labelled_array(self, demand: Demand, container: Arrays, labels: Labels) -> int | None:
         builder = self._builder
-        graph = living_graph(self._rules, rule, container, labels, builder.spend)
+        graph = living_graph(self._solver, demand, container, labels, builder.spend)
         if graph.is_empty:
             return None
         closings, edges = graph.closings, graph.edges
@@ -248,7 +254,7 @@ class Emitter:
             usable = tuple(sorted(targets))
             site = [landing[targets[label]] for label in usable]
             if end is None:
-                return self._call(rule, child, site, usable)
+                return self._call(demand, child, site, usable)
             called = self._item_or_close(self._entry(child, usable), len(usable))
             return builder.call(called, [*site, end])
 
@@ -268,22 +274,22 @@ class Emitter:
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
-    def _object(self, rule: Rule, labels: Labels) -> int | None:
+    def _object(self, demand: Demand, labels: Labels) -> int | None:
         """The state after `{`."""
-        container = self._rules.objects(rule)
+        container = self._solver.objects(demand)
         if container is None:
             return None
         if not container.is_plain:
-            return self._labelled_object(rule, container, labels)
+            return self._labelled_object(demand, container, labels)
         if container.plain_label not in labels:
             return None
-        return self._plain_object(rule, container, labels.index(container.plain_label))
+        return self._plain_object(demand, container, labels.index(container.plain_label))
 
-    def _plain_object(self, rule: Rule, container: Objects, label: int) -> int | None:
+    def _plain_object(self, demand: Demand, container: Objects, label: int) -> int | None:
         """One state for the whole object: the register knows which names may come."""
-        rules, builder = self._rules, self._builder
+        solver, builder = self._solver, self._builder
         plain = container.plain
-        usable = [rules.satisfiable(child) for _, child in plain.properties]
+        usable = [solver.satisfiable(child) for _, child in plain.properties]
         if not all(usable[index] for index in plain.required):
             return None
         if isinstance(container, AnyOrderObjects):
@@ -295,9 +301,9 @@ class Emitter:
         children = dict(enumerate(child for _, child in plain.properties))
         children |= {-1 - number: child for number, child in enumerate(plain.classes)}
         calls = {
-            part: self._call(rule, child, landing, ((),))
+            part: self._call(demand, child, landing, ((),))
             for part, child in sorted(children.items(), key=lambda item: (item[0] >= 0, abs(item[0])))
-            if rules.satisfiable(child)
+            if solver.satisfiable(child)
         }
         end = self._return(label, order.complete)
         name, more = self._next_name(container, calls, order)
@@ -322,10 +328,10 @@ class Emitter:
         guard = union_guards([*order.windows, *classes])
         return self._builder.call(names, site, guard=guard, enter=INHERIT), guard
 
-    def _labelled_object(self, rule: Rule, container: Objects, labels: Labels) -> int | None:
+    def _labelled_object(self, demand: Demand, container: Objects, labels: Labels) -> int | None:
         """A state for each run of nodes, in which the register is the position among the declared names."""
         builder = self._builder
-        graph = living_graph(self._rules, rule, container, labels, builder.spend)
+        graph = living_graph(self._solver, demand, container, labels, builder.spend)
         if graph.is_empty:
             return None
         runs, first_of = runs_of(graph)
@@ -337,7 +343,7 @@ class Emitter:
             for part, child, entry, targets in run.edges:
                 usable = tuple(sorted(targets))
                 site = [landing[first_of[targets[label], entry]] for label in usable]
-                calls[part] = self._call(rule, child, site, usable)
+                calls[part] = self._call(demand, child, site, usable)
             label, endings = graph.closings.get(node, (-1, ()))
             exists = [part in calls for part in range(len(container.names))]
             if isinstance(container, AnyOrderObjects):

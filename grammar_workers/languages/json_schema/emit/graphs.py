@@ -1,4 +1,11 @@
-"""Graphs of containers without dead ends, and runs of nodes for which one state of the machine can stand."""
+"""Derivative graphs without dead ends, and runs of nodes for which one state of the pushdown automaton can stand.
+
+    {"type": "object", "properties": {"a": X, "b": Y, "c": Z}, "required": ["b"], "minProperties": 2}
+
+A required name that is passed over leaves nothing to be satisfied, so the node at position 0 lives up to position 1:
+it can be entered before "a" or before "b", and still end. Both positions are one run, of one state, whose counter tells
+which of the names may still come.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +14,27 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from grammar_workers.languages.json_schema.labels import Label
-from grammar_workers.languages.json_schema.solve.derivatives import Container, Ending, Node, Rule
-from grammar_workers.languages.json_schema.solve.nonempty import Rules
+from grammar_workers.languages.json_schema.solve.derivatives import Demand, DerivativeGraph, Ending, Node
+from grammar_workers.languages.json_schema.solve.solver import Solver
 
 
 class Edge(NamedTuple):
-    """A move as far as it leads to an end: reading `part` calls `rule`, whose label picks the one of `targets` that is
-    entered at `entry`.
-    """
+    """A move without dead ends: `part` calls `demand`, whose label picks one of `targets`, entered at `entry`."""
 
     part: int
-    rule: Rule
+    demand: Demand
     entry: int
     targets: dict[Label, Node]
 
 
 @dataclasses.dataclass(frozen=True)
 class Graph:
-    """The nodes that can still end: where they may close (number of the label, conditions), the moves between them that
-    are not moves of the node that `skips` names, too, and that node, which is entered behind their last position.
+    """The nodes of a container from which it can still end, beginning at `start` in position 0.
+
+    `closings`: the nodes at which it may end, with the index of the label and the conditions, of which one must hold.
+    `edges`: the moves of each node, in order.
+    `skips`: the node that is left when the part at a node's last position is passed over. It is entered behind that
+    position; its moves may follow the node, too, and are not repeated among the `edges` of the node.
     """
 
     start: Node
@@ -38,7 +47,7 @@ class Graph:
         return not any(self.start in table for table in (self.closings, self.edges, self.skips))
 
     def following(self, node: Node, entry: int) -> Iterator[tuple[Node, int]]:
-        """`node`, the node that passes over its last part, and so on, and where they are entered."""
+        """`node`, the node that passing over its last part leaves, and so on, each with its entry."""
         yield node, entry
         while (skipped := self.skips.get(node)) is not None:
             entry = node.last + 1
@@ -59,18 +68,18 @@ class Run:
 
 
 def living_graph(
-    rules: Rules, rule: Rule, container: Container, labels: tuple[Label, ...], spend: Callable[[int], None]
+    solver: Solver, demand: Demand, container: DerivativeGraph, labels: tuple[Label, ...], spend: Callable[[int], None]
 ) -> Graph:
-    """The graph of a rule's container as far as it can end with one of `labels`; `spend` counts steps."""
+    """The graph of a demand's container as far as it can end with one of `labels`; `spend` counts steps."""
     closings: dict[Node, tuple[int, tuple[Ending, ...]]] = {}
     skips: dict[Node, Node] = {}
     # What leads to a node: from which node, at which of its positions at the latest, and where it enters.
     sources: dict[Node, list[tuple[Node, int, int]]] = {}
     cost = 4 * container.width
-    explored = rules.explored(container)
+    explored = solver.explored(container)
     for node, moves in explored.items():
         spend(cost * max(1, len(moves)))
-        label, endings = rules.close(rule, container, node)
+        label, endings = solver.endings(demand, container, node)
         if label is not None and label in labels:
             closings[node] = labels.index(label), endings
         skipped = container.skip(node)

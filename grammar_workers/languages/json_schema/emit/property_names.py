@@ -1,4 +1,7 @@
-"""Writes property names as machine states: declared ones told apart from free ones, each as far as a guard lets it."""
+"""Property names as states of a pushdown automaton: one tree of declared names, beside it what reads free ones.
+
+A name comes as far as its guard lets it: a name that has been read before must not come again.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections.abc import Hashable, Sequence
 
 from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, relabel, restrict
 from grammar_workers.languages.json_schema.logic import TRUE
-from grammar_workers.languages.json_schema.solve.derivatives import Rule
-from grammar_workers.languages.json_schema.solve.nonempty import Rules
+from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.objects import Objects
+from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.pushdown.automaton import NEVER, Guard, union_guards
 from grammar_workers.pushdown.builder import Beside, MachineBuilder
 from grammar_workers.pushdown.json_text import encode_string_body
@@ -27,10 +30,10 @@ class _Tree:
 
 
 class PropertyNameStates:
-    """Appends to one builder; objects of equal names share what reads them."""
+    """The states of property names in one builder: objects of equal names and guards share them."""
 
-    def __init__(self, rules: Rules, builder: MachineBuilder, strings: StringMachine) -> None:
-        self._rules = rules
+    def __init__(self, solver: Solver, builder: MachineBuilder, strings: StringMachine) -> None:
+        self._solver = solver
         self._builder = builder
         self._strings = strings
         self._emitted: dict[Hashable, int | None] = {}
@@ -45,7 +48,7 @@ class PropertyNameStates:
         They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
         as the guards `classes[c]` and `windows[i]` let them.
         """
-        identity = (container.names, container.names_automaton, tuple(classes), tuple(windows))
+        identity = (container.names, container.name_classes.automaton, tuple(classes), tuple(windows))
         if identity not in self._emitted:
             self._emitted[identity] = self._emit(container, classes, windows)
         return self._emitted[identity]
@@ -53,8 +56,8 @@ class PropertyNameStates:
     def _emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
         if all(guard == NEVER for guard in (*classes, *windows)):
             return None
-        if container.names_automaton is not None:
-            return self._classified_keys(container.names_automaton, [*classes, *windows])
+        if container.name_classes.automaton is not None:
+            return self._classified_keys(container.name_classes.automaton, [*classes, *windows])
         builder = self._builder
         free = classes[0]
         names = container.names
@@ -105,7 +108,7 @@ class PropertyNameStates:
             known = sorted(
                 (encode_string_body(name) + b'"', index)
                 for index, name in enumerate(names)
-                if self._rules.can_write(name)
+                if self._solver.property_names.can_write(name)
             )
             self._encoded[names] = known
         return known
@@ -116,8 +119,8 @@ class PropertyNameStates:
         if NEVER in guards:
             labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]
             usable = relabel(automaton, labels)
-        if self._rules.spellable is not None:
-            usable = restrict(usable, self._rules.writable)
+        if self._solver.spellable is not None:
+            usable = restrict(usable, self._solver.property_names.writable)
         if usable.is_empty:
             return None
         closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]
@@ -136,7 +139,7 @@ class PropertyNameStates:
 
     @functools.cached_property
     def _any_name(self) -> CharacterAutomaton:
-        language = self._rules.strings(Rule(TRUE))
+        language = self._solver.strings(Demand(TRUE))
         return ANY_TEXT if language.automaton is None else language.automaton
 
     def _return(self, label: int, guard: Guard) -> int:

@@ -11,7 +11,7 @@ from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, advice, 
 
 
 class Mark(NamedTuple):
-    """What happens to the register when a name has been read: it must pass `guard`, and changes as in `Machine.ops`."""
+    """The step of an object's counter when a name has been read: it must pass `guard`, then is set, or gets a bit."""
 
     guard: Guard = ()
     assign: int | None = None

@@ -1,4 +1,4 @@
-"""What stands between the parts of objects and arrays: commas, colons and white space, by the white space policy."""
+"""Commas, colons and white space between the parts of objects and arrays, by the white space policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def separator(sign: str, options: GrammarOptions) -> str:
 
 
 class Separators:
-    """Appends separators to one builder; the states of white space are shared between all of them."""
+    """The separators in one builder. All of them call the same states of white space, which count up to the limit."""
 
     def __init__(self, builder: MachineBuilder, options: GrammarOptions) -> None:
         self._builder = builder
@@ -28,13 +28,13 @@ class Separators:
         """`following`, with optional white space before it when that is allowed."""
         return following if self._compact else self._builder.state(op=self._gap_call(following))
 
-    def comma(self, following_op: int, guard: Guard = (), literal: bytes = b"") -> int:
-        """The state after a comma: the separator, `literal`, then a state with `following_op`."""
+    def comma(self, following_op: int, guard: Guard = (), text: bytes = b"") -> int:
+        """The state after a comma: the separator, `text`, then a state with `following_op`."""
         builder = self._builder
         if self._compact:
-            return builder.literal(b" " + literal, op=builder.op(guard=guard) if guard else 0, end_op=following_op)
+            return builder.literal(b" " + text, op=builder.op(guard=guard) if guard else 0, end_op=following_op)
         start = builder.state()
-        after = builder.literal(literal, end_op=following_op)
+        after = builder.literal(text, end_op=following_op)
         builder.set_op(start, self._gap_call(after, Mark(guard)))
         return start
 

@@ -1,7 +1,11 @@
 """From keywords to formulas.
 
-    schema --reader--> formulas;  `references` finds what `$ref` names, `definitions` what is read once,
-                                  `unevaluated` what keywords beside leave over, `listed_values` enum and const
+    schema --reader--> formulas, keyword by keyword
+              |-- scalar_keywords, container_keywords     what the keywords of one type assert
+              |     |-- keyword_values, formats           checked values; the languages of `format`
+              |     |-- subschemas                        the schemas inside, read by the reader in turn
+              |     +-- listed_values, unevaluated        what `uniqueItems` and `unevaluated*` need to know
+              +-- references, definitions                 what `$ref` names, each read once
 
-`keywords` lists what is supported, `formats` the languages of `format`.
+`keywords` lists what is supported, by draft and vocabulary.
 """

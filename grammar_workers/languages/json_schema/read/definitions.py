@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaId, FormulaPool
+from grammar_workers.languages.json_schema.assertions import FormulaId
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.references import Scope
 
 
 class Definitions:
-    """Hands out a formula for each of them, once; `pending` are those that must still be read and defined."""
+    """The references of a document: one per subschema and scope. `pending` must still be read and defined."""
 
     def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool

@@ -58,7 +58,7 @@ _IPV6 = (
     rf"|(?:(?:{_H16}:){{0,5}}{_H16})?::{_H16}|(?:(?:{_H16}:){{0,6}}{_H16})?::)"
 )
 
-_LITERAL = rf"\[(?:{_IPV4}|IPv6:{_IPV6})\]"
+_ADDRESS_LITERAL = rf"\[(?:{_IPV4}|IPv6:{_IPV6})\]"
 """An address in place of a domain (RFC 5321)."""
 
 _PERCENT = r"%[0-9A-Fa-f]{2}"
@@ -111,8 +111,8 @@ PATTERNS = {
     "time": _TIME,
     "date-time": rf"{_DATE}[Tt]{_TIME}",
     "duration": rf"P(?:\d+W|{_DATE_DURATION}(?:{_TIME_DURATION})?|{_TIME_DURATION})",
-    "email": rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOSTNAME}|{_LITERAL})",
-    "idn-email": rf"(?:{_UNICODE_ATOM}(?:\.{_UNICODE_ATOM})*|{_UNICODE_QUOTED})@(?:{_IDN_HOSTNAME}|{_LITERAL})",
+    "email": rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOSTNAME}|{_ADDRESS_LITERAL})",
+    "idn-email": rf"(?:{_UNICODE_ATOM}(?:\.{_UNICODE_ATOM})*|{_UNICODE_QUOTED})@(?:{_IDN_HOSTNAME}|{_ADDRESS_LITERAL})",
     "hostname": _HOSTNAME,
     "idn-hostname": _IDN_HOSTNAME,
     "ipv4": _IPV4,

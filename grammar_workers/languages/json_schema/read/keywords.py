@@ -100,7 +100,7 @@ RESTRICTIONS = {
     "$ref": "schemas at hand: the document, `resources` and the meta-schemas; nothing is downloaded",
     "dependencies": "kept in every draft",
 }
-"""What a keyword is limited to; anything else is refused with its place in the schema."""
+"""Keyword -> the limits within which it is supported; anything else is refused with its JSON Pointer."""
 
 _VOCABULARY_URIS = {
     f"https://json-schema.org/draft/{draft}/vocab/{name}": name
@@ -128,7 +128,7 @@ class Dialect:
 
     @property
     def asserts_format(self) -> bool:
-        """Whether the meta-schema insists on `format` as an assertion."""
+        """True if the meta-schema insists on `format` as an assertion."""
         return self.vocabularies is not None and "format-assertion" in self.vocabularies
 
     def limited(self, vocabularies: Mapping[str, bool], pointer: str) -> Dialect:

@@ -1,4 +1,4 @@
-"""Which values the items of an array can have, when a schema lists them: that makes `uniqueItems` decidable."""
+"""The values of items of arrays whose schema lists them: with finitely many values `uniqueItems` is decidable."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def _listed(schema: Any, scope: Scope, references: References, known: _Known) ->
 
 def _values(schema: Mapping[str, Any], scope: Scope, references: References, known: _Known) -> list[Any] | None:
     if "$ref" in schema:
-        target, place = references.resolve(schema["$ref"], "$ref", scope)
-        values = _listed(target, place, references, known)
+        target, within = references.resolve(schema["$ref"], "$ref", scope)
+        values = _listed(target, within, references, known)
         if values is not None or scope.draft <= 7:
             return values
     if "const" in schema and "const" in scope.dialect.keywords:

@@ -1,8 +1,8 @@
-"""References: where a subschema stands, and what `$ref` means there. Looking things up by URI is `referencing`'s work.
+"""References: the scope in which a subschema stands, and what `$ref` means there.
 
-A `$dynamicRef` (and `$recursiveRef`) means the outermost schema resource on the way there that has the anchor. So the
-way, as far as it has such anchors, is part of a subschema's place: one subschema reached in two ways is two places, and
-at each of them the target is known statically.
+Looking things up by URI is `referencing`'s work. A `$dynamicRef` (and `$recursiveRef`) means the outermost schema
+resource on the way there that has the anchor. So the way, as far as it has such anchors, is part of a scope: one
+subschema reached in two ways has two scopes, and in each of them the target is known statically.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Way: TypeAlias = tuple[tuple[str, Resource], ...]
 
 # A plain tuple because one is made for every subschema.
 class Scope(NamedTuple):
-    """Where a subschema stands: its dialect, the JSON Pointer for messages, and how references resolve there.
+    """The surroundings of a subschema: its dialect, its JSON Pointer for messages, and how references resolve there.
 
     `resource` is the schema resource that `resolver` resolves against; of the resources passed so far no more than
     `way` matters to anything behind it.
@@ -74,14 +74,14 @@ class Scope(NamedTuple):
         return self.dialect.draft
 
     def below(self, keyword: str, name: str | int | None = None) -> Scope:
-        """The place of what a keyword holds, or of the part of it that has this name or index."""
+        """The scope of what a keyword holds, or of the part of it that has this name or index."""
         pointer = f"{self.pointer}/{keyword}"
         if name is not None:
             pointer += validation.pointer((name,))
         return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
 
     def location(self, contents: Any) -> str:
-        """A name for a subschema at this place: identities, for documents live as long as they are compiled."""
+        """A name for a subschema in this scope: identities, for documents live as long as they are compiled."""
         return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
 
 
@@ -132,7 +132,7 @@ class References:
         self.root = root._replace(resource=document, way=way)
 
     def dialect(self, schema: Any, inherited: Dialect, pointer: str) -> Dialect:
-        """What the `$schema` of a schema says; the inherited dialect without one, or with one that is not at hand.
+        """The dialect that `$schema` names; the inherited one without it, or where that is not at hand.
 
         Raises UnsupportedFeatureError for draft 3 and for vocabularies that must be understood and are not.
         """
@@ -142,20 +142,20 @@ class References:
         known = dialect_of(uri)
         if known is not None:
             return known
-        place = f"{pointer}/$schema"
+        here = f"{pointer}/$schema"
         meta_schema = self._meta_schema(uri)
         if not isinstance(meta_schema, dict):
             if "draft-03" in uri:
-                raise UnsupportedFeatureError("draft 3 is not supported (drafts 4 to 2020-12 are)", pointer=place)
+                raise UnsupportedFeatureError("draft 3 is not supported (drafts 4 to 2020-12 are)", pointer=here)
             return inherited
         if meta_schema.get("$schema") == uri:
             return inherited
         base = self.dialect(meta_schema, inherited, pointer)
         vocabularies = meta_schema.get("$vocabulary")
-        return base.limited(vocabularies, place) if isinstance(vocabularies, dict) else base
+        return base.limited(vocabularies, here) if isinstance(vocabularies, dict) else base
 
     def lacks_dialect(self, schema: Mapping[str, Any]) -> bool:
-        """Whether a schema names a meta-schema that is not at hand."""
+        """True if a schema names a meta-schema that is not at hand."""
         if "$schema" not in schema:
             return False
         uri = schema["$schema"]
@@ -180,23 +180,23 @@ class References:
         try:
             resolver = scope.resolver.in_subresource(_SPECIFICATIONS[dialect.draft].create_resource(schema))
         except ValueError as error:
-            place = scope.below(keyword).pointer
-            raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=place) from error
+            origin = scope.below(keyword).pointer
+            raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=origin) from error
         way = self.passed(scope.way, Resource(schema, resolver))
         return scope._replace(resource=schema, resolver=resolver, way=way)
 
     def resolve(self, reference: Any, keyword: str, scope: Scope) -> tuple[Any, Scope]:
         """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
-        place = scope.below(keyword).pointer
+        origin = scope.below(keyword).pointer
         if not isinstance(reference, str):
-            raise InvalidSpecificationError(f"{keyword} must be a string", pointer=place)
+            raise InvalidSpecificationError(f"{keyword} must be a string", pointer=origin)
         # Numbers stand for what the scope beside them keeps alive.
         identity = (reference, keyword, id(scope.resolver), id(scope.dialect), scope.way)
         if identity not in self._resolved:
-            self._resolved[identity] = (scope, self._resolve(reference, keyword, scope, place))
+            self._resolved[identity] = (scope, self._resolve(reference, keyword, scope, origin))
         return self._resolved[identity][1]
 
-    def _resolve(self, reference: str, keyword: str, scope: Scope, place: str) -> tuple[Any, Scope]:
+    def _resolve(self, reference: str, keyword: str, scope: Scope, origin: str) -> tuple[Any, Scope]:
         uri, _, fragment = reference.partition("#")
         anchor = _RECURSIVE if keyword == "$recursiveRef" else fragment
         try:
@@ -214,9 +214,9 @@ class References:
                     if scope.resource is self.root.resource
                     else " in the schema resource around it, which has an $id"
                 )
-                raise InvalidSpecificationError(f"{reference!r} does not exist{within}", pointer=place) from error
+                raise InvalidSpecificationError(f"{reference!r} does not exist{within}", pointer=origin) from error
             raise UnsupportedFeatureError(
-                f"{reference!r} is not at hand; nothing is downloaded, pass it as a resource", pointer=place
+                f"{reference!r} is not at hand; nothing is downloaded, pass it as a resource", pointer=origin
             ) from error
         if found is not None and keyword != "$ref":
             outermost = dict(scope.way).get(anchor)
@@ -233,7 +233,7 @@ class References:
         return contents, Scope(resource.contents, dialect, pointer, resource.resolver, way)
 
     def _root(self, resolver: Any, uri: str) -> Any:
-        """What a resolver finds for `uri` (without a fragment; "": its resource itself): contents and a resolver."""
+        """The resource of `uri` (without a fragment; "": the resolver's own): contents and a resolver."""
         known = self._roots.get((id(resolver), uri))
         if known is None:
             known = self._roots[id(resolver), uri] = (resolver, resolver.lookup(uri or "#"))

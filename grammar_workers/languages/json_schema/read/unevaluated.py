@@ -1,7 +1,7 @@
-"""What `unevaluatedProperties` and `unevaluatedItems` concern depends on the alternatives that an instance takes.
+"""Evaluations: the parts that `unevaluatedProperties` and `unevaluatedItems` leave alone, by the alternatives taken.
 
 Every subschema that applies to the same instance evaluates some of its parts: the properties it names, the items at
-its places. Alternatives (`anyOf`, `if`, ...) do so only when they hold. So a schema has several *evaluations*, each
+its positions. Alternatives (`anyOf`, `if`, ...) do so only when they hold. So a schema has several *evaluations*, each
 with a condition under which at least that much is evaluated; the keyword then means that one of the conditions holds
 together with what is asked of the parts that this evaluation leaves. More evaluated parts only ask less, so the
 conditions need not exclude each other, and the translation is exact.
@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaId, FormulaPool, requires
+from grammar_workers.languages.json_schema.assertions import FormulaId
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
 from grammar_workers.languages.json_schema.read.definitions import Definitions
 from grammar_workers.languages.json_schema.read.references import References, Scope
 
@@ -44,12 +45,17 @@ class Evaluated:
 
 
 Evaluations: TypeAlias = dict[Evaluated, FormulaId]
-"""What is evaluated at least -> the condition under which it is."""
+"""Evaluated parts -> a condition under which at least these are."""
 _NOTHING = Evaluated()
 
 
 class Unevaluated:
-    """Works out evaluations for a reader."""
+    """The evaluations of schemas, each worked out once per keyword.
+
+        {"properties": {"a": ...}, "anyOf": [{"properties": {"b": ...}}, ...]}
+
+    evaluates a under the condition TRUE, and a and b under the condition that the first alternative holds.
+    """
 
     def __init__(self, pool: FormulaPool, references: References, definitions: Definitions) -> None:
         self._pool = pool
@@ -58,7 +64,7 @@ class Unevaluated:
         self._known: dict[tuple[str, str], Evaluations] = {}
 
     def evaluations(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> Evaluations:
-        """What the keywords beside `keyword` (one of the two) in `schema` evaluate; `scope` is that within `schema`.
+        """The evaluations by the keywords beside `keyword` (one of the two) in `schema`; `scope` is that within it.
 
         Raises LimitExceededError when there are too many cases to tell apart.
         """
@@ -68,14 +74,14 @@ class Unevaluated:
         """The evaluations of a schema given that it holds."""
         if not isinstance(schema, dict):
             return {_NOTHING: TRUE}
-        place = (scope.location(schema), keyword)
-        if place not in self._known:
+        identity = (scope.location(schema), keyword)
+        if identity not in self._known:
             # A cycle that consumes nothing ends here; the formula of the schema is what complains about it.
-            self._known[place] = {_NOTHING: TRUE}
+            self._known[identity] = {_NOTHING: TRUE}
             inner = self._references.entered(scope, schema)
             known = {name: value for name, value in schema.items() if name in inner.dialect.keywords}
-            self._known[place] = self._within(known, keyword, inner)
-        return self._known[place]
+            self._known[identity] = self._within(known, keyword, inner)
+        return self._known[identity]
 
     def _within(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> Evaluations:
         if scope.draft <= 7 and "$ref" in schema:
@@ -84,14 +90,14 @@ class Unevaluated:
         found: Evaluations = {own: TRUE}
         for reference in ("$ref", "$dynamicRef", "$recursiveRef"):
             if reference in schema:
-                target, place = self._references.resolve(schema[reference], reference, scope)
-                found = self._both(found, self._of(target, keyword, place), scope)
-        for part, place in self._parts(schema, "allOf", scope):
-            found = self._both(found, self._of(part, keyword, place), scope)
-        for part, place in self._parts(schema, "anyOf", scope):
-            found = self._both(found, self._either({_NOTHING: TRUE}, self._if_holds(part, keyword, place)), scope)
+                target, inside = self._references.resolve(schema[reference], reference, scope)
+                found = self._both(found, self._of(target, keyword, inside), scope)
+        for part, inside in self._parts(schema, "allOf", scope):
+            found = self._both(found, self._of(part, keyword, inside), scope)
+        for part, inside in self._parts(schema, "anyOf", scope):
+            found = self._both(found, self._either({_NOTHING: TRUE}, self._if_holds(part, keyword, inside)), scope)
         if schema.get("oneOf"):
-            options = [self._if_holds(part, keyword, place) for part, place in self._parts(schema, "oneOf", scope)]
+            options = [self._if_holds(part, keyword, inside) for part, inside in self._parts(schema, "oneOf", scope)]
             found = self._both(found, self._either(*options), scope)
         if "if" in schema:
             found = self._both(found, self._conditional(schema, keyword, scope), scope)

@@ -1,10 +1,11 @@
 """Which formulas have values, and how arrays and objects of them go on.
 
-formula --nonempty--> rules: one per set of formulas and type, kept only if some value satisfies it
-            |-- scalars, number_dfa     languages of strings and numbers
-            |-- derivatives             what an array or object still asks after each part (Brzozowski)
-            |     |-- arrays, objects, any_order     which parts there may be
+formula --solver--> demands: what a value must satisfy, and questions about it; those that have values (least fixpoint)
+            |-- strings, numbers (number_dfa)    labelled languages of scalars (`text_language`)
+            |     +-- spelling                   as far as the vocabulary can spell them
+            |-- derivatives                      what an array or object still asks after each part (Brzozowski)
+            |     |-- arrays, objects, any_order     which parts there may be; `name_classes` tells names apart
             |     +-- exploration                    all derivatives that are reached
-            |-- disjoint                which formulas exclude each other
-            +-- unsatisfiable           why nothing is left, for the error message
+            |-- disjoint                         which formulas exclude each other
+            +-- unsatisfiable                    why nothing is left, for the error message
 """

@@ -10,23 +10,15 @@ any set of seen names.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.languages.json_schema.assertions import FormulaId, ObjectShape, PropertyCount, PropertyNames
 from grammar_workers.languages.json_schema.labels import Label
-from grammar_workers.languages.json_schema.logic import (
-    FALSE,
-    TRUE,
-    AllOf,
-    AnyOf,
-    FormulaId,
-    ObjectShape,
-    PropertyCount,
-    PropertyNames,
-)
-from grammar_workers.languages.json_schema.solve.derivatives import Ending, Move, Node, Rule, Tally
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf
+from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.languages.json_schema.solve.derivatives import Counts, Demand, Ending, Move, Node
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.pushdown.automaton import REGISTER_BITS
 
@@ -43,7 +35,7 @@ class TooManyOrdersError(LimitExceededError):
 
 
 class AnyOrderObjects(Objects):
-    """See the module. All nodes stand for position 0 alone."""
+    """The objects of one demand, in any order: every node stands for position 0 alone, and no name is passed over."""
 
     def check(self) -> None:
         """Raise TooManyOrdersError for an object that would take too many nodes."""
@@ -52,10 +44,10 @@ class AnyOrderObjects(Objects):
         if len(self._tracked(self.formulas)) > _MAX_TRACKED:
             raise TooManyOrdersError(f"its alternatives depend on more than {_MAX_TRACKED} properties")
 
-    def node(self, formulas: tuple[FormulaId, ...], position: int, tally: Tally) -> Node:
+    def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
         """It knows only those names that its formulas depend on."""
-        seen = tally.seen & self._tracked(formulas)
-        return super().node(formulas, position, tally if seen == tally.seen else tally._replace(seen=seen))
+        seen = counts.seen & self._tracked(formulas)
+        return super().node(formulas, position, counts if seen == counts.seen else counts._replace(seen=seen))
 
     def _last(self, formulas: tuple[FormulaId, ...], position: int) -> int:
         return position
@@ -64,12 +56,12 @@ class AnyOrderObjects(Objects):
         """None: any name may come at any time."""
         return None
 
-    def close(self, node: Node) -> Label | None:
-        return self._close(node)
+    def label_at(self, node: Node) -> Label | None:
+        return self._certain_label(node)
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
         for part in range(len(self.names)):
-            if part in node.tally.seen:
+            if part in node.counts.seen:
                 continue
             move = self._move(node, part, 0, self._counted(node, part))
             if move is not None:
@@ -77,31 +69,31 @@ class AnyOrderObjects(Objects):
         yield from self._undeclared_moves(node)
 
     def endings(self, node: Node) -> tuple[Ending, ...]:
-        """What is required and untracked must have been read: an alternative per way to satisfy the formula."""
+        """A condition per way to satisfy the formula: what it requires and nodes do not track must have been read."""
         tracked = self._tracked(node.formulas)
 
         def kept(literal: FormulaId) -> FormulaId:
-            if not self._closes(literal, node):
+            if not self._holds_at_end(literal, node):
                 return FALSE
-            leaf, positive = self.pool.split(literal)
-            is_open = positive and isinstance(self.pool.assertion(leaf), ObjectShape | PropertyNames)
+            atom, positive = self.pool.split(literal)
+            is_open = positive and isinstance(self.pool.assertion(atom), ObjectShape | PropertyNames)
             return literal if is_open else TRUE
 
         endings: dict[Ending, None] = {}
         demanded = node.formulas[0]
         left = self.pool.rewrite(demanded, {literal: kept(literal) for literal in self.pool.literals(demanded)})
         for term in self._terms(left):
-            required = {index for leaf in term for index in self._required.get(leaf, ())}
+            required = {index for atom in term for index in self._required.get(atom, ())}
             parts = sorted(required - tracked)
             if not parts:
                 return (Ending(),)
             if self._unusable.isdisjoint(parts):
-                asked = (self.pool.canonical(self.pool.all_of(self._asked(leaf, p) for leaf in term)) for p in parts)
-                endings[Ending(tuple(parts), tuple(map(Rule, asked)))] = None
+                asked = (self.pool.canonical(self.pool.all_of(self._asked(atom, p) for atom in term)) for p in parts)
+                endings[Ending(tuple(parts), tuple(map(Demand, asked)))] = None
         return tuple(endings)
 
     def _terms(self, formula: FormulaId) -> list[tuple[FormulaId, ...]]:
-        """The disjunctive normal form of a formula without negations: tuples of leaves."""
+        """The disjunctive normal form of a formula without negations: tuples of atoms."""
         node = self.pool[formula]
         if formula in (TRUE, FALSE):
             return [()] if formula == TRUE else []
@@ -122,44 +114,37 @@ class AnyOrderObjects(Objects):
 
     def advised(self, node: Node) -> frozenset[int]:
         """The declared names that may have to be read although nothing requires them."""
-        return frozenset(range(len(self.names))) if node.tally.certain < self._horizon else self._tracked(node.formulas)
+        return (
+            frozenset(range(len(self.names))) if node.counts.certain < self._horizon else self._tracked(node.formulas)
+        )
 
     # -- nodes -----------------------------------------------------------------------------------------------------
 
-    def _counted(self, node: Node, part: int) -> Tally:
-        tally = super()._counted(node, part)
-        return tally._replace(seen=tally.seen | {part}) if part in self._tracked(node.formulas) else tally
+    def _counted(self, node: Node, part: int) -> Counts:
+        counts = super()._counted(node, part)
+        return counts._replace(seen=counts.seen | {part}) if part in self._tracked(node.formulas) else counts
 
-    def _closes(self, literal: FormulaId, node: Node) -> bool:
-        leaf, positive = self.pool.split(literal)
-        if isinstance(self.pool.assertion(leaf), ObjectShape):
-            missing = self._tracked(node.formulas).intersection(self._required[leaf]) - node.tally.seen
+    def _holds_at_end(self, literal: FormulaId, node: Node) -> bool:
+        atom, positive = self.pool.split(literal)
+        if isinstance(self.pool.assertion(atom), ObjectShape):
+            missing = self._tracked(node.formulas).intersection(self._required[atom]) - node.counts.seen
             return bool(missing) != positive
-        return super()._closes(literal, node)
+        return super()._holds_at_end(literal, node)
 
-    @functools.cached_property
-    def _known_tracked(self) -> dict[tuple[FormulaId, ...], frozenset[int]]:
-        return {}
-
+    @memoized
     def _tracked(self, formulas: tuple[FormulaId, ...]) -> frozenset[int]:
         """The declared names of which nodes must know whether they have been seen."""
-        known = self._known_tracked.get(formulas)
-        if known is None:
-            known = self._known_tracked[formulas] = self._find_tracked(formulas)
-        return known
-
-    def _find_tracked(self, formulas: tuple[FormulaId, ...]) -> frozenset[int]:
         pool = self.pool
         demanded = dict.fromkeys(map(pool.split, pool.literals(formulas[0])))
-        decisive = dict.fromkeys(leaf for leaf, positive in demanded if not positive)
-        decisive.update(dict.fromkeys(pool.leaves(*formulas[1:])))
+        decisive = dict.fromkeys(atom for atom, positive in demanded if not positive)
+        decisive.update(dict.fromkeys(pool.atoms(*formulas[1:])))
         tracked: set[int] = set()
-        for leaf in dict.fromkeys([*(leaf for leaf, _ in demanded), *decisive]):
-            assertion = pool.assertion(leaf)
+        for atom in dict.fromkeys([*(atom for atom, _ in demanded), *decisive]):
+            assertion = pool.assertion(atom)
             if isinstance(assertion, PropertyCount):
-                if leaf in decisive or assertion.minimum > 1 or assertion.maximum is not None:
+                if atom in decisive or assertion.minimum > 1 or assertion.maximum is not None:
                     return frozenset(range(len(self.names)))
-            elif leaf in decisive and isinstance(assertion, ObjectShape | PropertyNames):
-                tracked.update(self._required.get(leaf, ()))
-                tracked.update(i for i in range(len(self.names)) if self._asked(leaf, i) != TRUE)
+            elif atom in decisive and isinstance(assertion, ObjectShape | PropertyNames):
+                tracked.update(self._required.get(atom, ()))
+                tracked.update(i for i in range(len(self.names)) if self._asked(atom, i) != TRUE)
         return frozenset(tracked)

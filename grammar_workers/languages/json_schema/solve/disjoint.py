@@ -1,4 +1,4 @@
-"""Recognises object shapes that exclude each other, as the alternatives of a tagged union do.
+"""Object shapes that exclude each other, as the alternatives of a tagged union do.
 
 `oneOf` says of each alternative that the others fail. Where a property that must be there cannot have a value that
 suits two alternatives, that goes without saying; leaving it out spares the graph of the object all nodes that would
@@ -8,38 +8,23 @@ tell how an alternative fails.
 from __future__ import annotations
 
 from grammar_workers.errors import InvalidSpecificationError
-from grammar_workers.languages.json_schema.logic import (
-    FALSE,
-    TRUE,
-    AllOf,
-    AnyOf,
-    FiniteTexts,
-    FormulaId,
-    FormulaPool,
-    JsonType,
-    Leaf,
-    ObjectShape,
-)
+from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId, JsonType, ObjectShape
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, Atom, FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
 
 
 class Disjointness:
-    """Answers for one pool, remembering what it found. All answers are on the safe side: no means not recognised."""
+    """Exclusions between the formulas of one pool. All answers are on the safe side: no means not recognised."""
 
     def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool
-        self._simplified: dict[tuple[FormulaId, tuple[FormulaId, ...]], FormulaId] = {}
-        self._exclusive: dict[tuple[FormulaId, FormulaId], bool] = {}
-        self._impossible: dict[FormulaId, bool] = {}
 
     def simplify(self, formula: FormulaId, given: tuple[FormulaId, ...] = ()) -> FormulaId:
         """A formula resolved for objects, less what follows from the shapes beside it (and `given`)."""
         # What excludes nothing of a formula makes no difference to it: parts that are shared are looked at once.
-        given = self._concerning(formula, given)
-        known = self._simplified.get((formula, given))
-        if known is None:
-            known = self._simplified[formula, given] = self._simplify(formula, given)
-        return known
+        return self._simplify(formula, self._concerning(formula, given))
 
+    @memoized
     def _simplify(self, formula: FormulaId, given: tuple[FormulaId, ...]) -> FormulaId:
         pool = self._pool
         node = pool[formula]
@@ -49,7 +34,7 @@ class Disjointness:
             if formula in (TRUE, FALSE) or not given:
                 return formula
             return FALSE if pool.split(formula)[1] else TRUE
-        shapes = [part for part in node.parts if isinstance(pool[part], Leaf)]
+        shapes = [part for part in node.parts if isinstance(pool[part], Atom)]
         parts = []
         for part in node.parts:
             beside = (*given, *(shape for shape in shapes if shape != part))
@@ -57,21 +42,18 @@ class Disjointness:
         return pool.all_of(parts)
 
     def _concerning(self, formula: FormulaId, given: tuple[FormulaId, ...]) -> tuple[FormulaId, ...]:
-        """Those of `given` that exclude some leaf of `formula`."""
+        """Those of `given` that exclude some atom of `formula`."""
         if not given:
             return ()
-        leaves = self._pool.leaves(formula)
-        self._pool.spend(1 + len(leaves) * len(given))
-        return tuple([other for other in given if any(self._exclude_each_other(leaf, other) for leaf in leaves)])
+        atoms = self._pool.atoms(formula)
+        self._pool.spend(1 + len(atoms) * len(given))
+        return tuple([other for other in given if any(self._exclude_each_other(atom, other) for atom in atoms)])
 
     def _exclude_each_other(self, first: FormulaId, second: FormulaId) -> bool:
-        pair = (min(first, second), max(first, second))
-        known = self._exclusive.get(pair)
-        if known is None:
-            known = self._exclusive[pair] = self._find_exclusive(first, second)
-        return known
+        return self._are_exclusive(min(first, second), max(first, second))
 
-    def _find_exclusive(self, first: FormulaId, second: FormulaId) -> bool:
+    @memoized
+    def _are_exclusive(self, first: FormulaId, second: FormulaId) -> bool:
         one, other = self._pool.assertion(first), self._pool.assertion(second)
         if first == second or not isinstance(one, ObjectShape) or not isinstance(other, ObjectShape):
             return False
@@ -80,29 +62,26 @@ class Disjointness:
             for name in dict.fromkeys(one.required + other.required)
         )
 
+    @memoized
     def _is_impossible(self, formula: FormulaId) -> bool:
-        """Whether no value satisfies the formula: every type is excluded, or is left with no listed text."""
-        known = self._impossible.get(formula)
-        if known is None:
-            try:
-                known = all(self._is_empty(self._pool.resolve(formula, type_)) for type_ in JsonType)
-            except InvalidSpecificationError:
-                # References in a circle are reported if the machine needs them.
-                known = False
-            self._impossible[formula] = known
-        return known
+        """True if no value satisfies the formula: every type is excluded, or is left with no listed text."""
+        try:
+            return all(self._is_empty(self._pool.resolve(formula, type_)) for type_ in JsonType)
+        except InvalidSpecificationError:
+            # References in a circle are reported if the machine needs them.
+            return False
 
     def _is_empty(self, resolved: FormulaId) -> bool:
         node = self._pool[resolved]
         if isinstance(node, AnyOf):
             return all(map(self._is_empty, node.parts))
-        leaves = [part for part in self._pool.conjuncts(resolved) if isinstance(self._pool[part], Leaf)]
-        listed = [set(texts.texts) for leaf in leaves if isinstance(texts := self._pool.assertion(leaf), FiniteTexts)]
+        atoms = [part for part in self._pool.conjuncts(resolved) if isinstance(self._pool[part], Atom)]
+        listed = [set(texts.texts) for atom in atoms if isinstance(texts := self._pool.assertion(atom), FiniteTexts)]
         return resolved == FALSE or (bool(listed) and not set.intersection(*listed))
 
 
 def _asked(shape: ObjectShape, name: str) -> FormulaId:
-    """What a shape surely asks of a property."""
+    """The formula that a shape surely asks of a property; TRUE where a pattern could match its name."""
     declared = dict(shape.properties).get(name)
     if declared is not None:
         return declared

@@ -1,4 +1,4 @@
-"""What can be reached in a container: from its start over parts that exist or are passed over."""
+"""The part of a derivative graph that is reached from its start, over parts that exist or are passed over."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Callable, Set
 
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.solve.any_order import MAX_NODES, AnyOrderObjects, TooManyOrdersError
-from grammar_workers.languages.json_schema.solve.derivatives import Container, Move, Node, Rule
+from grammar_workers.languages.json_schema.solve.derivatives import Demand, DerivativeGraph, Move, Node
 
 
 class Exploration:
     """The nodes that have been reached, each with its moves in order, from the lowest position where it is entered.
 
-    Parts gain labels while rules are solved: `go_on` follows those that are new since the last time.
+    Parts gain labels while demands are solved: `go_on` follows those that are new since the last time.
     """
 
-    def __init__(self, container: Container) -> None:
+    def __init__(self, container: DerivativeGraph) -> None:
         self._container = container
         self.moves: dict[Node, list[Move]] = {}
         self._entered: dict[Node, int] = {}
         self._pending: list[tuple[Node, int]] = []
         self._enter(container.start, 0)
 
-    def go_on(self, ask: Callable[[Rule], Set[Label]], spend: Callable[[int], None]) -> None:
-        """Follow all labels that there are by now; `ask` finds those of a rule, `spend` counts steps."""
+    def go_on(self, ask: Callable[[Demand], Set[Label]], spend: Callable[[int], None]) -> None:
+        """Follow all labels that there are by now; `ask` finds those of a demand, `spend` counts steps."""
         for node, moves in list(self.moves.items()):
             for move in moves:
-                self._follow(node, move, ask(move.rule))
+                self._follow(node, move, ask(move.demand))
         container = self._container
         cost = 4 * container.width
         while self._pending:
@@ -42,7 +42,7 @@ class Exploration:
             spend(cost * max(1, len(moves)))
             self.moves[node][:0] = moves
             for move in moves:
-                labels = ask(move.rule)
+                labels = ask(move.demand)
                 spend(4 * len(labels))
                 self._follow(node, move, labels)
 

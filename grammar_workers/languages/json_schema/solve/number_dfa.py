@@ -134,7 +134,7 @@ def multiple_of(divisor: Decimal, limits: Limits) -> CharacterAutomaton:
 
 
 class _Reading(NamedTuple):
-    """How much of a number has been read, and how its magnitude compares so far with that of the bound.
+    """A state of the comparison: how much of a number has been read, and how it compares so far with the bound.
 
     `digits` counts the digits of the current part, up to where counting stops mattering; `zero` tells that the integer
     part is a single 0, so that no digit may follow; `order` is -1, 0 or 1 for the digits read so far.
@@ -158,7 +158,7 @@ class _Comparison:
         self._fraction = list(map(int, fraction.rstrip("0")))
 
     def following(self, state: _Reading) -> list[_Reading | None]:
-        """What a minus sign, a point and each digit lead to."""
+        """The states after a minus sign, a point and each digit."""
         if state.fraction:
             return [None, None, *self._in_fraction(state)]
         minus = _Reading(negative=True) if state == _Reading() else None
@@ -171,15 +171,15 @@ class _Comparison:
         return not self._is_zero and state.negative != self._negative
 
     def _in_whole(self, state: _Reading) -> list[_Reading]:
-        place = state.digits
+        index = state.digits
         if self._sign_decides(state):
             after = _Reading(state.negative, False, 1, False, 1)
         else:
-            after = _Reading(state.negative, False, min(place + 1, len(self._whole) + 1), False, state.order)
+            after = _Reading(state.negative, False, min(index + 1, len(self._whole) + 1), False, state.order)
         digits = [after] * 10
-        if after.order == 0 and place < len(self._whole):
-            digits = _by_order(self._whole[place], after._replace(order=-1), after, after._replace(order=1))
-        if place == 0:
+        if after.order == 0 and index < len(self._whole):
+            digits = _by_order(self._whole[index], after._replace(order=-1), after, after._replace(order=1))
+        if index == 0:
             digits[0] = digits[0]._replace(zero=True)
         return digits
 
@@ -191,13 +191,13 @@ class _Comparison:
         return by_length or state.order
 
     def _in_fraction(self, state: _Reading) -> list[_Reading]:
-        place = state.digits
+        index = state.digits
         # Once decided, only whether there is a digit at all still matters.
         below, above = [_Reading(state.negative, True, 1, False, order) for order in (-1, 1)]
         if state.order:
             return [below if state.order < 0 else above] * 10
-        equal = _Reading(state.negative, True, min(place + 1, len(self._fraction) + 1), False, 0)
-        return _by_order(self._fraction[place] if place < len(self._fraction) else 0, below, equal, above)
+        equal = _Reading(state.negative, True, min(index + 1, len(self._fraction) + 1), False, 0)
+        return _by_order(self._fraction[index] if index < len(self._fraction) else 0, below, equal, above)
 
     def verdict(self, state: _Reading) -> int | None:
         """-1, 0 or 1 as the number read compares with the bound; None where a number may not end."""
@@ -216,5 +216,5 @@ class _Comparison:
 
 
 def _by_order(expected: int, below: _Reading, equal: _Reading, above: _Reading) -> list[_Reading]:
-    """What each digit leads to, as it compares with the expected one."""
+    """The states after each digit, as it compares with the expected one."""
     return [below] * expected + [equal] + [above] * (9 - expected)

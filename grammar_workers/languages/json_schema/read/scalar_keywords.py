@@ -1,0 +1,182 @@
+"""Keywords about types, listed values, strings and numbers, as formulas: none of them holds a schema."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from grammar_workers.errors import InvalidSpecificationError
+from grammar_workers.languages.json_schema.assertions import (
+    BOOLEAN,
+    ArrayShape,
+    Assertion,
+    FiniteTexts,
+    FormulaId,
+    IsInteger,
+    JsonType,
+    MultipleOf,
+    NumberBound,
+    ObjectShape,
+    StringLengths,
+    StringPattern,
+)
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.languages.json_schema.read import formats
+from grammar_workers.languages.json_schema.read.keyword_values import checked_pattern, count, decimal
+from grammar_workers.languages.json_schema.read.keywords import PLAIN_NUMBERS
+from grammar_workers.languages.json_schema.read.references import Scope
+from grammar_workers.languages.regex.lengths import pattern_and_lengths
+from grammar_workers.options import GrammarOptions, Limits
+
+_TYPES = {
+    "null": JsonType.NULL,
+    "boolean": BOOLEAN,
+    "integer": JsonType.NUMBER,
+    "number": JsonType.NUMBER,
+    "string": JsonType.STRING,
+    "array": JsonType.ARRAY,
+    "object": JsonType.OBJECT,
+}
+_PLAIN_NUMBERS = f"bounds and multiples: {PLAIN_NUMBERS}"
+
+
+class ScalarKeywords:
+    """The keywords of one schema at a time, a method for each group. What is ignored is added to `notes`."""
+
+    def __init__(self, pool: FormulaPool, options: GrammarOptions, limits: Limits, notes: list[str]) -> None:
+        self._pool = pool
+        self._options = options
+        self._limits = limits
+        self._notes = notes
+
+    # -- any type --------------------------------------------------------------------------------------------------
+
+    def types(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+        """`type`."""
+        names = schema["type"]
+        names = [names] if isinstance(names, str) else names
+        if not isinstance(names, list) or not names or not all(isinstance(n, str) and n in _TYPES for n in names):
+            raise InvalidSpecificationError(
+                f"type must be one of {', '.join(_TYPES)}, or an array of them", pointer=scope.below("type").pointer
+            )
+        return self._one_of_types(scope.draft, *names)
+
+    @memoized
+    def _one_of_types(self, draft: int, *names: str) -> FormulaId:
+        test = self._pool.types(functools.reduce(operator.or_, [_TYPES[name] for name in names]))
+        if "integer" in names and "number" not in names:
+            with_fraction = self._options.number_spelling == "any" and draft > 4
+            integer = MultipleOf("1") if with_fraction else IsInteger(by_spelling=draft == 4)
+            return self._pool.all_of([test, self._pool.atom(JsonType.NUMBER, integer)])
+        return test
+
+    def listed_values(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+        """`const` and `enum`."""
+        parts = []
+        if "const" in schema:
+            parts.append(self.one_of([schema["const"]]))
+        if "enum" in schema:
+            if not isinstance(schema["enum"], list):
+                raise InvalidSpecificationError("enum must be an array", pointer=scope.below("enum").pointer)
+            parts.append(self.one_of(schema["enum"]))
+        return self._pool.all_of(parts)
+
+    def one_of(self, values: list[Any]) -> FormulaId:
+        """Exactly these values: scalars of one type together, arrays and objects each as a shape of their own."""
+        strings: list[str] = []
+        numbers: list[str] = []
+        constants = JsonType(0)
+        parts: list[FormulaId] = []
+        for value in values:
+            if value is None:
+                constants |= JsonType.NULL
+            elif isinstance(value, bool):
+                constants |= JsonType.TRUE if value else JsonType.FALSE
+            elif isinstance(value, str):
+                strings.append(value)
+            elif isinstance(value, int | float | Decimal):
+                numbers.extend(_spellings(value, with_fraction=self._options.number_spelling == "any"))
+            elif isinstance(value, list):
+                shape = ArrayShape(tuple(self.one_of([item]) for item in value), FALSE, len(value), len(value))
+                parts.append(self._typed(JsonType.ARRAY, shape))
+            else:
+                properties = tuple((name, self.one_of([item])) for name, item in value.items())
+                parts.append(self._typed(JsonType.OBJECT, ObjectShape(properties, (), FALSE, tuple(value))))
+        if strings:
+            parts.append(self._typed(JsonType.STRING, FiniteTexts(tuple(dict.fromkeys(strings)))))
+        if numbers:
+            parts.append(self._typed(JsonType.NUMBER, FiniteTexts(tuple(dict.fromkeys(numbers)))))
+        return self._pool.any_of([self._pool.types(constants), *parts])
+
+    def _typed(self, type_: JsonType, assertion: Assertion) -> FormulaId:
+        return self._pool.all_of([self._pool.types(type_), self._pool.atom(type_, assertion)])
+
+    # -- strings and numbers ---------------------------------------------------------------------------------------
+
+    def strings(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+        """`minLength`, `maxLength`, `pattern` and `format`."""
+        parts = []
+        minimum = count(schema, "minLength", scope) or 0
+        maximum = count(schema, "maxLength", scope)
+        if minimum or maximum is not None:
+            parts.append(self._pool.atom(JsonType.STRING, StringLengths(minimum, maximum)))
+        if "pattern" in schema:
+            pattern = checked_pattern(schema["pattern"], scope.below("pattern"), pattern_and_lengths, self._limits)
+            parts.append(self._pool.atom(JsonType.STRING, StringPattern(pattern)))
+        if "format" in schema:
+            parts.append(self._format(schema["format"], scope))
+        return self._pool.all_of(parts)
+
+    def _format(self, name: Any, scope: Scope) -> FormulaId:
+        if not isinstance(name, str):
+            raise InvalidSpecificationError("format must be a string", pointer=scope.below("format").pointer)
+        if self._options.format == "annotate" and not scope.dialect.asserts_format:
+            return TRUE
+        if name not in formats.PATTERNS:
+            self._notes.append(f"{scope.pointer or '#'}: unknown format {name!r}")
+            return TRUE
+        parts = [self._pool.atom(JsonType.STRING, StringPattern(formats.source_of(name, scope.draft)))]
+        if name in formats.MAXIMUM_LENGTHS:
+            parts.append(self._pool.atom(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
+        return self._pool.all_of(parts)
+
+    def numbers(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+        """`minimum`, `maximum`, both exclusive ones, and `multipleOf`."""
+        parts = []
+        for side, upper in (("Minimum", False), ("Maximum", True)):
+            keyword, exclusive = side.lower(), f"exclusive{side}"
+            strict = scope.draft == 4 and schema.get(exclusive) is True
+            if keyword in schema:
+                parts.append(self._bound(schema, keyword, scope, upper, strict))
+            if exclusive in schema and scope.draft > 4:
+                parts.append(self._bound(schema, exclusive, scope, upper, True))
+        if "multipleOf" in schema:
+            divisor = decimal(schema, "multipleOf", scope)
+            if divisor <= 0:
+                raise InvalidSpecificationError(
+                    "multipleOf must be positive", pointer=scope.below("multipleOf").pointer
+                )
+            parts.append(self._pool.atom(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
+        if parts and _PLAIN_NUMBERS not in self._notes:
+            self._notes.append(_PLAIN_NUMBERS)
+        return self._pool.all_of(parts)
+
+    def _bound(self, schema: Mapping[str, Any], keyword: str, scope: Scope, upper: bool, exclusive: bool) -> FormulaId:
+        bound = format(decimal(schema, keyword, scope), "f")
+        return self._pool.atom(JsonType.NUMBER, NumberBound(bound, upper, exclusive))
+
+
+def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator[str]:
+    """The spellings of a number: that of `json.dumps`, and that of an integer where it equals one (2.0: 2.0 and 2)."""
+    yield json.dumps(value) if isinstance(value, int | float) else str(value)
+    if value == int(value):
+        yield str(int(value))
+        if with_fraction:
+            yield f"{int(value)}.0"
+            if not value:
+                yield from ("-0", "-0.0")

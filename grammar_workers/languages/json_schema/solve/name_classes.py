@@ -1,0 +1,137 @@
+"""Property names as an object tells them apart: the declared ones, and classes of undeclared ones.
+
+Two undeclared names are of one class when they pass the same tests: patterns of `patternProperties`, and schemas of
+`propertyNames`. With `{"properties": {"id": ...}, "patternProperties": {"^x-": ...}}` there are the declared name
+`id`, class 0 of the names that no pattern matches, and class 1 of those that begin with `x-`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
+
+from grammar_workers.dfa.charset import ALL, Charset
+from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, literal_set, restrict
+from grammar_workers.languages.json_schema.assertions import (
+    Assertion,
+    FormulaId,
+    JsonType,
+    ObjectShape,
+    PropertyNames,
+    StringPattern,
+)
+from grammar_workers.languages.json_schema.logic import FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
+from grammar_workers.languages.json_schema.solve.spelling import Spelling
+from grammar_workers.languages.json_schema.solve.strings import Strings
+
+NameTest: TypeAlias = str | FormulaId
+"""The source of a pattern, or the formula of `propertyNames`."""
+_Classified: TypeAlias = tuple[CharacterAutomaton, list[frozenset[NameTest]]]
+"""An automaton of property names, and which tests the undeclared names of each class pass."""
+
+
+class NameLanguages:
+    """The languages of property names that all objects of a compilation share: what may come, and tests by `strings`.
+
+    `classified` remembers classes by names and tests: alternatives of one schema make many objects that differ in the
+    values of properties alone.
+    """
+
+    def __init__(self, pool: FormulaPool, strings: Strings, spelling: Spelling) -> None:
+        self.pool = pool
+        self.strings = strings
+        self._spelling = spelling
+        self.classified: dict[Hashable, _Classified] = {}
+
+    @property
+    def writable(self) -> Charset:
+        """The characters that the vocabulary can write inside a JSON string."""
+        return self._spelling.writable
+
+    @memoized
+    def can_write(self, name: str) -> bool:
+        """True for a property name that may come at all, and that the vocabulary can write."""
+        permitted = self.strings.permitted
+        return self._spelling.can_write(name) and (permitted is None or bool(permitted.classify(name)))
+
+
+class NameClasses:
+    """The names of one object, declared or not, by the tests of its `assertions`.
+
+    `classes` has the tests that each class of undeclared names passes. Where these differ, `automaton` labels a
+    declared name `len(classes) + 1 + index` and others 1 + class; it is None where there is one class alone. Names
+    that may not come, or that the vocabulary cannot write, are in no class, nor are names that a pattern matches in one
+    dialect alone: declared ones among them are `disputed`, and not generated either.
+    """
+
+    def __init__(self, names: tuple[str, ...], assertions: Sequence[Assertion], languages: NameLanguages) -> None:
+        self.names = names
+        strings = languages.strings
+        self._permitted = [] if strings.permitted is None else [strings.permitted]
+        formulas = dict.fromkeys(test.names for test in assertions if isinstance(test, PropertyNames))
+        shapes = [shape for shape in assertions if isinstance(shape, ObjectShape)]
+        patterns = dict.fromkeys(source for shape in shapes for source, _ in shape.patterns)
+        # The dialects disagree about what `propertyNames` says of a name only where they do about a pattern in it.
+        judging = [source for formula in formulas for source in _patterns(languages.pool, formula)]
+        patterns |= dict.fromkeys(source for source in judging if strings.doubtful(source))
+        self._tests: dict[NameTest, CharacterAutomaton] = {source: strings.pattern(source) for source in patterns}
+        self._tests |= {formula: strings.texts(formula) for formula in formulas}
+        self._doubtful = [(source, found) for source in patterns if (found := strings.doubtful(source)) is not None]
+        self.disputed = [name for name in names if self._is_disputed(name)]
+        # A test that every name passes tells no names apart.
+        passed = frozenset(test for test, found in self._tests.items() if found == ANY_TEXT)
+        deciding = [test for test in self._tests if test not in passed]
+        self.classes: list[frozenset[NameTest]] = [passed]
+        self.automaton: CharacterAutomaton | None = None
+        if deciding or self._permitted:
+            identity = (names, *deciding)
+            if identity not in languages.classified:
+                languages.classified[identity] = self._classify(deciding, languages)
+            self.automaton, classes = languages.classified[identity]
+            self.classes = [passed | matched for matched in classes] if passed else classes
+
+    def matches(self, part: int, test: NameTest) -> bool:
+        """True if a declared name (by its index) or the names of class -1 - `part` pass a test."""
+        if part < 0:
+            return test in self.classes[-1 - part]
+        return bool(self._tests[test].classify(self.names[part]))
+
+    def _is_disputed(self, name: str) -> bool:
+        """Whether one dialect says that a pattern matches the name, and the other does not."""
+        return any(found.classify(name) and not self._tests[source].classify(name) for source, found in self._doubtful)
+
+    def _classify(self, tests: Sequence[NameTest], languages: NameLanguages) -> _Classified:
+        classes: dict[frozenset[NameTest], int] = {}
+        declared = literal_set({name: index + 1 for index, name in enumerate(self.names)})
+
+        def label(found: tuple[int, ...]) -> int:
+            if found[0]:
+                return -found[0]
+            matched = frozenset(test for test, hit in zip(tests, found[1:], strict=False) if hit)
+            if self._permitted and not found[-1]:
+                return 0
+            doubtful = found[1 + len(tests) : 1 + len(tests) + len(self._doubtful)]
+            if any(hit and source not in matched for (source, _), hit in zip(self._doubtful, doubtful, strict=True)):
+                # The dialects disagree about this name, so it is not generated.
+                return 0
+            return 1 + classes.setdefault(matched, len(classes))
+
+        doubts = [found for _, found in self._doubtful]
+        tested = [self._tests[test] for test in tests]
+        automaton = combine([declared, *tested, *doubts, *self._permitted], label, languages.strings.limits)
+        if languages.writable != ALL:
+            automaton = restrict(automaton, languages.writable)
+        # Classes without a name that can be written promise properties that cannot be generated.
+        living = set(automaton.accepting)
+        used = {matched: number for matched, number in classes.items() if 1 + number in living}
+        numbers = {1 + number: index for index, number in enumerate(used.values(), 1)}
+        labels = tuple(len(used) - label if label < 0 else numbers.get(label, 0) for label in automaton.accepting)
+        return dataclasses.replace(automaton, accepting=labels), list(used)
+
+
+def _patterns(pool: FormulaPool, formula: FormulaId) -> list[str]:
+    """The patterns by which a formula judges strings."""
+    atoms = map(pool.assertion, pool.atoms(pool.resolve(formula, JsonType.STRING)))
+    return [atom.pattern for atom in atoms if isinstance(atom, StringPattern)]
