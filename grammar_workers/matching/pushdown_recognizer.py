@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -141,22 +141,6 @@ class MachineWalker:
         while (status := entry.may_end(self._entries, *configuration)) == kernels.FRAMES_FULL:
             self._grow_frames()
         return bool(status)
-
-    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
-        return [*self._token_targets(configuration).values(), *self._byte_successors(configuration)]
-
-    def _byte_successors(self, configuration: Configuration) -> Iterable[Configuration]:
-        capacity = 1024
-        while True:
-            found = np.empty((capacity, 3), np.int64)
-            seen = np.full(capacity * 4, -1, np.int32)
-            many = entry.successors(self._entries, *configuration, found, seen)
-            if many >= 0:
-                return map(tuple, found[:many].tolist())
-            if many == kernels.FRAMES_FULL:
-                self._grow_frames()
-            else:
-                capacity *= 8
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
         capacity = 1024

@@ -172,8 +172,7 @@ class TokenFSM:
             if max_states is not None and len(self._configurations) >= max_states:
                 break
             with self._lock:
-                row = self.allowed_mask(state) & ~self.vocabulary.eos_mask
-                for configuration in self._walker.successors(self._configurations[state], row):
+                for configuration in self._walker.targets(self._configurations[state], self.allowed_mask(state))[0]:
                     self._look_up(configuration)
                 self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)

@@ -204,9 +204,6 @@ class MachineBuilder:
     def set_op(self, state: int, op: int) -> None:
         self._states[state * _STATE_FIELDS + OP] = op
 
-    def op_of(self, state: int) -> int:
-        return self._states[state * _STATE_FIELDS + OP]
-
     def row_of(self, state: int) -> int:
         return self._states[state * _STATE_FIELDS + ROW]
 

@@ -75,30 +75,23 @@ class StringSlice:
     """See the module. `runs` are those of all tokens.
 
     `any_character` and `any_but_escaped` are for states that tolerate every character, or every one but those with an
-    escape and the line separators (what `.` matches). `condensed` is a prefix tree that leads from inside a free string
-    wherever the whole vocabulary does: of the tokens that stay inside it, it holds one for each number of characters
-    and unfinished last character.
+    escape and the line separators (what `.` matches).
     """
 
     runs: Runs
     any_character: Tolerance
     any_but_escaped: Tolerance
-    condensed: NDArray[np.int32]
 
     @functools.cached_property
     def tables(self) -> tuple[NDArray[Any], ...]:
         """All arrays as the plain tuple that kernels take."""
         tolerances = (self.any_character, self.any_but_escaped)
-        return (
-            *self.runs.tables,
-            *(array for tolerance in tolerances for array in (tolerance.mask, tolerance.rest)),
-            self.condensed,
-        )
+        return *self.runs.tables, *(array for each in tolerances for array in (each.mask, each.rest))
 
 
 def build(token_bytes: list[bytes], words: int) -> StringSlice:
     """The slice of a vocabulary; `words` is the length of its mask rows."""
-    kinds, characters, quotes, unfinished = _classify(*trie.pack(token_bytes))
+    kinds, characters, quotes = _classify(*trie.pack(token_bytes))
     occupied = [token for token, data in enumerate(token_bytes) if data]
     ids = np.array(occupied, np.int64)
     staying = [token for token in occupied if kinds[token] == _STAYS]
@@ -117,7 +110,6 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
         ),
         _tolerance(token_bytes, short, words),
         _tolerance(token_bytes, plain, words),
-        _condensed(token_bytes, staying, characters, unfinished),
     )
 
 
@@ -128,7 +120,7 @@ def runs_after(token_bytes: list[bytes], first: Collection[int], words: int) -> 
     """
     begun = [token for token, data in enumerate(token_bytes) if data and data[0] in first]
     texts = [token_bytes[token][1:] for token in begun]
-    kinds, characters, quotes, _ = _classify(*trie.pack(texts))
+    kinds, characters, quotes = _classify(*trie.pack(texts))
     return _runs(begun, texts, (kinds, characters, quotes), words)
 
 
@@ -172,17 +164,6 @@ def _runs(
     np.cumsum([len(group) for group in groups], out=spans[1:])
     places = np.array([place for group in groups for place in group], np.int64)
     return Runs(body, tails, spans, ids[places], characters[places])
-
-
-def _condensed(
-    token_bytes: list[bytes], staying: list[int], characters: NDArray[np.int32], unfinished: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    like: dict[tuple[int, bytes], int] = {}
-    for token in staying:
-        data = token_bytes[token]
-        like.setdefault((int(characters[token]), data[len(data) - unfinished[token] :]), token)
-    others = set(range(len(token_bytes))).difference(staying)
-    return trie.build_with_ids({token_bytes[token]: token for token in (*like.values(), *others) if token_bytes[token]})
 
 
 def _tolerance(token_bytes: list[bytes], staying: list[int], words: int) -> Tolerance:
@@ -239,13 +220,12 @@ def _mark_staying(tree, any_mask, unescaped_mask):  # type: ignore[no-untyped-de
 def _classify(data, offsets):  # type: ignore[no-untyped-def]
     """What each token is when read from between two characters of a JSON string.
 
-    Its kind, its characters (an unfinished one counts), the place of the quote, the bytes of an unfinished character.
+    Its kind, its characters (an unfinished one counts), the place of the quote.
     """
     many = offsets.shape[0] - 1
     kinds = np.empty(many, np.uint8)
     characters = np.zeros(many, np.int32)
     quotes = np.zeros(many, np.int32)
-    unfinished = np.zeros(many, np.int32)
     for token in range(many):
         i = offsets[token]
         end = offsets[token + 1]
@@ -262,12 +242,10 @@ def _classify(data, offsets):  # type: ignore[no-untyped-def]
                 kind = _BREAKS
                 break
             count += 1
-            if size < 0:
-                unfinished[token] = -size
             i += abs(size)
         kinds[token] = kind
         characters[token] = count
-    return kinds, characters, quotes, unfinished
+    return kinds, characters, quotes
 
 
 @njit(nogil=True, cache=True)

@@ -179,15 +179,6 @@ class Vocabulary:
         return row
 
     @functools.cached_property
-    def text_mask(self) -> NDArray[np.uint32]:
-        """The mask row of every token with bytes and every end token: what text without a grammar may use."""
-        bits = np.zeros(self.mask_words * 32, np.uint8)
-        bits[: self.size] = [bool(data) for data in self._bytes]
-        row = np.packbits(bits, bitorder="little").view(np.uint32) | self.eos_mask
-        row.flags.writeable = False
-        return row
-
-    @functools.cached_property
     def single_bytes(self) -> tuple[TokenId, ...]:
         """The tokens of one byte, as far as there are any, in the order of the bytes: a byte automaton's alphabet."""
         found = (self._first_by_bytes.get(bytes([byte])) for byte in range(256))

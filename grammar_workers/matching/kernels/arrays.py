@@ -21,7 +21,7 @@ from grammar_workers.matching.kernels.mask_classes import CLASS_COLUMNS
 from grammar_workers.matching.kernels.step import OPTIONS
 
 # The places where the entries of these tuples begin, and how many entries there are.
-TABLES, STACK, CLASSES, SLICES, TREES, TEXT, PATH, ENTRIES = 0, 6, 10, 13, 23, 28, 30, 31
+TABLES, STACK, CLASSES, SLICES, TREES, TEXT, PATH, ENTRIES = 0, 6, 10, 13, 22, 27, 29, 30
 
 
 def note_arrays(entries: NDArray[np.int64], place: int, arrays: Iterable[NDArray[Any]]) -> None:
@@ -93,7 +93,6 @@ def slices_of(entries):  # type: ignore[no-untyped-def]
         carray(_pointer(entries[19, 0]), (entries[19, 1], 4), np.int32),
         carray(_pointer(entries[20, 0]), (words,), np.uint32),
         carray(_pointer(entries[21, 0]), (entries[21, 1], 4), np.int32),
-        carray(_pointer(entries[22, 0]), (entries[22, 1], 4), np.int32),
     )
 
 
@@ -101,11 +100,11 @@ def slices_of(entries):  # type: ignore[no-untyped-def]
 def trees_of(entries):  # type: ignore[no-untyped-def]
     """`Vocabulary.trees`."""
     return (
-        carray(_pointer(entries[23, 0]), (entries[23, 1], 4), np.int32),
+        carray(_pointer(entries[22, 0]), (entries[22, 1], 4), np.int32),
+        carray(_pointer(entries[23, 0]), (entries[23, 1],), np.int32),
         carray(_pointer(entries[24, 0]), (entries[24, 1],), np.int32),
-        carray(_pointer(entries[25, 0]), (entries[25, 1],), np.int32),
-        carray(_pointer(entries[26, 0]), (entries[26, 1], 256), np.int32),
-        carray(_pointer(entries[27, 0]), (entries[27, 1],), np.uint8),
+        carray(_pointer(entries[25, 0]), (entries[25, 1], 256), np.int32),
+        carray(_pointer(entries[26, 0]), (entries[26, 1],), np.uint8),
     )
 
 
@@ -113,12 +112,12 @@ def trees_of(entries):  # type: ignore[no-untyped-def]
 def text_of(entries):  # type: ignore[no-untyped-def]
     """`Vocabulary.packed`."""
     return (
-        carray(_pointer(entries[28, 0]), (entries[28, 1],), np.uint8),
-        carray(_pointer(entries[29, 0]), (entries[29, 1],), np.int64),
+        carray(_pointer(entries[27, 0]), (entries[27, 1],), np.uint8),
+        carray(_pointer(entries[28, 0]), (entries[28, 1],), np.int64),
     )
 
 
 @njit(inline="always", **OPTIONS)
 def path_of(entries):  # type: ignore[no-untyped-def]
     """Scratch space for walks, see `tree_walks`."""
-    return carray(_pointer(entries[30, 0]), (entries[30, 1], 6), np.int64)
+    return carray(_pointer(entries[29, 0]), (entries[29, 1], 6), np.int64)

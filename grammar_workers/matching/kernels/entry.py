@@ -110,22 +110,6 @@ def fill_folded_row(entries, folded, quoted, state, register, frame, mask):  # t
 
 
 @njit(**OPTIONS)
-def successors(entries, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
-    return transitions.successors(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        slices_of(entries),
-        path_of(entries),
-        state,
-        register,
-        frame,
-        found,
-        seen,
-    )
-
-
-@njit(**OPTIONS)
 def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
     return prefetch.look_ahead(
         tables_of(entries),
