@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from grammar_workers.matching.kernels.step import DEAD, OPTIONS
+from grammar_workers.dfa.minimize import DEAD
+from grammar_workers.numba_options import OPTIONS
 
 
 @njit(**OPTIONS)

@@ -6,6 +6,5 @@
                                positions, banned_words (aho_corasick)  --+
 
 `banned_in_json` takes words out of the strings of JSON; `all_of` is an intersection, where that is exact.
-May import `dfa`, `pushdown`, `vocabulary`, the constants of `matching.kernels.step` and the modules beside the
-packages.
+May import `dfa`, `pushdown`, `vocabulary` and the modules beside the packages.
 """

@@ -20,8 +20,9 @@ from grammar_workers.languages.cfg.rule_graph import END, RuleGraph
 from grammar_workers.languages.cfg.stacks import FINISHED, NOTHING, StackSet, StackSets
 from grammar_workers.matching.kernels import cfg
 from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
+from grammar_workers.matching.spelling import TooManyTokensError, spell
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.repeated_text import Text, TooManyTokensError, spell
+from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.free_tokens import LEAST_ASCII, split
 from grammar_workers.vocabulary.vocabulary import Vocabulary

@@ -23,7 +23,7 @@ Configurations of a class have the same row and stop in the same way; -1 where t
 class RowsAhead(NamedTuple):
     """Mask rows (uint32 [n, words], writable, end tokens included) and the classes that have them.
 
-    `digests` are those of the rows (`mask_rows.digest_of`), `classes` pairs of a class and the place of its row.
+    `digests` are those of the rows (`mask_store.digest_of`), `classes` pairs of a class and the place of its row.
     """
 
     rows: NDArray[np.uint32]

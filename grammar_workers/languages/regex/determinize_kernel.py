@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import OPTIONS
+from grammar_workers.numba_options import OPTIONS
 
 MOST_BITS = 4096
 """Above this, the bit sets of a large automaton take more memory than Python's integers."""

@@ -1,6 +1,6 @@
-"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `device_tables`).
+"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `matching.export`).
 
-`tables`, `stack`, `trees`, `slices` and `path` are as in `row_kernels`.
+`tables`, `stack`, `trees` and `path` are as in `trie_walks`.
 """
 
 from __future__ import annotations
@@ -8,16 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from grammar_workers.matching.kernels.step import (
-    BORROWS,
-    FRAMES_FULL,
-    OPTIONS,
-    bucket_of,
-    step,
-)
-from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
+from grammar_workers.matching.kernels.step import FRAMES_FULL, bucket_of
+from grammar_workers.matching.kernels.trie_walks import put, step_from
+from grammar_workers.numba_options import BORROWS, OPTIONS
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 FOUND_FULL = -3
+"""There is no room for another entry."""
 
 
 @njit(inline="always", **BORROWS)
@@ -46,24 +43,22 @@ def machine_targets(tables, stack, trees, path, state, register, frame, found, s
     """Walk the whole prefix tree from (state, register, frame).
 
     `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
-    with -1) for each allowed token the place of its own among them. Other arguments are as in `row_kernels`. Returns
-    how many were found, FRAMES_FULL or FOUND_FULL.
+    with -1) for each allowed token the place of its own among them. Returns how many were found, FRAMES_FULL or
+    FOUND_FULL.
     """
-    tree, same = trees[0], trees[1]
-    path[0, 0] = state
-    path[0, 1] = register
-    path[0, 2] = frame
+    tree, same = trees.tree, trees.same_bytes
+    put(path, 0, state, register, frame)
     many = np.int64(0)
     i = np.int64(0)
     while i < tree.shape[0]:
-        depth = tree[i, DEPTH]
-        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        depth = tree[i, TRIE_DEPTH]
+        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state == FRAMES_FULL:
             return state
         if state < 0:
-            i = np.int64(tree[i, END])
+            i = np.int64(tree[i, TRIE_END])
             continue
-        token = tree[i, TOKEN]
+        token = tree[i, TRIE_TOKEN]
         if token >= 0:
             place = place_of(found, seen, many, state, register, frame)
             if place < 0:
@@ -72,9 +67,7 @@ def machine_targets(tables, stack, trees, path, state, register, frame, found, s
             while token >= 0:
                 places[token] = place
                 token = same[token]
-        path[depth + 1, 0] = state
-        path[depth + 1, 1] = register
-        path[depth + 1, 2] = frame
+        put(path, depth + 1, state, register, frame)
         i += 1
     return many
 
