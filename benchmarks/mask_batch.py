@@ -27,7 +27,7 @@ from tqdm import tqdm
 from benchmarks.engines import ENGINES, Llguidance, Turnstile, Xgrammar, installed
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
 from grammar_workers import TokenFSM
-from grammar_workers.matching.masks import fill_masks, forbid_unmasked
+from grammar_workers.matching.masks import forbid_unmasked, stack_masks
 from grammar_workers.types import StateId
 
 SCHEMA: dict[str, Any] = {
@@ -76,7 +76,7 @@ Fill = Callable[[NDArray[np.uint32]], object]
 
 def turnstile_filler(many: int, *, shared: bool) -> Fill:
     places = turnstile_places(many, shared=shared)
-    return lambda target: fill_masks(places, target)
+    return lambda target: stack_masks([fsm.allowed_mask(state) for fsm, state in places], target)
 
 
 def gather_filler(many: int) -> Fill:
@@ -175,7 +175,7 @@ def measure_apply(name: str, many: int, rounds: int) -> float:
     """Median microseconds of putting the same masks onto logits."""
     vocabulary = tekken_vocabulary()
     masks = np.zeros((many, vocabulary.mask_words), np.uint32)
-    fill_masks(turnstile_places(many, shared=True), masks)
+    turnstile_filler(many, shared=True)(masks)
     logits = np.zeros((many, vocabulary.size), np.float32)
     apply = APPLIERS[name][1]
     return median_microseconds(lambda: apply(logits, masks), logits, rounds)

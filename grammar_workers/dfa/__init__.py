@@ -4,5 +4,5 @@
                   |-- product     several at once, state by state
                   +-- row_hash    equal rows of transitions once
 
-May import the constants of `matching.kernels.step` and the modules beside the packages only.
+May import the modules beside the packages only.
 """

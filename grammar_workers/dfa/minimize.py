@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import OPTIONS
+from grammar_workers.numba_options import OPTIONS
 
 DEAD = -1
 

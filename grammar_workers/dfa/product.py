@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import OPTIONS
+from grammar_workers.dfa.row_hash import find_row, laid_buckets
+from grammar_workers.numba_options import OPTIONS
 
 
 def reachable_tuples(
@@ -26,23 +27,13 @@ def reachable_tuples(
     return None if many < 0 else (tuples[:many], moves[:many])
 
 
-@njit(inline="always", **OPTIONS)
-def _hash(reached):  # type: ignore[no-untyped-def]
-    mixed = np.uint64(0)
-    for state in reached:
-        mixed = (mixed ^ np.uint64(state + 1)) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
-
-
 @njit(**OPTIONS)
 def _explore(flat, begins, widths, columns, most):  # type: ignore[no-untyped-def]
     automata, letters = columns.shape
     tuples = np.zeros((64, automata), np.int32)
     moves = np.empty((64, letters), np.int32)
-    buckets = np.full(256, -1, np.int32)
+    buckets = laid_buckets(tuples, 1)
     reached = np.zeros(automata, np.int32)
-    buckets[_hash(reached) & np.uint64(255)] = 0
     many = np.int64(1)
     done = np.int64(0)
     while done < many:
@@ -50,35 +41,17 @@ def _explore(flat, begins, widths, columns, most):  # type: ignore[no-untyped-de
             for i in range(automata):
                 state = np.int64(tuples[done, i])
                 reached[i] = flat[begins[i] + state * widths[i] + columns[i, letter]] if state >= 0 else np.int32(-1)
-            last = np.uint64(buckets.shape[0] - 1)
-            bucket = _hash(reached) & last
-            found = np.int64(buckets[bucket])
-            while found >= 0:
-                same = True
-                for i in range(automata):
-                    same = same and tuples[found, i] == reached[i]
-                if same:
-                    break
-                bucket = (bucket + np.uint64(1)) & last
-                found = np.int64(buckets[bucket])
+            found = find_row(tuples, buckets, reached)
             if found < 0:
                 if many == most:
                     return np.int64(-1), tuples, moves
                 if many == tuples.shape[0]:
                     tuples = np.concatenate((tuples, np.zeros_like(tuples)))
                     moves = np.concatenate((moves, np.empty_like(moves)))
-                    buckets = np.full(4 * tuples.shape[0], -1, np.int32)
-                    last = np.uint64(buckets.shape[0] - 1)
-                    for number in range(many):
-                        bucket = _hash(tuples[number]) & last
-                        while buckets[bucket] >= 0:
-                            bucket = (bucket + np.uint64(1)) & last
-                        buckets[bucket] = number
-                    bucket = _hash(reached) & last
-                    while buckets[bucket] >= 0:
-                        bucket = (bucket + np.uint64(1)) & last
+                    buckets = laid_buckets(tuples, many)
+                    found = find_row(tuples, buckets, reached)
                 tuples[many] = reached
-                buckets[bucket] = many
+                buckets[-1 - found] = many
                 found = many
                 many += 1
             moves[done, letter] = found

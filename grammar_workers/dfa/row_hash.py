@@ -1,11 +1,51 @@
-"""Compiled loops over the rows of an automaton: what they have in common, and which lead to no dead end."""
+"""Compiled loops over the rows of an automaton: finding equal ones, and those that lead to no dead end."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from grammar_workers.matching.kernels.step import DEAD, OPTIONS
+from grammar_workers.dfa.minimize import DEAD
+from grammar_workers.numba_options import OPTIONS
+
+
+@njit(inline="always", **OPTIONS)
+def find_row(rows, buckets, row):  # type: ignore[no-untyped-def]
+    """The place of a row with this content, or -1 - the bucket where its place belongs.
+
+    `rows` are integers [n, columns], `buckets` int32 [power of two] a hash table of the places of some of them, -1
+    where it is empty; some of it must be. The cost is one pass over the row, and one for each collision.
+    """
+    last = np.uint64(buckets.shape[0] - 1)
+    mixed = np.uint64(0)
+    for value in row:
+        mixed = (mixed ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    bucket = mixed & last
+    found = np.int64(buckets[bucket])
+    while found >= 0 and not _same(rows[found], row):
+        bucket = (bucket + np.uint64(1)) & last
+        found = np.int64(buckets[bucket])
+    return found if found >= 0 else np.int64(-1) - np.int64(bucket)
+
+
+@njit(**OPTIONS)
+def laid_buckets(rows, many):  # type: ignore[no-untyped-def]
+    """Fresh buckets for as many rows as there is room for, with the first `many`, which differ."""
+    buckets = np.full(4 * rows.shape[0], -1, np.int32)
+    for place in range(many):
+        buckets[-1 - find_row(rows, buckets, rows[place])] = place
+    return buckets
+
+
+@njit(inline="always", **OPTIONS)
+def _same(first, second):  # type: ignore[no-untyped-def]
+    same = True
+    for column in range(first.shape[0]):
+        if first[column] != second[column]:
+            same = False
+            break
+    return same
 
 
 @njit(**OPTIONS)
@@ -40,38 +80,23 @@ def distinct_rows(rows):  # type: ignore[no-untyped-def]
 
     `rows` int32 [rows, columns].
     """
-    many_rows, width = rows.shape
+    many_rows = rows.shape[0]
     size = 16
     while size < 2 * many_rows:
         size *= 2
     buckets = np.full(size, -1, np.int32)
     numbers = np.empty(many_rows, np.int32)
     firsts = np.empty(many_rows, np.int64)
-    many = 0
-    last = np.uint64(size - 1)
+    many = np.int32(0)
     for row in range(many_rows):
-        mixed = np.uint64(0)
-        for column in range(width):
-            mixed = (mixed ^ np.uint64(np.uint32(rows[row, column]))) * np.uint64(0x9E3779B97F4A7C15)
-            mixed ^= mixed >> np.uint64(29)
-        bucket = mixed & last
-        found = buckets[bucket]
-        while found >= 0:
-            same = True
-            for column in range(width):
-                if rows[firsts[found], column] != rows[row, column]:
-                    same = False
-                    break
-            if same:
-                break
-            bucket = (bucket + np.uint64(1)) & last
-            found = buckets[bucket]
-        if found < 0:
-            found = np.int32(many)
-            buckets[bucket] = found
-            firsts[many] = row
-            many += 1
-        numbers[row] = found
+        found = find_row(rows, buckets, rows[row])
+        if found >= 0:
+            numbers[row] = numbers[found]
+            continue
+        buckets[-1 - found] = row
+        numbers[row] = many
+        firsts[many] = row
+        many += np.int32(1)
     return numbers, firsts[:many]
 
 

@@ -8,6 +8,5 @@
 `banned_in_json` takes words out of the strings of JSON; `all_of` is an intersection, where that is exact.
 `scalar_values` tells characters from surrogates.
 
-May import `dfa`, `pushdown`, `vocabulary`, the constants of `matching.kernels.step` and the modules beside the
-packages.
+May import `dfa`, `pushdown`, `vocabulary` and the modules beside the packages.
 """

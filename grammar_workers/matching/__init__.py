@@ -2,5 +2,6 @@
 
 automaton or rule graph --recognizer--> pushdown_recognizer / cfg_recognizer --kernels/--> next state, mask row
                         --token_fsm--> states by number, rows kept once by content (`mask_store`)
-masks: rows of a batch;  export: tables for a device;  examples: texts drawn at random
+masks: rows of a batch;  export: tables for a device;  examples: texts drawn at random;  spelling: tokens of a text
+May import every package but `service`.
 """

@@ -7,7 +7,7 @@ row: a compiled walk of the prefix tree over the table; the steps it misses are 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -20,8 +20,9 @@ from grammar_workers.languages.cfg.rule_graph import END, RuleGraph
 from grammar_workers.languages.cfg.stacks import FINISHED, NOTHING, StackSet, StackSets
 from grammar_workers.matching.kernels import cfg
 from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
+from grammar_workers.matching.spelling import TooManyTokensError, spell
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.repeated_text import Text, TooManyTokensError, spell
+from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.free_tokens import LEAST_ASCII, split
 from grammar_workers.vocabulary.vocabulary import Vocabulary
@@ -134,24 +135,14 @@ class ConfigurationWalker:
                 return None
         return (here,), self.may_end((here,)), self.find_class((here,))
 
-    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
-        reached = self._reached(configuration, row)
-        seen = np.zeros(len(self._stacks), np.bool_)
-        seen[reached[reached >= 0]] = True
-        return [(number,) for number in np.flatnonzero(seen).tolist()]
-
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
-        numbers, places = np.unique(self._reached(configuration, row), return_inverse=True)
-        none = int(len(numbers) > 0 and numbers[0] < 0)
-        return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
-
-    def _reached(self, configuration: Configuration, row: MaskRow) -> NDArray[np.int32]:
-        """The configuration after each token of `row`, else -1; int32 [V]."""
         # The row has been filled, so every step that its tokens take is known.
         data, offsets = self._vocabulary.packed
         reached = np.full(self._vocabulary.size, -1, np.int32)
         cfg.targets(data, offsets, self._graph.classes, self._table, configuration[0], row, reached)
-        return reached
+        numbers, places = np.unique(reached, return_inverse=True)
+        none = int(len(numbers) > 0 and numbers[0] < 0)
+        return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
 
     def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
         start = self.start()

@@ -13,11 +13,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import BORROWS
+from grammar_workers.numba_options import BORROWS
 from grammar_workers.types import MaskRow, TokenId
+from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 RowPool = weakref.WeakValueDictionary[int, MaskRow]
 """Rows that any automaton of one vocabulary holds, by their digest."""
+_pools: weakref.WeakKeyDictionary[Vocabulary, RowPool] = weakref.WeakKeyDictionary()
+
+
+def pool_of(vocabulary: Vocabulary) -> RowPool:
+    """The rows that all automata of a vocabulary share."""
+    return _pools.setdefault(vocabulary, RowPool())
 
 
 class MaskRows:

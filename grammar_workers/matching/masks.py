@@ -8,21 +8,15 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import OPTIONS
-from grammar_workers.matching.token_fsm import TokenFSM
-from grammar_workers.types import MaskRow, StateId
-
-
-def fill_masks(places: Sequence[tuple[TokenFSM, StateId]], out: NDArray[np.uint32]) -> None:
-    """Row i of `out` (C-contiguous uint32 [len(places), words]) becomes the mask row of `places[i]`.
-
-    The automata may differ but must be of one vocabulary. Rows visited before cost one copy each.
-    """
-    stack_masks([fsm.allowed_mask(state) for fsm, state in places], out)
+from grammar_workers.numba_options import OPTIONS
+from grammar_workers.types import MaskRow
 
 
 def stack_masks(rows: Sequence[MaskRow], out: NDArray[np.uint32]) -> None:
-    """Row i of `out` (C-contiguous uint32 [len(rows), words]) becomes a copy of `rows[i]`."""
+    """Row i of `out` (C-contiguous uint32 [len(rows), words]) becomes a copy of `rows[i]`.
+
+    The rows may be of different automata of one vocabulary.
+    """
     if out.shape[0] != len(rows) or not out.flags.c_contiguous:
         raise ValueError(f"{len(rows)} rows do not go into an array of shape {out.shape}, or it is not contiguous")
     if rows:

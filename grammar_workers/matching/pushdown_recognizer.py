@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -10,24 +10,40 @@ from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.kernels import arrays as kernel_arrays
-from grammar_workers.matching.kernels import entry, mask, prefetch, transitions
-from grammar_workers.matching.kernels import step as kernels
+from grammar_workers.matching.kernels import entry, mask, prefetch, step, transitions
 from grammar_workers.matching.kernels.mask_classes import RowClasses
 from grammar_workers.matching.kernels.prefetch_queue import PlacesAhead
+from grammar_workers.matching.kernels.step import FRAME_PARENT, FRAME_SAVED, FRAME_SITE
+from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
 from grammar_workers.matching.mask_store import weights_of
 from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
+from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import Machine
-from grammar_workers.pushdown.repeated_text import spell
+from grammar_workers.pushdown.byte_classes import classes_of
+from grammar_workers.pushdown.instructions import (
+    ASSIGN,
+    CALL,
+    FAR,
+    INSTRUCTION_ACTION,
+    INSTRUCTION_MOVE,
+    INSTRUCTION_SITE,
+    INSTRUCTION_VALUE,
+    SILENT_MOVES,
+    START,
+    STATE_EXIT,
+    STATE_LITERAL,
+    STATE_ROW,
+)
 from grammar_workers.pushdown.shortest import shortest_text
 from grammar_workers.types import MaskRow, TokenId
-from grammar_workers.vocabulary.folded_trie import FoldedTree, classes_of
+from grammar_workers.vocabulary.folded_trie import FoldedTree
 from grammar_workers.vocabulary.slices import Runs
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 
 class MachineWalker:
-    """A `Walker` whose configurations are (machine state, register, frame), see `kernels`."""
+    """A `Walker` whose configurations are (machine state, register, frame), see `step`."""
 
     KIND: ClassVar[bytes] = b"M"
 
@@ -35,17 +51,17 @@ class MachineWalker:
         self._machine = machine
         self._vocabulary = vocabulary
         self._limits = limits
-        # Frames, hash buckets, number of frames in use, the trace. Frame 0 is the bottom of every stack.
-        self._stack = (
-            np.zeros((64, 5), np.int64),
+        # Frame 0 is the bottom of every stack.
+        self._stack = step.Stack(
+            np.zeros((64, step.FRAME_COLUMNS), np.int64),
             np.full(128, -1, np.int64),
             np.ones(1, np.int64),
-            np.zeros(kernels.FIRST_LEVEL + 3 * kernels.LEVELS, np.int64),
+            np.zeros(step.TRACE_FIRST_LEVEL + step.TRACE_COLUMNS * step.TRACE_LEVELS, np.int64),
         )
         self._row_classes = RowClasses()
         # How many places ahead have been looked at. Classes overlap: another time, others would stand for the rest.
         self._ahead = 0
-        self._path = np.zeros((vocabulary.longest_token + 3, 6), np.int64)
+        self._path = np.zeros((vocabulary.longest_token + 3, PATH_COLUMNS), np.int64)
         self._entries = self._note_arrays()
         # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
         self._byte_classes: dict[int, bytes | None] = {}
@@ -56,14 +72,15 @@ class MachineWalker:
 
     @property
     def nbytes(self) -> int:
-        return self._machine.nbytes + self._stack[0].nbytes + self._stack[1].nbytes + self._row_classes.nbytes
+        stack = self._stack.frames.nbytes + self._stack.buckets.nbytes
+        return self._machine.nbytes + stack + self._row_classes.nbytes
 
     @property
     def size(self) -> int:
         return len(self._machine.states)
 
     def start(self) -> Configuration:
-        return self._arrive(1, 0, 0)
+        return self._arrive(START, 0, 0)
 
     def find_class(self, configuration: Configuration) -> int:
         return int(entry.find_class(self._entries, *configuration))
@@ -83,7 +100,7 @@ class MachineWalker:
                     continue
                 found = self._fill_long_row(folded, configuration, row)
                 noting = 0
-                if found != kernels.FRAMES_FULL:
+                if found != step.FRAMES_FULL:
                     break
             if found == mask.CLASSES_FULL:
                 self._grow_classes()
@@ -100,10 +117,10 @@ class MachineWalker:
         """Fill a row by a folded tree, or of a state that enters a string. Returns -1 (no class yet) or FRAMES_FULL."""
         if folded is None:
             entering, runs = self._entering(configuration[0])
-            status: int = entry.fill_entering_row(self._entries, runs.tables, entering, *configuration, row)
+            status: int = entry.fill_entering_row(self._entries, runs, entering, *configuration, row)
         else:
             quoted = self._vocabulary.quoted_tree
-            status = entry.fill_folded_row(self._entries, folded.tables, quoted, *configuration, row)
+            status = entry.fill_folded_row(self._entries, folded, quoted, *configuration, row)
         return status if status < 0 else -1
 
     def _entering(self, state: int) -> tuple[NDArray[np.bool_], Runs]:
@@ -111,8 +128,8 @@ class MachineWalker:
         known = self._runs_after.get(state)
         if known is None:
             target, _ = entry.common_target(self._entries, state)
-            literal, row, *_ = self._machine.states[state].tolist()
-            entering = self._machine.table[row] == target
+            literal = self._machine.states[state, STATE_LITERAL]
+            entering = self._machine.table[self._machine.states[state, STATE_ROW]] == target
             if literal >= 0:
                 entering[literal] = False
             runs = self._vocabulary.runs_after(bytes(np.flatnonzero(entering).tolist()))
@@ -133,30 +150,14 @@ class MachineWalker:
             state, register, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
             if state >= 0 and ends >= 0:
                 return (state, register, frame), ends == 1, row_class
-            if kernels.FRAMES_FULL not in (state, ends):
+            if step.FRAMES_FULL not in (state, ends):
                 return None
             self._grow_frames()
 
     def may_end(self, configuration: Configuration) -> bool:
-        while (status := entry.may_end(self._entries, *configuration)) == kernels.FRAMES_FULL:
+        while (status := entry.may_end(self._entries, *configuration)) == step.FRAMES_FULL:
             self._grow_frames()
         return bool(status)
-
-    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
-        return [*self._token_targets(configuration).values(), *self._byte_successors(configuration)]
-
-    def _byte_successors(self, configuration: Configuration) -> Iterable[Configuration]:
-        capacity = 1024
-        while True:
-            found = np.empty((capacity, 3), np.int64)
-            seen = np.full(capacity * 4, -1, np.int32)
-            many = entry.successors(self._entries, *configuration, found, seen)
-            if many >= 0:
-                return map(tuple, found[:many].tolist())
-            if many == kernels.FRAMES_FULL:
-                self._grow_frames()
-            else:
-                capacity *= 8
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
         capacity = 1024
@@ -167,7 +168,7 @@ class MachineWalker:
             many = entry.machine_targets(self._entries, *configuration, found, seen, places)
             if many >= 0:
                 break
-            if many == kernels.FRAMES_FULL:
+            if many == step.FRAMES_FULL:
                 self._grow_frames()
             else:
                 capacity *= 8
@@ -181,18 +182,19 @@ class MachineWalker:
         if max_places <= self._ahead:
             return
         ahead = PlacesAhead(self.start(), max_places, self._vocabulary.mask_words)
-        constants = (
+        instructions = self._machine.instructions
+        constants = prefetch.Constants(
             self._vocabulary.eos_mask,
             weights_of(self._vocabulary.mask_words),
-            np.unique(self._machine.ops[self._machine.ops[:, kernels.MOVE] == kernels.CALL, kernels.SITE_BASE]),
+            np.unique(instructions[instructions[:, INSTRUCTION_MOVE] == CALL, INSTRUCTION_SITE]),
             # Only a property name assigns the register: its position among the names.
-            np.unique(self._machine.ops[self._machine.ops[:, kernels.ACTION] == kernels.ASSIGN, kernels.VALUE]),
+            np.unique(instructions[instructions[:, INSTRUCTION_ACTION] == ASSIGN, INSTRUCTION_VALUE]),
         )
         by_hand = bool(self._token_edges)
         status = prefetch.MORE
         while status != prefetch.OVER:
-            ahead.fit(len(self._row_classes.tables[0]), len(self._stack[0]))
-            status = entry.look_ahead(self._entries, ahead.tables, ahead.batch, constants, by_hand)
+            ahead.fit(len(self._row_classes.tables.classes), len(self._stack.frames))
+            status = entry.look_ahead(self._entries, ahead.walk, ahead.batch, constants, by_hand)
             # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
             made, others = ahead.take()
             yield made
@@ -202,7 +204,7 @@ class MachineWalker:
                     ahead.add(named)
                 ahead.add_again(here)
                 yield RowsAhead.none()
-            if status == kernels.FRAMES_FULL:
+            if status == step.FRAMES_FULL:
                 self._grow_frames()
             elif status == mask.CLASSES_FULL:
                 self._grow_classes()
@@ -212,11 +214,16 @@ class MachineWalker:
                         f"the places ahead take more than {self._limits.max_fsm_bytes} bytes (limit max_fsm_bytes)"
                     )
                 ahead.grow()
-        self._ahead = max_places if ahead.budget == 0 else kernels.FAR
+        self._ahead = max_places if ahead.budget == 0 else FAR
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         state, register, frame = configuration
-        text = shortest_text(self._machine, self._stack[0], (state, register, frame), self._vocabulary.spellable)
+        frames = self._stack.frames
+        callers: list[tuple[int, int]] = []
+        while frame:
+            frame, site, saved = frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
+            callers.append((site, saved))
+        text = shortest_text(self._machine, state, register, callers, self._vocabulary.spellable)
         return spell(text, self._vocabulary, limit)
 
     def to_bytes(self) -> bytes:
@@ -233,19 +240,19 @@ class MachineWalker:
         if not self._token_edges:
             return targets
         state, register, frame = configuration
-        for _ in range(kernels.SILENT_MOVES):
+        for _ in range(SILENT_MOVES):
             for token, target in self._token_edges.get(state, ()):
                 reached = self._arrive(target, register, frame)
                 if reached[0] >= 0:
                     targets.setdefault(token, reached)
-            label = int(self._machine.states[state, kernels.EXIT])
+            label = int(self._machine.states[state, STATE_EXIT])
             if label < 0:
                 break
             entry.look_into(self._entries, frame)
             if frame == 0:
                 break
-            # What is not self-delimiting ends where the token belongs to the caller, as in `kernels.step`.
-            frame, site, register, *_ = self._stack[0][frame].tolist()
+            # What is not self-delimiting ends where the token belongs to the caller, as in `step`.
+            frame, site, register = self._stack.frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
             state = int(self._machine.returns[site + label])
             if state < 0:
                 break
@@ -257,7 +264,7 @@ class MachineWalker:
     def _arrive(self, state: int, register: int, frame: int) -> Configuration:
         while True:
             reached = entry.arrive(self._entries, state, register, frame)
-            if reached[0] != kernels.FRAMES_FULL:
+            if reached[0] != step.FRAMES_FULL:
                 return tuple(reached)
             self._grow_frames()
 
@@ -268,13 +275,11 @@ class MachineWalker:
                 f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of return stacks "
                 "(limit max_fsm_bytes)"
             )
-        before, _, counters, trace = self._stack
-        many = len(before)
-        frames = np.zeros((many * 2, 5), np.int64)
+        many = len(self._stack.frames)
+        frames = np.concatenate([self._stack.frames, np.zeros_like(self._stack.frames)])
         buckets = np.full(many * 4, -1, np.int64)
-        frames[:many] = before
-        kernels.rehash_frames(frames, buckets, many)
-        self._stack = (frames, buckets, counters, trace)
+        step.rehash_frames(frames, buckets, many)
+        self._stack = self._stack._replace(frames=frames, buckets=buckets)
         kernel_arrays.note_arrays(self._entries, kernel_arrays.STACK, self._stack)
 
     def _grow_classes(self) -> None:
@@ -282,8 +287,8 @@ class MachineWalker:
         kernel_arrays.note_arrays(self._entries, kernel_arrays.CLASSES, self._row_classes.tables)
 
     def _note_arrays(self) -> NDArray[np.int64]:
-        """Where all arrays of this walker lie, see `kernel_arrays`."""
-        entries = self._vocabulary.kernel_entries.copy()
+        """Where all arrays of this walker lie, see `kernels.arrays`."""
+        entries = kernel_arrays.entries_of(self._vocabulary)
         for place, arrays in (
             (kernel_arrays.TABLES, self._machine.tables),
             (kernel_arrays.STACK, self._stack),

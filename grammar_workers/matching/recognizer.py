@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ Configurations of a class have the same row and stop in the same way; -1 where t
 class RowsAhead(NamedTuple):
     """Mask rows (uint32 [n, words], writable, end tokens included) and the classes that have them.
 
-    `digests` are those of the rows (`mask_rows.digest_of`), `classes` pairs of a class and the place of its row.
+    `digests` are those of the rows (`mask_store.digest_of`), `classes` pairs of a class and the place of its row.
     """
 
     rows: NDArray[np.uint32]
@@ -64,9 +64,6 @@ class Walker(Protocol):
 
     def may_end(self, configuration: Configuration) -> bool:
         """Whether the text may stop here."""
-
-    def successors(self, configuration: Configuration, row: MaskRow) -> Iterable[Configuration]:
-        """The distinct configurations that the tokens of `row`, the row of `configuration`, lead to."""
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
         """The distinct configurations that the tokens of `row`, the row of `configuration`, lead to.

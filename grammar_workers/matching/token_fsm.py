@@ -21,11 +21,11 @@ from grammar_workers.artifacts import artifact
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.cfg_recognizer import ConfigurationWalker
 from grammar_workers.matching.export import DeviceTables, TableBuilder, line_of, no_tokens
-from grammar_workers.matching.mask_store import MaskRows
+from grammar_workers.matching.mask_store import MaskRows, pool_of
 from grammar_workers.matching.pushdown_recognizer import MachineWalker
 from grammar_workers.matching.recognizer import Configuration, Walker
+from grammar_workers.matching.spelling import TooManyTokensError
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.repeated_text import TooManyTokensError
 from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Successor, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -72,7 +72,7 @@ class TokenFSM:
         self._row_of_class: dict[int, int] = {}
         self._next: list[dict[TokenId, StateId]] = [{}]
         self._terminal: list[bool] = [True]
-        self._rows = MaskRows(vocabulary.mask_words, vocabulary.row_pool)
+        self._rows = MaskRows(vocabulary.mask_words, pool_of(vocabulary))
         # States below this one have had their successors visited.
         self._expanded = _INITIAL
         with self._lock:
@@ -172,8 +172,7 @@ class TokenFSM:
             if max_states is not None and len(self._configurations) >= max_states:
                 break
             with self._lock:
-                row = self.allowed_mask(state) & ~self.vocabulary.eos_mask
-                for configuration in self._walker.successors(self._configurations[state], row):
+                for configuration in self._walker.targets(self._configurations[state], self.allowed_mask(state))[0]:
                     self._look_up(configuration)
                 self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)

@@ -5,7 +5,8 @@
                  |-- trie                                                              listed texts
                  +-- shared                                                            parts made once for all
     automaton --intersect--> with a regular language;  --liveness--> which counters matter;
-              --shortest--> a shortest text to an end (`repeated_text`)
+              --shortest--> a shortest text to an end (`repeated_text`);  --byte_classes--> bytes that are alike
 
-May import `dfa`, `vocabulary`, the constants of `matching.kernels.step` and the modules beside the packages.
+`instructions` has the columns of the tables, the values in them, and what an instruction does to the counter.
+May import `dfa`, `artifacts` (its errors and the cache) and the modules beside the packages.
 """

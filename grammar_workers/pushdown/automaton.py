@@ -1,14 +1,15 @@
 """The byte automaton: flat tables of rules with call edges.
 
-A machine reads bytes. Each state reads one byte by `LIT` (this very byte leads to the next state) or by a row of the
-dense table. Entering a state may run an *op*: check a guard on the register, count, call a rule, return from one, or go
-on to another state. For `{"a": [1, 2]}` with `{"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}`:
+A machine reads bytes. Each state reads one byte by its literal (this very byte leads to the next state) or by a row of
+the dense table. Entering a state may run an *instruction*: check a guard on the register, count, call a rule, return
+from one, or go on to another state. For `{"a": [1, 2]}` with
+`{"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}`:
 
     object rule   '{' -> '"' 'a' '"' ':' ' ' -> CALL array, return to A;   A: ',' -> ...   '}' -> RETURN
     array rule    '[' -> CALL integer, return to B;   B: ',' ' ' -> CALL integer, return to B;   ']' -> RETURN
     integer rule  '1' -> D;   D: digit -> D, anything else -> return to B and read it there (EXIT)
 
-Recursion is a rule that calls itself; the return stack is part of the configuration (see `kernels`).
+Recursion is a rule that calls itself; the return stack is part of the configuration (see `matching.kernels.step`).
 """
 
 from __future__ import annotations
@@ -21,20 +22,32 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import (
+from grammar_workers.pushdown.instructions import (
     ADVICE,
     ALL_SET,
     CALL,
+    EDGE_COLUMNS,
+    EDGE_STATE,
+    EDGE_TARGET,
     GOTO,
-    HALF,
+    GUARD_COLUMNS,
+    GUARD_HALF,
     INHERIT,
+    INSTRUCTION_COLUMNS,
+    INSTRUCTION_MOVE,
+    INSTRUCTION_SITE,
+    INSTRUCTION_TARGET,
     KEEP,
+    LOOP_BASE,
+    LOOP_COLUMNS,
     OTHERWISE,
     RETURN,
     SET_BIT,
     SOME_CLEAR,
+    STATE_COLUMNS,
     STAY,
     TOLERATES_UNESCAPED,
+    Tables,
 )
 
 Interval = tuple[int, int]
@@ -45,28 +58,31 @@ Guard = tuple[Interval, ...]
 """Sorted, disjoint intervals one of which holds the register, () for no condition, or a guard over bits (see below)."""
 NEVER: Guard = ((-1, -1),)
 """A guard that no register passes."""
-REGISTER_BITS = 2 * HALF
+REGISTER_BITS = 2 * GUARD_HALF
 """How many flags a register holds."""
 
-_SHAPES = {"states": 5, "table": 256, "ops": 8, "guards": 2, "returns": 0, "loops": 3, "token_edges": 3}
+_SHAPES = {
+    "states": STATE_COLUMNS,
+    "table": 256,
+    "instructions": INSTRUCTION_COLUMNS,
+    "guards": GUARD_COLUMNS,
+    "returns": 0,
+    "loops": LOOP_COLUMNS,
+    "token_edges": EDGE_COLUMNS,
+}
+"""The columns of each array, in the order of an artifact; 0: it has one dimension."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A finished byte automaton; the arrays are read-only.
+    """A finished byte automaton; the arrays are int32 and read-only, their columns are named in `instructions`.
 
-    states int32 [n, 5] (LIT, ROW, EXIT, OP, LOOP), table int32 [rows, 256] of target states or -1, ops int32 [k, 8],
-    guards int32 [g, 2] (inclusive register intervals, sorted within one op, or masks: see `kernels.passes`), returns
-    int32 [r] (a state per label, -1 where the label is not acceptable), loops int32 [l, 3] (minimum and maximum
-    characters of a free string, -1: no maximum; the state that this one resembles, -1: it is a free string itself,
-    less: it tolerates all characters), token_edges int32 [t, 3] (state, token id, target): tokens that may
-    come where a token begins in this state, whatever their bytes.
-    State 0 accepts; matching begins at state 1.
+    `token_edges` is [t, EDGE_COLUMNS]; the others are as in `Tables`. Matching begins in START, and ACCEPT accepts.
     """
 
     states: NDArray[np.int32]
     table: NDArray[np.int32]
-    ops: NDArray[np.int32]
+    instructions: NDArray[np.int32]
     guards: NDArray[np.int32]
     returns: NDArray[np.int32]
     loops: NDArray[np.int32]
@@ -81,23 +97,27 @@ class Machine:
         return sum(getattr(self, name).nbytes for name in _SHAPES)
 
     @functools.cached_property
-    def tables(self) -> tuple[NDArray[np.int32], ...]:
-        """The arrays that describe bytes, in the order of the fields, as the plain tuple that kernels take."""
-        return self.states, self.table, self.ops, self.guards, self.returns, self.loops
+    def tables(self) -> Tables:
+        """The arrays that describe bytes."""
+        return Tables(self.states, self.table, self.instructions, self.guards, self.returns, self.loops)
+
+    @functools.cached_property
+    def calls(self) -> NDArray[np.int32]:
+        """The instructions that call."""
+        return self.instructions[self.instructions[:, INSTRUCTION_MOVE] == CALL]
 
     @functools.cached_property
     def site_ends(self) -> dict[int, int]:
         """Where a return site begins in `returns` -> where it ends: sites lie one after the other."""
-        bases = np.unique(self.ops[self.ops[:, 4] == CALL, 6])
+        bases = np.unique(self.calls[:, INSTRUCTION_SITE])
         return dict(zip(bases.tolist(), [*bases[1:].tolist(), len(self.returns)], strict=True))
 
     @functools.cached_property
     def label_counts(self) -> dict[int, int]:
         """Entry state of a called rule -> with how many labels its callers let it return."""
-        calls = self.ops[self.ops[:, 4] == CALL]
         ends = self.site_ends
         counts: dict[int, int] = {}
-        for target, base in zip(calls[:, 5].tolist(), calls[:, 6].tolist(), strict=True):
+        for target, base in self.calls[:, [INSTRUCTION_TARGET, INSTRUCTION_SITE]].tolist():
             usable = int((self.returns[base : ends[base]] >= 0).sum())
             counts[target] = max(counts.get(target, 0), usable)
         return counts
@@ -136,10 +156,10 @@ class Machine:
         lit, row, exit_label, op, loop = self.states.T
         _require(many >= 2, "too few states")
         _require(_inside(lit, -1, 256) and _inside(row, -1, len(self.table)), "state columns")
-        _require(_inside(op, 0, len(self.ops)) and _inside(loop, 0, len(self.loops)), "state columns")
+        _require(_inside(op, 0, len(self.instructions)) and _inside(loop, 0, len(self.loops)), "state columns")
         _require(bool((np.flatnonzero(lit >= 0) < many - 1).all()), "literal at the last state")
         _require(_inside(self.table, -1, many) and _inside(self.returns, -1, many), "targets")
-        guard_start, guard_end, action, value, move, target, site, mode = self.ops.T
+        guard_start, guard_end, action, value, move, target, site, mode = self.instructions.T
         _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
         _require(_inside(value, 0, UNBOUNDED + 1), "op values")
         _require(_inside(value[action == SET_BIT], 0, REGISTER_BITS), "op bits")
@@ -147,8 +167,8 @@ class Machine:
             _inside(action, KEEP, SET_BIT + 1) and _inside(move, STAY, OTHERWISE + 1) and _inside(mode, 0, INHERIT + 1),
             "ops",
         )
-        _require(_inside(self.loops[:, 2], TOLERATES_UNESCAPED, many), "loops")
-        _require(_inside(self.token_edges[:, [0, 2]], 0, many), "token edges")
+        _require(_inside(self.loops[:, LOOP_BASE], TOLERATES_UNESCAPED, many), "loops")
+        _require(_inside(self.token_edges[:, [EDGE_STATE, EDGE_TARGET]], 0, many), "token edges")
         jumps = (move == CALL) | (move == GOTO) | (move == OTHERWISE)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.
@@ -170,7 +190,7 @@ def _require(condition: bool, what: str) -> None:
 def _mask(bits: Iterable[int]) -> Interval:
     """The mask with these bits, in two halves."""
     number = sum(1 << bit for bit in set(bits))
-    return number & ((1 << HALF) - 1), number >> HALF
+    return number & ((1 << GUARD_HALF) - 1), number >> GUARD_HALF
 
 
 def some_clear(bits: Iterable[int]) -> Guard:

@@ -14,25 +14,39 @@ from numpy.typing import NDArray
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.matching.kernels.step import (
-    ASSIGN,
-    CALL,
-    ENTER_AT_ZERO,
-    EXIT,
-    GOTO,
-    INCREMENT,
-    INHERIT,
-    KEEP,
-    LOOP,
-    OP,
-    OTHERWISE,
-    RETURN,
-    ROW,
-    SET_BIT,
-    STAY,
-)
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import Guard, Interval, Machine
+from grammar_workers.pushdown.instructions import (
+    ASSIGN,
+    CALL,
+    EDGE_COLUMNS,
+    ENTER_AT_ZERO,
+    FREE_STRING,
+    GOTO,
+    GUARD_COLUMNS,
+    INCREMENT,
+    INHERIT,
+    INSTRUCTION_ACTION,
+    INSTRUCTION_COLUMNS,
+    INSTRUCTION_ENTRY,
+    INSTRUCTION_GUARD_END,
+    INSTRUCTION_GUARD_START,
+    INSTRUCTION_MOVE,
+    INSTRUCTION_SITE,
+    INSTRUCTION_TARGET,
+    KEEP,
+    LOOP_COLUMNS,
+    OTHERWISE,
+    RETURN,
+    SET_BIT,
+    START,
+    STATE_COLUMNS,
+    STATE_EXIT,
+    STATE_INSTRUCTION,
+    STATE_LOOP,
+    STATE_ROW,
+    STAY,
+)
 
 _ROW_STEPS = 32
 """What a dense row counts against the budget."""
@@ -40,10 +54,7 @@ _ROW_STEPS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """What one builder holds, for other builders to take in: states (int32 [n, 5], see `Machine`), rows and ops.
-
-    States are numbered as in that builder.
-    """
+    """What one builder holds, for others to take in: states (as it numbers them), dense rows, instructions, loops."""
 
     states: NDArray[np.int32]
     rows: NDArray[np.int32]
@@ -59,9 +70,7 @@ class Piece:
 
 _Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
 """(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
-_OP_FIELDS = 8
-_STATE = struct.Struct("5i")
-_STATE_FIELDS = 5
+_STATE = struct.Struct(f"{STATE_COLUMNS}i")
 _EMPTY_STATE = (-1, -1, -1, 0, 0)
 _NO_MOVES = np.full(256, -1, np.int32)
 
@@ -103,14 +112,14 @@ class MachineBuilder:
         self._letters = {NOTHING_BESIDE: _PLAIN_LETTERS}
         self._rows: list[bytes] = []
         self._row_ids: dict[bytes, int] = {}
-        self._ops = array("i", [0] * _OP_FIELDS)
+        self._ops = array("i", [0] * INSTRUCTION_COLUMNS)
         self._op_ids: dict[_Op, int] = {}
         self._guards: list[Interval] = []
         self._guard_ids: dict[tuple[Interval, ...], tuple[int, int]] = {(): (0, 0)}
         self._returns = array("i")
         self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
-        self._loops: list[tuple[int, int, int]] = [(0, 0, -1)]
+        self._loops: list[tuple[int, int, int]] = [(0, 0, FREE_STRING)]
         self._token_edges: list[tuple[int, int, int]] = []
         self._loop_ids: dict[tuple[int, int, int], int] = {}
 
@@ -126,11 +135,11 @@ class MachineBuilder:
     @property
     def next_state(self) -> int:
         """The number that the next new state gets (what a literal state leads to)."""
-        return len(self._states) // _STATE_FIELDS
+        return len(self._states) // STATE_COLUMNS
 
     def state(self, *, lit: int = -1, row: int = -1, exit_label: int = -1, op: int = 0, loop: int = 0) -> int:
         """Append one state and return its number. `lit` leads to the state appended right after it."""
-        number = len(self._states) // _STATE_FIELDS
+        number = len(self._states) // STATE_COLUMNS
         self._states.extend((lit, row, exit_label, op, loop))
         if number >= self._most_states:
             self._check_states()
@@ -155,10 +164,10 @@ class MachineBuilder:
             states.frombytes(b"".join(map(letters.__getitem__, data)))
         states.extend((-1, -1, end_label, end_op, 0))
         if op and data:
-            states[first + OP] = op
-        if len(states) > self._most_states * _STATE_FIELDS:
+            states[first + STATE_INSTRUCTION] = op
+        if len(states) > self._most_states * STATE_COLUMNS:
             self._check_states()
-        return first // _STATE_FIELDS
+        return first // STATE_COLUMNS
 
     def _letters_beside(self, beside: Beside) -> _Letters:
         known = self._letters.get(beside)
@@ -169,7 +178,7 @@ class MachineBuilder:
     def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
         """Append so many states without literals and loops at once; returns the first."""
         first = self.empty_states(len(rows))
-        self._fill_columns(first, {ROW: rows, EXIT: exit_labels, OP: ops})
+        self._fill_columns(first, {STATE_ROW: rows, STATE_EXIT: exit_labels, STATE_INSTRUCTION: ops})
         return first
 
     def empty_states(self, many: int) -> int:
@@ -185,30 +194,27 @@ class MachineBuilder:
 
     def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
         """Give a state that was appended empty its row, op, exit label and loop."""
-        states, first = self._states, state * _STATE_FIELDS
-        states[first + ROW] = row
-        states[first + EXIT] = exit_label
-        states[first + OP] = op
-        states[first + LOOP] = loop
+        states, first = self._states, state * STATE_COLUMNS
+        states[first + STATE_ROW] = row
+        states[first + STATE_EXIT] = exit_label
+        states[first + STATE_INSTRUCTION] = op
+        states[first + STATE_LOOP] = loop
 
     def fill_states(self, first: int, *, rows: Sequence[int], ops: Sequence[int], loops: Sequence[int]) -> None:
         """The same for states that were appended one after the other; they carry no exit label."""
-        self._fill_columns(first, {ROW: rows, OP: ops, LOOP: loops})
+        self._fill_columns(first, {STATE_ROW: rows, STATE_INSTRUCTION: ops, STATE_LOOP: loops})
 
     def _fill_columns(self, first: int, columns: dict[int, Sequence[int]]) -> None:
         # The view must be gone before the array can grow again.
-        view = np.frombuffer(self._states, np.int32).reshape(-1, _STATE_FIELDS)
+        view = np.frombuffer(self._states, np.int32).reshape(-1, STATE_COLUMNS)
         for column, values in columns.items():
             view[first : first + len(values), column] = values
 
     def set_op(self, state: int, op: int) -> None:
-        self._states[state * _STATE_FIELDS + OP] = op
-
-    def op_of(self, state: int) -> int:
-        return self._states[state * _STATE_FIELDS + OP]
+        self._states[state * STATE_COLUMNS + STATE_INSTRUCTION] = op
 
     def row_of(self, state: int) -> int:
-        return self._states[state * _STATE_FIELDS + ROW]
+        return self._states[state * STATE_COLUMNS + STATE_ROW]
 
     def token_edge(self, state: int, token: int, target: int) -> None:
         """Let a token, whatever its bytes, lead from `state` to `target`, wherever a token may begin in `state`."""
@@ -243,8 +249,8 @@ class MachineBuilder:
         """A writable copy of a dense row, int32 [256]."""
         return np.frombuffer(self._rows[row], np.int32).copy()
 
-    def loop(self, minimum: int = 0, maximum: int = -1, base: int = -1) -> int:
-        """The number of a free-string loop: `minimum` to `maximum` characters (-1: no maximum); see `fill_row`."""
+    def loop(self, minimum: int = 0, maximum: int = -1, base: int = FREE_STRING) -> int:
+        """The number of a loop, see LOOP_BASE: `minimum` to `maximum` characters (-1: no maximum)."""
         number = self._loop_ids.get((minimum, maximum, base))
         if number is None:
             number = self._loop_ids[minimum, maximum, base] = len(self._loops)
@@ -277,7 +283,7 @@ class MachineBuilder:
     def _number_of(self, op: _Op) -> int:
         number = self._op_ids.get(op)
         if number is None:
-            number = self._op_ids[op] = len(self._ops) // _OP_FIELDS
+            number = self._op_ids[op] = len(self._ops) // INSTRUCTION_COLUMNS
             guard, action, value, move, target, site, enter = op
             base = self._site(site) if move == CALL else 0
             self._ops.extend((*self._guard_span(guard), action, value, move, target, base, enter))
@@ -297,15 +303,15 @@ class MachineBuilder:
         numbers, firsts = distinct_rows(sites)
         bases = len(self._returns) + sites.shape[1] * numbers
         self._returns.frombytes(sites[firsts].tobytes())
-        first_op = len(self._ops) // _OP_FIELDS
-        ops = np.zeros((len(rules), _OP_FIELDS), np.int32)
-        ops[:, :2] = np.array([self._guard_span(guard) for guard in guards])[guard_of]
-        ops[:, 2:] = (KEEP, 0, CALL, 0, 0, INHERIT)
-        ops[:, 5] = rules
-        ops[:, 6] = bases
+        first_op = len(self._ops) // INSTRUCTION_COLUMNS
+        ops = np.zeros((len(rules), INSTRUCTION_COLUMNS), np.int32)
+        spans = np.array([self._guard_span(guard) for guard in guards])
+        ops[:, [INSTRUCTION_GUARD_START, INSTRUCTION_GUARD_END]] = spans[guard_of]
+        ops[:, [INSTRUCTION_ACTION, INSTRUCTION_MOVE, INSTRUCTION_ENTRY]] = KEEP, CALL, INHERIT
+        ops[:, INSTRUCTION_TARGET], ops[:, INSTRUCTION_SITE] = rules, bases
         self._ops.frombytes(ops.tobytes())
         first = self.empty_states(len(rules))
-        self._fill_columns(first, {OP: range(first_op, first_op + len(rules))})
+        self._fill_columns(first, {STATE_INSTRUCTION: range(first_op, first_op + len(rules))})
         return first
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
@@ -340,9 +346,9 @@ class MachineBuilder:
 
     def piece(self) -> Piece:
         """Everything laid out so far but the two states that every machine begins with; no calls made in bulk."""
-        assert len(self._op_ids) == len(self._ops) // _OP_FIELDS - 1
+        assert len(self._op_ids) == len(self._ops) // INSTRUCTION_COLUMNS - 1
         return Piece(
-            np.array(self._states, np.int32).reshape(-1, _STATE_FIELDS)[2:],
+            np.array(self._states, np.int32).reshape(-1, STATE_COLUMNS)[2:],
             np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256),
             list(self._op_ids),
             self._loops[1:],
@@ -363,9 +369,9 @@ class MachineBuilder:
         loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
         states = piece.states.copy()
         # The last entry stands for the row -1.
-        states[:, ROW] = np.array([*row_numbers, -1], np.int32)[states[:, ROW]]
-        states[:, OP] = np.array(op_numbers, np.int32)[states[:, OP]]
-        states[:, LOOP] = np.array(loop_numbers, np.int32)[states[:, LOOP]]
+        states[:, STATE_ROW] = np.array([*row_numbers, -1], np.int32)[states[:, STATE_ROW]]
+        states[:, STATE_INSTRUCTION] = np.array(op_numbers, np.int32)[states[:, STATE_INSTRUCTION]]
+        states[:, STATE_LOOP] = np.array(loop_numbers, np.int32)[states[:, STATE_LOOP]]
         self._states.frombytes(states.tobytes())
         self._labels = max(self._labels, piece.labels)
         self._check_states()
@@ -380,15 +386,15 @@ class MachineBuilder:
 
     def build(self, entry: int) -> Machine:
         """The finished machine, beginning at `entry`."""
-        self.set_op(1, self.goto(entry))
+        self.set_op(START, self.goto(entry))
         table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
         returns = self._returns + array("i", [-1]) * self._labels
         return Machine(
-            states=np.array(self._states, np.int32).reshape(-1, _STATE_FIELDS),
+            states=np.array(self._states, np.int32).reshape(-1, STATE_COLUMNS),
             table=table,
-            ops=np.array(self._ops, np.int32).reshape(-1, _OP_FIELDS),
-            guards=np.array(self._guards, np.int32).reshape(-1, 2),
+            instructions=np.array(self._ops, np.int32).reshape(-1, INSTRUCTION_COLUMNS),
+            guards=np.array(self._guards, np.int32).reshape(-1, GUARD_COLUMNS),
             returns=np.array(returns, np.int32),
-            loops=np.array(self._loops, np.int32).reshape(-1, 3),
-            token_edges=np.array(self._token_edges, np.int32).reshape(-1, 3),
+            loops=np.array(self._loops, np.int32).reshape(-1, LOOP_COLUMNS),
+            token_edges=np.array(self._token_edges, np.int32).reshape(-1, EDGE_COLUMNS),
         )

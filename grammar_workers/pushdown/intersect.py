@@ -22,30 +22,33 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa.dfa import CharacterAutomaton
 from grammar_workers.dfa.utf8_dfa import ByteAutomaton
 from grammar_workers.errors import UnsatisfiableError
-from grammar_workers.matching.kernels.step import (
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.automaton import NEVER, Machine
+from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.instructions import (
     ACCEPT,
-    ASSIGN,
     CALL,
     ENTER_AT_ZERO,
     ENTER_DEEPER,
     GOTO,
-    INCREMENT,
+    INSTRUCTION_ENTRY,
+    INSTRUCTION_MOVE,
+    INSTRUCTION_SITE,
+    INSTRUCTION_TARGET,
     OTHERWISE,
     RETURN,
-    SET_BIT,
     SILENT_MOVES,
-    STAY,
-    passes,
+    START,
+    STATE_EXIT,
+    STATE_INSTRUCTION,
+    STATE_LITERAL,
+    STATE_ROW,
+    perform,
 )
-from grammar_workers.options import Limits
-from grammar_workers.pushdown.automaton import NEVER, Machine
-from grammar_workers.pushdown.builder import MachineBuilder
 from grammar_workers.pushdown.liveness import live_registers
 
-_START = 1
 _NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
 """What a node, a move between nodes, and the moves over all bytes count against the budget."""
-"""The state in which a machine begins."""
 
 
 def intersect(machine: Machine, automaton: CharacterAutomaton, limits: Limits) -> Machine:
@@ -68,9 +71,9 @@ class _Reads:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Calls:
-    """A node that calls: by op number `op`, keeping `register`."""
+    """A node that calls: by the instruction of this number, keeping `register`."""
 
-    op: int
+    number: int
     register: int
 
 
@@ -121,7 +124,7 @@ class _Product:
         self._fresh: list[int] = []
         self._grown: list[int] = []
         self._budget = budget_of(limits)
-        root = self.node(_START, 0, 0)
+        root = self.node(START, 0, 0)
         self._solve()
         self.root = root
 
@@ -144,7 +147,7 @@ class _Product:
 
     def moves(self, place: _Reads, other: int) -> _Moves:
         """The bytes that both read."""
-        lit, row = self.machine.states[place.state, :2].tolist()
+        lit, row = self.machine.states[place.state, [STATE_LITERAL, STATE_ROW]].tolist()
         # A literal leads to the next state, so it tells rows apart that are otherwise the same.
         identity = (row, other, -1 if lit < 0 else place.state)
         known = self._moves.get(identity)
@@ -165,7 +168,7 @@ class _Product:
 
     def exit_pair(self, place: _Reads, other: int) -> int:
         """The number of the pair with which a node may return before the next byte, or -1."""
-        label = int(self.machine.states[place.state, 2])
+        label = int(self.machine.states[place.state, STATE_EXIT])
         return -1 if label < 0 else self.pair(label, other)
 
     def pair(self, label: int, other: int) -> int:
@@ -177,14 +180,14 @@ class _Product:
 
     def called(self, place: _Calls, other: int) -> int | None:
         """The node where the called rule begins."""
-        target, mode = self.machine.ops[place.op, [5, 7]].tolist()
+        target, mode = self.machine.instructions[place.number, [INSTRUCTION_TARGET, INSTRUCTION_ENTRY]].tolist()
         register = {ENTER_AT_ZERO: 0, ENTER_DEEPER: place.register + 1}.get(mode, place.register)
         return self.node(target, register, other)
 
     def resumed(self, place: _Calls, pair: int) -> int | None:
         """The node after the called rule has returned with `pair`."""
         label, other = self.pairs[pair]
-        state = int(self.machine.returns[self.machine.ops[place.op, 6] + label])
+        state = int(self.machine.returns[self.machine.instructions[place.number, INSTRUCTION_SITE] + label])
         return None if state < 0 else self.node(state, place.register, other)
 
     def _place(self, state: int, register: int) -> _Place | None:
@@ -194,31 +197,24 @@ class _Product:
         return self._places[identity]
 
     def _arrive(self, state: int, register: int) -> _Place | None:
-        """Follow the ops on entering a state, as `kernels.arrive` does."""
+        """Follow the instructions on entering a state, as `matching.kernels.step.arrive` does."""
+        instructions = self.machine.instructions
         for _ in range(SILENT_MOVES):
-            op = int(self.machine.states[state, 3])
-            if op == 0:
+            number = int(self.machine.states[state, STATE_INSTRUCTION])
+            if number == 0:
                 return self._reads(state, register)
-            first, last, action, value, move, target, _, _ = self.machine.ops[op].tolist()
-            if last > first and not passes(self.machine.guards, first, last, register):
-                if move != OTHERWISE:
-                    return None
+            passed, register, _, _ = perform(instructions, self.machine.guards, number, register)
+            move, target = instructions[number, [INSTRUCTION_MOVE, INSTRUCTION_TARGET]].tolist()
+            if move == (GOTO if passed else OTHERWISE):
                 state = target
-                continue
-            if action == INCREMENT:
-                register += register < value
-            elif action == ASSIGN:
-                register = value
-            elif action == SET_BIT:
-                register |= 1 << value
-            if move in (STAY, OTHERWISE):
-                return self._reads(state, register)
-            if move == CALL:
-                return _Calls(op, register if self._live.calls[op] else 0)
-            if move == RETURN:
+            elif not passed:
+                return None
+            elif move == CALL:
+                return _Calls(number, register if self._live.calls[number] else 0)
+            elif move == RETURN:
                 return _Returns(target)
-            assert move == GOTO
-            state = target
+            else:
+                return self._reads(state, register)
         return None
 
     def _reads(self, state: int, register: int) -> _Reads:
@@ -330,7 +326,7 @@ class _Emitter:
         """The byte of the literal that goes on from a node, and where to; (-1, None) without."""
         place, other = self._product.places[node]
         if isinstance(place, _Reads):
-            lit = int(self._product.machine.states[place.state, 0])
+            lit = int(self._product.machine.states[place.state, STATE_LITERAL])
             following = int(self._product.other.row(other)[lit]) if lit >= 0 else -1
             if following >= 0:
                 target = self._product.node(place.state + 1, place.register, following)

@@ -7,30 +7,30 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import (
-    ACTION,
+from grammar_workers.pushdown.automaton import Machine
+from grammar_workers.pushdown.instructions import (
     ASSIGN,
     CALL,
     ENTER_AT_ZERO,
-    ENTRY_MODE,
     GOTO,
-    GUARD_END,
-    GUARD_START,
-    LIT,
-    MOVE,
-    OP,
+    INSTRUCTION_ACTION,
+    INSTRUCTION_ENTRY,
+    INSTRUCTION_GUARD_END,
+    INSTRUCTION_GUARD_START,
+    INSTRUCTION_MOVE,
+    INSTRUCTION_SITE,
+    INSTRUCTION_TARGET,
     RETURN,
-    ROW,
-    SITE_BASE,
-    TARGET,
+    STATE_INSTRUCTION,
+    STATE_LITERAL,
+    STATE_ROW,
 )
-from grammar_workers.pushdown.automaton import Machine
 
 
 @dataclasses.dataclass(frozen=True)
 class Liveness:
-    """`reads` bool [states]: whether anything that may follow in a state asks for the register; `calls` bool [ops]:
-    whether that is so on or after a call by this op. Elsewhere all registers are as good as one."""
+    """`reads` bool [states]: whether anything that may follow in a state asks for the register; `calls` bool
+    [instructions]: whether that is so on or after a call by this one. Elsewhere all registers are as good as one."""
 
     reads: NDArray[np.bool_]
     calls: NDArray[np.bool_]
@@ -38,29 +38,30 @@ class Liveness:
 
 def live_registers(machine: Machine) -> Liveness:
     """The least fixpoint over states: guards ask for the register, and what leads to them before it is set anew."""
-    states, table, ops, returns = machine.states, machine.table, machine.ops, machine.returns
+    states, table, instructions, returns = machine.states, machine.table, machine.instructions, machine.returns
     many = len(states)
-    op = states[:, OP]
-    guarded = ops[:, GUARD_END] > ops[:, GUARD_START]
-    assigned = ops[:, ACTION] == ASSIGN
-    bases = np.unique(ops[ops[:, MOVE] == CALL, SITE_BASE])
+    number = states[:, STATE_INSTRUCTION]
+    guarded = instructions[:, INSTRUCTION_GUARD_END] > instructions[:, INSTRUCTION_GUARD_START]
+    assigned = instructions[:, INSTRUCTION_ACTION] == ASSIGN
+    bases = np.unique(machine.calls[:, INSTRUCTION_SITE])
     # The last entry stands for the dead state -1.
     live = np.zeros(many + 1, bool)
     while True:
         row_is_live = np.append(live[table].any(axis=1), False)
         following = np.append(live[1:many], False)
-        reads = row_is_live[states[:, ROW]] | (following & (states[:, LIT] >= 0))
-        calls = (ops[:, ENTRY_MODE] != ENTER_AT_ZERO) & live[ops[:, TARGET].clip(0, many)]
+        reads = row_is_live[states[:, STATE_ROW]] | (following & (states[:, STATE_LITERAL] >= 0))
+        targets = live[instructions[:, INSTRUCTION_TARGET].clip(0, many)]
+        calls = (instructions[:, INSTRUCTION_ENTRY] != ENTER_AT_ZERO) & targets
         if len(bases):
             sites = np.logical_or.reduceat(live[returns], bases)
-            calls |= sites[np.searchsorted(bases, ops[:, SITE_BASE]).clip(0, len(bases) - 1)]
-        move = ops[:, MOVE][op]
+            calls |= sites[np.searchsorted(bases, instructions[:, INSTRUCTION_SITE]).clip(0, len(bases) - 1)]
+        move = instructions[:, INSTRUCTION_MOVE][number]
         after = np.select(
             [move == CALL, move == GOTO, move == RETURN],
-            [calls[op], live[ops[:, TARGET].clip(0, many)][op], np.zeros(many, bool)],
+            [calls[number], targets[number], np.zeros(many, bool)],
             reads,
         )
-        entered = guarded[op] | (after & ~assigned[op])
+        entered = guarded[number] | (after & ~assigned[number])
         if np.array_equal(entered, live[:many]):
             return Liveness(reads, calls)
         live = np.append(entered, False)

@@ -1,4 +1,4 @@
-"""Texts too long to write out: what is repeated is said once, with how often; and the tokens that spell them."""
+"""Texts too long to write out: what is repeated is said once, with how often. And how they are put together."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from grammar_workers.artifacts.artifact import ArtifactError
 from grammar_workers.types import TokenId
-from grammar_workers.vocabulary.vocabulary import Vocabulary
 
-_BLOCK_BYTES = 1024
-"""Repeated texts are spelled in blocks of so many bytes."""
+Mark = tuple[int, int, int]
+"""(state, register, depth), see `shortest`."""
+NOWHERE: Mark = (-1, -1, -1)
+_MOST_LINKS = 4096
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,55 +30,55 @@ class Repeated:
     count: int
 
 
-class TooManyTokensError(Exception):
-    """A text takes more tokens than its reader has use for."""
-
-
-def spell(text: Text, vocabulary: Vocabulary, limit: int) -> list[TokenId]:
-    """The fewest tokens that spell a text, at most `limit`, else TooManyTokensError.
-
-    Where a part is repeated often, tokens do not reach over its ends.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Trail:
+    """A text as a linked list, last part first; `length` is that of all of it. A register that may be skipped ahead has
+    just been counted up where there is a mark.
     """
-    tokens: list[TokenId] = []
-    plain = b""
-    for part in (*_inlined(text), b""):
-        if isinstance(part, bytes):
-            plain += part
-            if part:
-                continue
-        if len(plain) > limit * vocabulary.longest_token:
-            raise TooManyTokensError
-        if plain:
-            spelled = vocabulary.encode(plain)
-            if spelled is None:
-                raise ArtifactError("a way to an end that the vocabulary cannot spell")
-            tokens += spelled
-            plain = b""
-        if isinstance(part, Repeated):
-            tokens += _spell_repeated(part, vocabulary, limit - len(tokens))
-        elif isinstance(part, int):
-            tokens.append(part)
-        if len(tokens) > limit:
-            raise TooManyTokensError
-    return tokens
+
+    before: Trail | None
+    part: bytes | TokenId | Repeated | Text
+    length: int
+    mark: Mark | None = None
 
 
-def _inlined(text: Text) -> Iterator[bytes | TokenId | Repeated]:
-    """The parts of a text, short repetitions written out."""
-    for part in text.parts:
-        if isinstance(part, Repeated) and part.count * part.text.length <= _BLOCK_BYTES:
-            yield from itertools.chain.from_iterable(itertools.repeat(list(_inlined(part.text)), part.count))
+def length_of(trail: Trail | None) -> int:
+    return 0 if trail is None else trail.length
+
+
+def counted(register: int, link: Trail) -> int:
+    """How far the register has been counted up since a marked link."""
+    assert link.mark is not None
+    return register - link.mark[1]
+
+
+def marked(trail: Trail | None, least: int) -> Iterator[Trail]:
+    """The links with marks, last first, as far as they hold registers from `least` on."""
+    for _ in range(_MOST_LINKS):
+        if trail is None:
+            return
+        if trail.mark is not None:
+            if trail.mark[1] < least:
+                return
+            yield trail
+        trail = trail.before
+
+
+def text_of(trail: Trail | None, begin: Trail | None = None) -> Text:
+    """The text of a trail, or what of it comes after the link `begin`."""
+    length = length_of(trail) - length_of(begin)
+    parts: list[bytes | TokenId | Repeated] = []
+    while trail is not begin:
+        assert trail is not None
+        if isinstance(trail.part, Text):
+            parts += reversed(trail.part.parts)
         else:
-            yield part
-
-
-def _spell_repeated(part: Repeated, vocabulary: Vocabulary, limit: int) -> list[TokenId]:
-    """Whole blocks of repetitions, each spelled alike, then what is left."""
-    each = max(_BLOCK_BYTES // part.text.length, 1)
-    blocks, rest = divmod(part.count, each)
-    block = spell(_times(part.text, each), vocabulary, limit // blocks)
-    return block * blocks + spell(_times(part.text, rest), vocabulary, limit - len(block) * blocks)
-
-
-def _times(text: Text, count: int) -> Text:
-    return Text(text.length * count, text.parts * count)
+            parts.append(trail.part)
+        trail = trail.before
+    merged: list[bytes | TokenId | Repeated] = []
+    for is_bytes, group in itertools.groupby(reversed(parts), lambda part: isinstance(part, bytes)):
+        if is_bytes:
+            merged.append(b"".join(part for part in group if isinstance(part, bytes)))
+        else:
+            merged += group
+    return Text(length, tuple(merged))

@@ -16,11 +16,11 @@ from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import CharacterAutomaton
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.dfa.utf8 import Branch, Bytes, RowShape, numbered, row_shape
-from grammar_workers.matching.kernels.step import DEAD, INHERIT
 from grammar_workers.pushdown.automaton import Guard, union_guards
 from grammar_workers.pushdown.builder import MachineBuilder
 from grammar_workers.pushdown.escape_shapes import ESCAPED, SHORT, EscapeShape, escape_shape, escaped_characters
 from grammar_workers.pushdown.escape_spelling import Element, element_bytes, escape_sequences
+from grammar_workers.pushdown.instructions import DEAD, INHERIT
 
 _BEYOND_ASCII: Charset = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
 _BACKSLASH, _QUOTE = 0x5C, 0x22

@@ -15,13 +15,12 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.matching.kernels.step import TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval
 from grammar_workers.pushdown.builder import MachineBuilder
 from grammar_workers.pushdown.escape_shapes import ESCAPED
+from grammar_workers.pushdown.instructions import RARE, TOLERATED_RUN, TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringRows
-from grammar_workers.vocabulary.slices import LONGEST_RUN, RARE
 
 _MAX_LENGTH_TABLE = 50_000_000
 _BLOCK = 1 << 20
@@ -50,7 +49,7 @@ class StringMachine:
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         loops = [0] * len(numbers)
         # A known state may forbid more than the automaton does.
-        for state in automaton.tolerant_states(UNESCAPED, LONGEST_RUN) if not known else ():
+        for state in automaton.tolerant_states(UNESCAPED, TOLERATED_RUN) if not known else ():
             loops[state] = self._builder.loop(base=TOLERATES_UNESCAPED)
         rows = self._builder.rows(self._rows.in_text(automaton, numbers))
         for number, label, row, loop in zip(numbers, automaton.accepting, rows, loops, strict=True):
@@ -153,7 +152,7 @@ class StringMachine:
         elif len(set(guards)) > 1:
             return result
         for base, characters in ((TOLERATES_UNESCAPED, UNESCAPED), (TOLERATES_ANY, _COMMON)):
-            for state in automaton.tolerant_states(characters, LONGEST_RUN):
+            for state in automaton.tolerant_states(characters, TOLERATED_RUN):
                 result[state] = self._builder.loop(*bounds, base)
         return result
 

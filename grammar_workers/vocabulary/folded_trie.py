@@ -1,64 +1,36 @@
-"""Bytes that a part of a machine does not tell apart, and the vocabulary folded by them.
+"""The vocabulary folded by classes of bytes: tokens whose bytes are alike one by one share a path of the prefix tree.
 
-Inside of a pattern such as `[a-z0-9-]+` tens of thousands of tokens are read, but few kinds of them: to the machine
-"thing" and "these" are the same five letters. So the prefix tree of the vocabulary is folded: tokens whose bytes are
-alike one by one share a path. Walking it takes hundreds of steps where the tree takes hundreds of thousands, and
-patterns with the same classes of bytes share it. Tokens with a quote lead out of a string, and are left to a tree of
-their own.
+Inside of a pattern such as `[a-z0-9-]+` tens of thousands of tokens are read, but few kinds of them: to the automaton
+"thing" and "these" are the same five letters (`pushdown.byte_classes`). Walking the folded tree takes hundreds of steps
+where the tree takes hundreds of thousands, and patterns with the same classes of bytes share it. Tokens with a quote
+lead out of a string, and are left to a tree of their own.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import (
-    CALL,
-    EXIT,
-    GOTO,
-    LIT,
-    MOVE,
-    OP,
-    OPTIONS,
-    OTHERWISE,
-    RETURN,
-    ROW,
-    SITE_BASE,
-    TARGET,
-)
-from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
-
-QUOTE = 34
-_UNREAD = 255
-"""The class of bytes that are never read, and of the quote."""
-_MOST_CLASSES = 64
-_MOST_STATES = 4096
+from grammar_workers.numba_options import OPTIONS
+from grammar_workers.pushdown.byte_classes import UNREAD
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 
-@dataclasses.dataclass(frozen=True)
-class FoldedTree:
-    """The tokens without quotes, folded.
-
-    `tree` int32 [nodes, 3] in preorder: BYTE (one of the alike bytes that lead to a node), DEPTH and END as in
-    `prefix_tree`; `spans` int64 [nodes + 1] into `tokens` int32: the tokens that end in a node.
-    """
+class FoldedTree(NamedTuple):
+    """The tokens without quotes, folded; kernels take it as it is."""
 
     tree: NDArray[np.int32]
+    """[nodes, 3] in preorder: TRIE_BYTE (one of the alike bytes that lead to a node), TRIE_DEPTH and TRIE_END"""
     spans: NDArray[np.int64]
+    """[nodes + 1]: where the tokens that end in a node lie in `tokens`"""
     tokens: NDArray[np.int32]
 
     @property
-    def tables(self) -> tuple[NDArray[Any], ...]:
-        """The arrays as the plain tuple that kernels take."""
-        return self.tree, self.spans, self.tokens
-
-    @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.tables)
+        return self.tree.nbytes + self.spans.nbytes + self.tokens.nbytes
 
 
 def fold(tree: NDArray[np.int32], same: NDArray[np.int32], classes: bytes) -> FoldedTree:
@@ -66,114 +38,10 @@ def fold(tree: NDArray[np.int32], same: NDArray[np.int32], classes: bytes) -> Fo
     return FoldedTree(*_fold(tree, same, np.frombuffer(classes, np.uint8)))
 
 
-def classes_of(tables: tuple[NDArray[np.int32], ...], state: int) -> tuple[bytes | None, NDArray[np.int64]]:
-    """The class of each byte as seen from `state` until a quote; and all states to which the same classes apply.
-
-    None where reading on may leave the rule that the state belongs to, or where too many bytes are told apart.
-    """
-    reached = _region(tables, _site_ends(tables), np.int64(state))
-    if not len(reached):
-        return None, np.array([state])
-    columns = tables[0][reached >> 1]
-    region = reached[reached & 1 == 0] >> 1
-    rows = np.unique(columns[:, ROW])
-    literals = np.unique(columns[:, LIT])
-    literals = literals[literals >= 0]
-    seen = tables[1][rows[rows >= 0]]
-    read = (seen >= 0).any(axis=0)
-    read[literals] = True
-    read[QUOTE] = False
-    told_apart = np.zeros(256, np.int32)
-    told_apart[literals] = literals + 1
-    contents = np.concatenate([seen, told_apart[None]]).T.copy()
-    numbers: dict[bytes, int] = {}
-    classes = bytearray([_UNREAD]) * 256
-    for byte in np.flatnonzero(read).tolist():
-        classes[byte] = numbers.setdefault(contents[byte].tobytes(), len(numbers))
-        if len(numbers) > _MOST_CLASSES:
-            return None, region
-    return bytes(classes), region
-
-
-def _site_ends(tables: tuple[NDArray[np.int32], ...]) -> NDArray[np.int32]:
-    """Per op: where the return site of a call ends. Sites lie one after the other."""
-    ops, returns = tables[2], tables[4]
-    bases = np.unique(ops[ops[:, MOVE] == CALL, SITE_BASE])
-    return np.append(bases, len(returns))[np.searchsorted(bases, ops[:, SITE_BASE], side="right")].astype(np.int32)
-
-
-@njit(**OPTIONS)
-def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
-    """The states in which bytes may be read after `start` and before a quote, itself included.
-
-    Each times two, plus one in a rule that is called on the way (that rule may have other callers). Empty where the
-    rule that it belongs to may be left, or with too many states.
-    """
-    states, table, ops, _, returns, _ = tables
-    queue = np.empty(_MOST_STATES, np.int64)
-    # Bit 0: seen in the rule of `start`, bit 1: seen in one that it calls.
-    seen = np.zeros(states.shape[0], np.uint8)
-    targets = np.empty(260, np.int64)
-    queue[0] = start << 1
-    many = 1
-    done = 0
-    while done < many:
-        state, called = queue[done] >> 1, queue[done] & 1
-        op = states[state, OP] if done else np.int32(0)
-        done += 1
-        found = 0
-        move = ops[op, MOVE] if op else -1
-        if move == RETURN:
-            if not called:
-                return queue[:0]
-            continue
-        if move == CALL:
-            if site_ends[op] - ops[op, SITE_BASE] > 256:
-                return queue[:0]
-            for place in range(ops[op, SITE_BASE], site_ends[op]):
-                site = np.int64(returns[place])
-                if site >= 0:
-                    targets[found] = site << 1 | called
-                    found += 1
-            targets[found] = np.int64(ops[op, TARGET]) << 1 | 1
-            found += 1
-        elif move == GOTO:
-            targets[0] = np.int64(ops[op, TARGET]) << 1 | called
-            found = 1
-        else:
-            if states[state, EXIT] >= 0:
-                return queue[:0]
-            if move == OTHERWISE:
-                targets[0] = np.int64(ops[op, TARGET]) << 1 | called
-                found = 1
-            if states[state, LIT] >= 0 and states[state, LIT] != QUOTE:
-                targets[found] = (state + 1) << 1 | called
-                found += 1
-            row = states[state, ROW]
-            last = np.int64(-1)
-            for byte in range(256):
-                target = np.int64(table[row, byte]) if row >= 0 and byte != QUOTE else np.int64(-1)
-                if target >= 0 and target != last:
-                    targets[found] = target << 1 | called
-                    found += 1
-                    last = target
-        for i in range(found):
-            target = targets[i]
-            bit = np.uint8(1) << np.uint8(target & 1)
-            if seen[target >> 1] & bit:
-                continue
-            if many == _MOST_STATES:
-                return queue[:0]
-            seen[target >> 1] |= bit
-            queue[many] = target
-            many += 1
-    return queue[:many].copy()
-
-
 @njit(**OPTIONS)
 def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
     deepest = 0
-    for depth in tree[:, DEPTH]:
+    for depth in tree[:, TRIE_DEPTH]:
         deepest = max(deepest, depth)
     # Nodes as they are met; node 0 is the root. They are numbered anew below.
     most = tree.shape[0] + 1
@@ -185,11 +53,11 @@ def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
     many = np.int32(1)
     i = np.int64(0)
     while i < tree.shape[0]:
-        byte = tree[i, BYTE]
-        if classes[byte] == _UNREAD:
-            i = np.int64(tree[i, END])
+        byte = tree[i, TRIE_BYTE]
+        if classes[byte] == UNREAD:
+            i = np.int64(tree[i, TRIE_END])
             continue
-        parent = met[tree[i, DEPTH]]
+        parent = met[tree[i, TRIE_DEPTH]]
         node = children[parent]
         while node >= 0 and classes[bytes_read[node]] != classes[byte]:
             node = siblings[node]
@@ -199,8 +67,8 @@ def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
             bytes_read[node] = byte
             siblings[node] = children[parent]
             children[parent] = node
-        met[tree[i, DEPTH] + 1] = node
-        token = tree[i, TOKEN]
+        met[tree[i, TRIE_DEPTH] + 1] = node
+        token = tree[i, TRIE_TOKEN]
         while token >= 0:
             place[token] = node
             token = same[token]
@@ -216,12 +84,12 @@ def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
         if node < 0:
             depth -= 1
             if depth >= 0:
-                folded[number[path[depth]], END] = done
+                folded[number[path[depth]], TRIE_END] = done
                 path[depth] = siblings[path[depth]]
             continue
         number[node] = done
-        folded[done, BYTE] = bytes_read[node]
-        folded[done, DEPTH] = depth
+        folded[done, TRIE_BYTE] = bytes_read[node]
+        folded[done, TRIE_DEPTH] = depth
         done += np.int32(1)
         depth += 1
         path[depth] = children[node]

@@ -7,29 +7,29 @@ a row of such a configuration is that mask and a walk of the few thousand nodes 
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_COLUMNS, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 LEAST_ASCII = 40
 """With fewer free ASCII characters than this, too few tokens are free to be worth a tree of the others."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """`mask` uint32 [words]: the tokens made of free characters alone. `tree` int32 [nodes, 4]: the prefix tree of the
-    others; `roots` int32 [k]: its nodes at depth 0.
-    """
+class Split(NamedTuple):
+    """The tokens of a vocabulary by whether they are made of free characters alone."""
 
     mask: NDArray[np.uint32]
+    """[words]: those that are"""
     tree: NDArray[np.int32]
+    """The prefix tree of the others."""
     roots: NDArray[np.int32]
+    """Its nodes at depth 0."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -45,10 +45,10 @@ def split(vocabulary: Vocabulary, ascii_characters: bytes, wide: bool) -> Split:
     kept = np.zeros(len(tree) + 1, np.int32)
     scratch = np.zeros((4, vocabulary.longest_token + 1), np.int32)
     many = _mark(tree, vocabulary.same_bytes, free, wide, mask, kept, scratch)
-    rest = np.empty((many, 4), np.int32)
+    rest = np.empty((many, TRIE_COLUMNS), np.int32)
     _compact(tree, mask, kept, rest)
     mask.flags.writeable = rest.flags.writeable = False
-    return Split(mask, rest, np.flatnonzero(rest[:, DEPTH] == 0).astype(np.int32))
+    return Split(mask, rest, np.flatnonzero(rest[:, TRIE_DEPTH] == 0).astype(np.int32))
 
 
 @njit(nogil=True, cache=True)
@@ -56,8 +56,8 @@ def _mark(tree, same, free, wide, mask, kept, scratch):  # type: ignore[no-untyp
     """Fill `mask`, and `kept` with the number of each node among those that stay, or of the next one; how many stay."""
     nodes, left, low, high = scratch
     for node in range(tree.shape[0]):
-        byte = tree[node, BYTE]
-        depth = tree[node, DEPTH]
+        byte = tree[node, TRIE_BYTE]
+        depth = tree[node, TRIE_DEPTH]
         # Per depth: the node, bytes left of the character after it (-1: not free), and bounds of the next one.
         before = left[depth - 1] if depth > 0 else 0
         after, next_low, next_high = -1, 0x80, 0xBF
@@ -81,7 +81,7 @@ def _mark(tree, same, free, wide, mask, kept, scratch):  # type: ignore[no-untyp
         left[depth] = after
         low[depth] = next_low
         high[depth] = next_high
-        token = tree[node, TOKEN]
+        token = tree[node, TRIE_TOKEN]
         if token < 0:
             continue
         if after >= 0:
@@ -95,7 +95,7 @@ def _mark(tree, same, free, wide, mask, kept, scratch):  # type: ignore[no-untyp
     many = 0
     for node in range(kept.shape[0]):
         stays = kept[node]
-        # Of a node that goes, the number of the next one that stays: what an END turns into.
+        # Of a node that goes, the number of the next one that stays: what an TRIE_END turns into.
         kept[node] = many
         many += stays
     return many
@@ -108,10 +108,10 @@ def _compact(tree, mask, kept, rest):  # type: ignore[no-untyped-def]
         number = kept[node]
         if kept[node + 1] == number:
             continue
-        token = tree[node, TOKEN]
+        token = tree[node, TRIE_TOKEN]
         if token >= 0 and mask[token >> 5] >> np.uint32(token & 31) & np.uint32(1):
             token = -1
-        rest[number, BYTE] = tree[node, BYTE]
-        rest[number, DEPTH] = tree[node, DEPTH]
-        rest[number, END] = kept[tree[node, END]]
-        rest[number, TOKEN] = token
+        rest[number, TRIE_BYTE] = tree[node, TRIE_BYTE]
+        rest[number, TRIE_DEPTH] = tree[node, TRIE_DEPTH]
+        rest[number, TRIE_END] = kept[tree[node, TRIE_END]]
+        rest[number, TRIE_TOKEN] = token

@@ -8,104 +8,76 @@ and a walk visits the few hundred tails instead of the vocabulary.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from grammar_workers.pushdown.instructions import RARE, TOLERATED_RUN
+from grammar_workers.pushdown.json_text import QUOTE
 from grammar_workers.vocabulary import trie
-from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_COLUMNS, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
-RARE = "\x1c\x1d\x1e\x1f\x85\ufeff"
-"""Characters that are white space to one dialect of regular expressions only, so neither in `\\s` nor in `\\S`."""
 _LINE_SEPARATORS = ("\u2028".encode(), "\u2029".encode())
 _RARE_SPELLINGS = [spelling for rare in RARE for spelling in (rare.encode(), b"\\u%04x" % ord(rare))]
 _STAYS, _CLOSES, _BREAKS = range(3)
 
-
-LONGEST_RUN = 32
-"""Characters of the longest token whose row is precomputed for states that merely tolerate all characters."""
-UNESCAPED = 64
+STAYS_UNESCAPED = 64
 """See `mark_staying`."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Tolerance:
-    """The tokens that a state allows which tolerates every character of some class but RARE ones, wherever it leads.
-
-    `mask` uint32 [words]: tokens of at most LONGEST_RUN characters that stay inside the string; `rest`: the prefix tree
-    of all other tokens, which have to be walked.
-    """
+class Tolerance(NamedTuple):
+    """The tokens that a state allows which tolerates every character of some class but RARE ones, wherever it leads."""
 
     mask: NDArray[np.uint32]
+    """[words]: tokens of at most TOLERATED_RUN characters that stay inside the string"""
     rest: NDArray[np.int32]
+    """The prefix tree of all other tokens, which have to be walked."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Runs:
-    """Tokens that go on inside a free string, and those that close it.
-
-    `body` uint32 [longest + 1, words]: row n allows the tokens that stay inside the string and need at most n
-    characters (`longest` counts those of closing tokens, too). `tails` int32 [nodes, 4]: a prefix tree whose node 0 is
-    the empty tail; `spans` int64 [nodes + 1] into `tokens` and `lengths` (int32: characters before the quote).
-    """
+class Runs(NamedTuple):
+    """Tokens that go on inside a free string, and those that close it."""
 
     body: NDArray[np.uint32]
+    """[longest + 1, words]: row n allows the tokens that stay inside the string and need at most n characters;
+    `longest` counts those of closing tokens, too"""
     tails: NDArray[np.int32]
+    """A prefix tree whose node 0 is the empty tail."""
     spans: NDArray[np.int64]
+    """[nodes + 1]: where the tokens with a tail lie in the next two"""
     tokens: NDArray[np.int32]
     lengths: NDArray[np.int32]
-
-    @functools.cached_property
-    def tables(self) -> tuple[NDArray[Any], ...]:
-        """The arrays as the plain tuple that kernels take."""
-        return self.body, self.tails, self.spans, self.tokens, self.lengths
+    """Characters before the quote."""
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.tables)
+        arrays: tuple[NDArray[Any], ...] = self
+        return sum(array.nbytes for array in arrays)
 
 
-@dataclasses.dataclass(frozen=True)
-class StringSlice:
-    """See the module. `runs` are those of all tokens.
-
-    `any_character` and `any_but_escaped` are for states that tolerate every character, or every one but those with an
-    escape and the line separators (what `.` matches). `condensed` is a prefix tree that leads from inside a free string
-    wherever the whole vocabulary does: of the tokens that stay inside it, it holds one for each number of characters
-    and unfinished last character.
-    """
+class StringSlice(NamedTuple):
+    """See the module; kernels take it as it is."""
 
     runs: Runs
+    """Those of all tokens."""
     any_character: Tolerance
+    """For states that tolerate every character."""
     any_but_escaped: Tolerance
-    condensed: NDArray[np.int32]
-
-    @functools.cached_property
-    def tables(self) -> tuple[NDArray[Any], ...]:
-        """All arrays as the plain tuple that kernels take."""
-        tolerances = (self.any_character, self.any_but_escaped)
-        return (
-            *self.runs.tables,
-            *(array for tolerance in tolerances for array in (tolerance.mask, tolerance.rest)),
-            self.condensed,
-        )
+    """For those that tolerate every one but those with an escape and the line separators (what `.` matches)."""
 
 
 def build(token_bytes: list[bytes], words: int) -> StringSlice:
     """The slice of a vocabulary; `words` is the length of its mask rows."""
-    kinds, characters, quotes, unfinished = _classify(*trie.pack(token_bytes))
+    kinds, characters, quotes = _classify(*trie.pack(token_bytes))
     occupied = [token for token, data in enumerate(token_bytes) if data]
     ids = np.array(occupied, np.int64)
     staying = [token for token in occupied if kinds[token] == _STAYS]
     short = [
         token
         for token in staying
-        if characters[token] <= LONGEST_RUN and not any(part in token_bytes[token] for part in _RARE_SPELLINGS)
+        if characters[token] <= TOLERATED_RUN and not any(part in token_bytes[token] for part in _RARE_SPELLINGS)
     ]
     plain = [token for token in short if not any(part in token_bytes[token] for part in (b"\\", *_LINE_SEPARATORS))]
     return StringSlice(
@@ -117,7 +89,6 @@ def build(token_bytes: list[bytes], words: int) -> StringSlice:
         ),
         _tolerance(token_bytes, short, words),
         _tolerance(token_bytes, plain, words),
-        _condensed(token_bytes, staying, characters, unfinished),
     )
 
 
@@ -128,16 +99,16 @@ def runs_after(token_bytes: list[bytes], first: Collection[int], words: int) -> 
     """
     begun = [token for token, data in enumerate(token_bytes) if data and data[0] in first]
     texts = [token_bytes[token][1:] for token in begun]
-    kinds, characters, quotes, _ = _classify(*trie.pack(texts))
+    kinds, characters, quotes = _classify(*trie.pack(texts))
     return _runs(begun, texts, (kinds, characters, quotes), words)
 
 
 def mark_staying(tree: NDArray[np.int32], slices: StringSlice) -> NDArray[np.uint8]:
     """Which nodes of the prefix tree of all tokens end between two characters, and all tokens from there on stay.
 
-    uint8 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + UNESCAPED where all of these tokens
-    are tokens of `any_but_escaped`, otherwise they are of `any_character`. A state that tolerates so many of these
-    characters allows all of these tokens where it is arrived at in such a node, whatever was read before.
+    uint8 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + STAYS_UNESCAPED where all of these
+    tokens are tokens of `any_but_escaped`, otherwise they are of `any_character`. A state that tolerates so many of
+    these characters allows all of these tokens where it is arrived at in such a node, whatever was read before.
     """
     return _mark_staying(tree, slices.any_character.mask, slices.any_but_escaped.mask)
 
@@ -163,26 +134,15 @@ def _runs(
     strings = sorted(tail for tail in by_tail if tail)
     tree = trie.build(strings)
     # Node 0 is the empty tail; the others move down by one level and one place.
-    tails = np.empty((len(tree) + 1, 4), np.int32)
+    tails = np.empty((len(tree) + 1, TRIE_COLUMNS), np.int32)
     tails[0] = (0, 0, len(tree) + 1, -1)
     tails[1:] = tree
-    tails[1:, 1:3] += 1
-    groups = [by_tail[b""], *([] if index < 0 else by_tail[strings[index]] for index in tree[:, 3].tolist())]
+    tails[1:, [TRIE_DEPTH, TRIE_END]] += 1
+    groups = [by_tail[b""], *([] if index < 0 else by_tail[strings[index]] for index in tree[:, TRIE_TOKEN].tolist())]
     spans = np.zeros(len(groups) + 1, np.int64)
     np.cumsum([len(group) for group in groups], out=spans[1:])
     places = np.array([place for group in groups for place in group], np.int64)
     return Runs(body, tails, spans, ids[places], characters[places])
-
-
-def _condensed(
-    token_bytes: list[bytes], staying: list[int], characters: NDArray[np.int32], unfinished: NDArray[np.int32]
-) -> NDArray[np.int32]:
-    like: dict[tuple[int, bytes], int] = {}
-    for token in staying:
-        data = token_bytes[token]
-        like.setdefault((int(characters[token]), data[len(data) - unfinished[token] :]), token)
-    others = set(range(len(token_bytes))).difference(staying)
-    return trie.build_with_ids({token_bytes[token]: token for token in (*like.values(), *others) if token_bytes[token]})
 
 
 def _tolerance(token_bytes: list[bytes], staying: list[int], words: int) -> Tolerance:
@@ -201,15 +161,15 @@ def _tolerance(token_bytes: list[bytes], staying: list[int], words: int) -> Tole
 def _mark_staying(tree, any_mask, unescaped_mask):  # type: ignore[no-untyped-def]
     many = tree.shape[0]
     deepest = 0
-    for depth in tree[:, DEPTH]:
+    for depth in tree[:, TRIE_DEPTH]:
         deepest = max(deepest, depth)
     text = np.empty(deepest + 1, np.uint8)
     # Characters up to a node, an unfinished one included, and whether there is none.
     characters = np.zeros(many, np.int32)
     whole = np.zeros(many, np.bool_)
     for node in range(many):
-        end = tree[node, DEPTH] + 1
-        text[end - 1] = tree[node, BYTE]
+        end = tree[node, TRIE_DEPTH] + 1
+        text[end - 1] = tree[node, TRIE_BYTE]
         place = 0
         size = 1
         while place < end and size > 0:
@@ -221,17 +181,17 @@ def _mark_staying(tree, any_mask, unescaped_mask):  # type: ignore[no-untyped-de
     flags = np.full(many, 3, np.uint8)
     most = characters.copy()
     for node in range(many - 1, -1, -1):
-        token = tree[node, TOKEN]
+        token = tree[node, TRIE_TOKEN]
         if token >= 0:
             unescaped = unescaped_mask[token >> 5] >> (token & 31) & 1
             flags[node] = (any_mask[token >> 5] >> (token & 31) & 1) | unescaped << 1
         child = node + 1
-        while child < tree[node, END]:
+        while child < tree[node, TRIE_END]:
             flags[node] &= flags[child]
             most[node] = max(most[node], most[child])
-            child = tree[child, END]
+            child = tree[child, TRIE_END]
         if whole[node] and flags[node] & 1:
-            staying[node] = 1 + most[node] - characters[node] + (flags[node] & 2) // 2 * UNESCAPED
+            staying[node] = 1 + most[node] - characters[node] + (flags[node] & 2) // 2 * STAYS_UNESCAPED
     return staying
 
 
@@ -239,13 +199,12 @@ def _mark_staying(tree, any_mask, unescaped_mask):  # type: ignore[no-untyped-de
 def _classify(data, offsets):  # type: ignore[no-untyped-def]
     """What each token is when read from between two characters of a JSON string.
 
-    Its kind, its characters (an unfinished one counts), the place of the quote, the bytes of an unfinished character.
+    Its kind, its characters (an unfinished one counts), the place of the quote.
     """
     many = offsets.shape[0] - 1
     kinds = np.empty(many, np.uint8)
     characters = np.zeros(many, np.int32)
     quotes = np.zeros(many, np.int32)
-    unfinished = np.zeros(many, np.int32)
     for token in range(many):
         i = offsets[token]
         end = offsets[token + 1]
@@ -253,7 +212,7 @@ def _classify(data, offsets):  # type: ignore[no-untyped-def]
         count = 0
         while i < end:
             byte = data[i]
-            if byte == 34:
+            if byte == QUOTE:
                 kind = _CLOSES
                 quotes[token] = i - offsets[token]
                 break
@@ -262,12 +221,10 @@ def _classify(data, offsets):  # type: ignore[no-untyped-def]
                 kind = _BREAKS
                 break
             count += 1
-            if size < 0:
-                unfinished[token] = -size
             i += abs(size)
         kinds[token] = kind
         characters[token] = count
-    return kinds, characters, quotes, unfinished
+    return kinds, characters, quotes
 
 
 @njit(nogil=True, cache=True)

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-# Columns of a prefix tree.
-BYTE, DEPTH, END, TOKEN = range(4)
+TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN, TRIE_COLUMNS = range(5)
+"""Columns of a prefix tree: the byte read on entering a node, its depth (0 for first bytes), the first node after its
+subtree, the number of the string that ends in it (or -1)."""
+
+
+class Trees(NamedTuple):
+    """The prefix tree of all tokens and what goes with it; kernels take it as it is."""
+
+    tree: NDArray[np.int32]
+    """[nodes, TRIE_COLUMNS]: TRIE_TOKEN holds the lowest id with these bytes"""
+    same_bytes: NDArray[np.int32]
+    """[V]: the next token id with the same bytes, or -1"""
+    fan_of: NDArray[np.int32]
+    """[nodes]: the number of a node's fan or -1"""
+    fans: NDArray[np.int32]
+    """[fans, 256]: see `build_fans`"""
+    staying: NDArray[np.uint8]
+    """[nodes]: see `slices.mark_staying`"""
 
 
 def pack(strings: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -20,22 +37,21 @@ def pack(strings: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]
 
 
 def build(strings: Sequence[bytes]) -> NDArray[np.int32]:
-    """The prefix tree of distinct non-empty `strings`, which must be sorted; int32 [nodes, 4] in preorder.
+    """The prefix tree of distinct non-empty `strings`, which must be sorted; int32 [nodes, TRIE_COLUMNS] in preorder.
 
-    Columns: BYTE read on entering the node, DEPTH (0 for first bytes), END (first node after the subtree), TOKEN (index
-    into `strings` of the string that ends here, or -1).
+    TRIE_TOKEN is the index into `strings`.
     """
     data, offsets = pack(strings)
-    tree = np.empty((len(data), 4), np.int32)
+    tree = np.empty((len(data), TRIE_COLUMNS), np.int32)
     return tree[: _build(data, offsets, tree)].copy()
 
 
 def build_with_ids(ids: Mapping[bytes, int]) -> NDArray[np.int32]:
-    """The prefix tree of the keys of `ids`, TOKEN holding their values."""
+    """The prefix tree of the keys of `ids`, TRIE_TOKEN holding their values."""
     strings = sorted(ids)
     tree = build(strings)
     numbers = np.array([*(ids[string] for string in strings), -1], np.int32)
-    tree[:, TOKEN] = numbers[tree[:, TOKEN]]
+    tree[:, TRIE_TOKEN] = numbers[tree[:, TRIE_TOKEN]]
     return tree
 
 
@@ -62,9 +78,9 @@ def _number_fans(tree, fan_of):  # type: ignore[no-untyped-def]
     for node in range(tree.shape[0]):
         children = 0
         child = node + 1
-        while child < tree[node, END] and children < MANY_CHILDREN:
+        while child < tree[node, TRIE_END] and children < MANY_CHILDREN:
             children += 1
-            child = tree[child, END]
+            child = tree[child, TRIE_END]
         fan_of[node] = -1
         if children == MANY_CHILDREN:
             fan_of[node] = many
@@ -76,14 +92,14 @@ def _number_fans(tree, fan_of):  # type: ignore[no-untyped-def]
 def _fill_fans(tree, fan_of, fans):  # type: ignore[no-untyped-def]
     child = 0
     while child < tree.shape[0]:
-        fans[0, tree[child, BYTE]] = child
-        child = tree[child, END]
+        fans[0, tree[child, TRIE_BYTE]] = child
+        child = tree[child, TRIE_END]
     for node in range(tree.shape[0]):
         if fan_of[node] >= 0:
             child = node + 1
-            while child < tree[node, END]:
-                fans[fan_of[node], tree[child, BYTE]] = child
-                child = tree[child, END]
+            while child < tree[node, TRIE_END]:
+                fans[fan_of[node], tree[child, TRIE_BYTE]] = child
+                child = tree[child, TRIE_END]
 
 
 @njit(nogil=True, cache=True)
@@ -105,16 +121,16 @@ def _build(data, offsets, tree):  # type: ignore[no-untyped-def]
                 shared += 1
         while depth > shared:
             depth -= 1
-            tree[open_nodes[depth], END] = many
+            tree[open_nodes[depth], TRIE_END] = many
         for j in range(shared, length):
-            tree[many, BYTE] = data[start + j]
-            tree[many, DEPTH] = j
-            tree[many, TOKEN] = -1
+            tree[many, TRIE_BYTE] = data[start + j]
+            tree[many, TRIE_DEPTH] = j
+            tree[many, TRIE_TOKEN] = -1
             open_nodes[j] = many
             many += 1
         depth = length
-        tree[open_nodes[length - 1], TOKEN] = i
+        tree[open_nodes[length - 1], TRIE_TOKEN] = i
     while depth > 0:
         depth -= 1
-        tree[open_nodes[depth], END] = many
+        tree[open_nodes[depth], TRIE_END] = many
     return many

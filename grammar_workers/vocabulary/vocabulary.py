@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.artifacts.lru import LeastRecentlyUsed
-from grammar_workers.matching.kernels import arrays as kernel_arrays
-from grammar_workers.matching.mask_store import RowPool
+from grammar_workers.pushdown.json_text import QUOTE
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary import folded_trie, partial_characters, slices, trie
 
@@ -54,7 +53,6 @@ class Vocabulary:
             self._bytes[token] = b""
         self._read_bytes = self._bytes if self._has_every_byte else partial_characters.usable(self._bytes)
         self.mask_words = -(-self.size // 32)
-        self.row_pool = RowPool()
         self._folded_trees: LeastRecentlyUsed[folded_trie.FoldedTree] = LeastRecentlyUsed(
             _FOLDED_BYTES, lambda folded: folded.nbytes
         )
@@ -105,7 +103,7 @@ class Vocabulary:
 
     @functools.cached_property
     def tree(self) -> NDArray[np.int32]:
-        """The prefix tree of all tokens, see `trie.build`; TOKEN holds the lowest id with these bytes."""
+        """The prefix tree of all tokens, see `trie.build`; TRIE_TOKEN holds the lowest id with these bytes."""
         return trie.build_with_ids(self._first_by_bytes)
 
     @functools.cached_property
@@ -121,27 +119,15 @@ class Vocabulary:
         return chain
 
     @functools.cached_property
-    def trees(self) -> tuple[NDArray[Any], ...]:
-        """As the plain tuple that kernels take.
-
-        `tree`, `same_bytes`, `trie.build_fans` of the tree, and what `slices.mark_staying` says of it.
-        """
-        fans = trie.build_fans(self.tree)
-        return self.tree, self.same_bytes, *fans, slices.mark_staying(self.tree, self.string_slice)
-
-    @functools.cached_property
-    def kernel_entries(self) -> NDArray[np.int64]:
-        """Where the arrays of the vocabulary lie, int64 [ENTRIES, 2]: what all walkers have in common."""
-        entries = np.zeros((kernel_arrays.ENTRIES, 2), np.int64)
-        kernel_arrays.note_arrays(entries, kernel_arrays.TREES, self.trees)
-        kernel_arrays.note_arrays(entries, kernel_arrays.SLICES, self.string_slice.tables)
-        kernel_arrays.note_arrays(entries, kernel_arrays.TEXT, self.packed)
-        return entries
+    def trees(self) -> trie.Trees:
+        return trie.Trees(
+            self.tree, self.same_bytes, *trie.build_fans(self.tree), slices.mark_staying(self.tree, self.string_slice)
+        )
 
     @functools.cached_property
     def quoted_tree(self) -> NDArray[np.int32]:
         """The part of `tree` that leads to tokens with a quote."""
-        quote = bytes([folded_trie.QUOTE])
+        quote = bytes([QUOTE])
         return trie.build_with_ids({data: token for data, token in self._first_by_bytes.items() if quote in data})
 
     def folded_tree(self, classes: bytes) -> folded_trie.FoldedTree:
@@ -175,15 +161,6 @@ class Vocabulary:
         row = np.zeros(self.mask_words, np.uint32)
         for token in self.eos_token_ids:
             row[token >> 5] |= np.uint32(1 << (token & 31))
-        row.flags.writeable = False
-        return row
-
-    @functools.cached_property
-    def text_mask(self) -> NDArray[np.uint32]:
-        """The mask row of every token with bytes and every end token: what text without a grammar may use."""
-        bits = np.zeros(self.mask_words * 32, np.uint8)
-        bits[: self.size] = [bool(data) for data in self._bytes]
-        row = np.packbits(bits, bitorder="little").view(np.uint32) | self.eos_mask
         row.flags.writeable = False
         return row
 

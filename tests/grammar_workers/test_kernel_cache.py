@@ -49,3 +49,5 @@ def test_the_kernels_use_it() -> None:
     assert Path(numba.config.CACHE_DIR) in Path(mask.fill_row.stats.cache_path).parents
     names = {path.name for path in kernel_cache.kernel_sources(Path(grammar_workers.__file__).parent)}
     assert {"step.py", "mask.py", "slices.py", "trie.py"} <= names
+    # Without compiled functions, but with what these take up.
+    assert {"numba_options.py", "json_text.py"} <= names

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grammar_workers import compile_grammar
-from grammar_workers.matching.masks import fill_masks, forbid_unmasked, stack_masks
+from grammar_workers.matching.masks import forbid_unmasked, stack_masks
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 WORDS = st.sampled_from([0, 0xFFFFFFFF, 1, 1 << 31, 0x0F0F1234])
@@ -46,7 +46,7 @@ def test_rows_of_several_automata_go_into_one_array() -> None:
     places = [(fsm, fsm.initial_state) for fsm in fsms]
     places += [(fsms[0], fsms[0].next_state(fsms[0].initial_state, ord("a"))), (fsms[1], fsms[1].end_state)]
     out = np.full((len(places), vocabulary.mask_words), 7, np.uint32)
-    fill_masks(places, out)
+    stack_masks([fsm.allowed_mask(state) for fsm, state in places], out)
     for row, (fsm, state) in zip(out, places, strict=True):
         assert np.array_equal(row, fsm.allowed_mask(state))
 

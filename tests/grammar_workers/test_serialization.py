@@ -18,9 +18,9 @@ from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import Limits, TokenFSM, compile_grammar
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.artifact import ArtifactError
-from grammar_workers.matching.kernels.step import CALL, GOTO
 from grammar_workers.pushdown.automaton import Machine
 from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.instructions import CALL, GOTO
 from tests.grammar_workers.hostile_tables import Arrays, arrays_of, load, payload_of, tables_in
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume

@@ -16,9 +16,9 @@ from grammar_workers.languages.regex.compile import Positions
 from grammar_workers.languages.regex.determinize import bits_of
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import Alternatives, Anchor, Node, Repeat, Sequence, read_regex
-from grammar_workers.matching.kernels.step import TOLERATES_UNESCAPED
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.instructions import TOLERATES_UNESCAPED
 from grammar_workers.pushdown.strings import UNESCAPED, StringMachine
 
 _LARGE = 1000

@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.step import OPTIONS
+from grammar_workers.dfa.row_hash import find_row, laid_buckets
+from grammar_workers.numba_options import OPTIONS
 
 MOST_BITS = 4096
 """Above this, the bit sets of a large automaton take more memory than Python's integers."""
@@ -44,23 +45,6 @@ def reachable_subsets(
     )
 
 
-@njit(inline="always", **OPTIONS)
-def _hash(bits):  # type: ignore[no-untyped-def]
-    mixed = np.uint64(0)
-    for word in bits:
-        mixed = (mixed ^ word) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
-
-
-@njit(inline="always", **OPTIONS)
-def _same(first, second):  # type: ignore[no-untyped-def]
-    same = True
-    for i in range(first.shape[0]):
-        same = same and first[i] == second[i]
-    return same
-
-
 @njit(**OPTIONS)
 def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps):  # type: ignore[no-untyped-def]
     words = rows.shape[1]
@@ -68,9 +52,8 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
     subsets = np.zeros((64, words), np.uint64)
     moves = np.full((64, many_classes), -1, np.int32)
     accepting = np.zeros(64, np.int32)
-    buckets = np.full(256, -1, np.int32)
     subsets[0] = rows[0]
-    buckets[_hash(rows[0]) & np.uint64(255)] = 0
+    buckets = laid_buckets(subsets, 1)
     many = np.int64(1)
     done = np.int64(0)
     steps = np.int64(0)
@@ -127,12 +110,7 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
                     bits_after[:] = universal
                     bits_after[0] |= np.uint64(1)
                     break
-            last = np.uint64(buckets.shape[0] - 1)
-            bucket = _hash(bits_after) & last
-            found = np.int64(buckets[bucket])
-            while found >= 0 and not _same(subsets[found], bits_after):
-                bucket = (bucket + np.uint64(1)) & last
-                found = np.int64(buckets[bucket])
+            found = find_row(subsets, buckets, bits_after)
             if found < 0:
                 if many >= most_states:
                     return np.int64(-1), moves, accepting, steps
@@ -140,18 +118,10 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
                     subsets = np.concatenate((subsets, np.zeros_like(subsets)))
                     moves = np.concatenate((moves, np.full_like(moves, -1)))
                     accepting = np.concatenate((accepting, np.zeros_like(accepting)))
-                    buckets = np.full(4 * subsets.shape[0], -1, np.int32)
-                    last = np.uint64(buckets.shape[0] - 1)
-                    for number in range(many):
-                        bucket = _hash(subsets[number]) & last
-                        while buckets[bucket] >= 0:
-                            bucket = (bucket + np.uint64(1)) & last
-                        buckets[bucket] = number
-                    bucket = _hash(bits_after) & last
-                    while buckets[bucket] >= 0:
-                        bucket = (bucket + np.uint64(1)) & last
+                    buckets = laid_buckets(subsets, many)
+                    found = find_row(subsets, buckets, bits_after)
                 subsets[many] = bits_after
-                buckets[bucket] = many
+                buckets[-1 - found] = many
                 found = many
                 many += 1
             moves[done, letter] = found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,18 @@ import numba
 
 _settings: Any = numba.config
 _PACKAGE = Path(__file__).parents[2]
+_IMPORTED = re.compile(rb"^from grammar_workers\.([\w.]+) import", re.MULTILINE)
 
 
 def kernel_sources(package: Path) -> list[Path]:
-    """The modules under `package` with compiled functions. Constants that these use stand in one of them, too."""
-    return sorted(path for path in package.rglob("*.py") if b"from numba import" in path.read_bytes())
+    """The modules under `package` with compiled functions, and those whose names they import: constants and tuples."""
+    found: set[Path] = set()
+    for path in package.rglob("*.py"):
+        source = path.read_bytes()
+        if b"from numba import" in source:
+            found.add(path)
+            found |= {package / f"{name.decode().replace('.', '/')}.py" for name in _IMPORTED.findall(source)}
+    return sorted(path for path in found if path.exists())
 
 
 def cache_folder(base: Path, sources: Iterable[Path]) -> Path:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from grammar_workers.matching.kernels.step import OPTIONS
-from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
+from grammar_workers.numba_options import OPTIONS
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 DEAD, UNKNOWN, WANTED = -1, -2, -3
 
@@ -28,10 +28,10 @@ def walk(tree, same, classes, table, begun, path, mask, gaps, wanted):  # type: 
     missing = 0
     for k in range(begun.shape[0]):
         node = begun[k, 0]
-        last = tree[node, END]
-        path[tree[node, DEPTH]] = begun[k, 1]
+        last = tree[node, TRIE_END]
+        path[tree[node, TRIE_DEPTH]] = begun[k, 1]
         while node < last:
-            depth = tree[node, DEPTH]
+            depth = tree[node, TRIE_DEPTH]
             here = path[depth]
             if table[here, 0] < DEAD:
                 if table[here, 0] == UNKNOWN:
@@ -41,14 +41,14 @@ def walk(tree, same, classes, table, begun, path, mask, gaps, wanted):  # type: 
                 gaps[many, 0] = node
                 gaps[many, 1] = here
                 many += 1
-                node = tree[node, END]
+                node = tree[node, TRIE_END]
                 continue
-            target = table[here, classes[tree[node, BYTE]]]
+            target = table[here, classes[tree[node, TRIE_BYTE]]]
             if target == DEAD:
-                node = tree[node, END]
+                node = tree[node, TRIE_END]
                 continue
             path[depth + 1] = target
-            token = tree[node, TOKEN]
+            token = tree[node, TRIE_TOKEN]
             if token >= 0:
                 while token >= 0:
                     mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)

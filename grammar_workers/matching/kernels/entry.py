@@ -1,4 +1,4 @@
-"""What is called of the kernels from Python: with all arrays of a walker as one argument (`kernel_arrays`).
+"""What is called of the kernels from Python: with all arrays of a recogniser as one argument (`arrays`).
 
 Arguments that are not explained here are those of the kernels of the same names.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from grammar_workers.matching.kernels import mask as row_kernels
+from grammar_workers.matching.kernels import mask as mask_kernels
 from grammar_workers.matching.kernels import mask_classes, prefetch, step, transitions
 from grammar_workers.matching.kernels.arrays import (
     classes_of,
@@ -18,7 +18,7 @@ from grammar_workers.matching.kernels.arrays import (
     text_of,
     trees_of,
 )
-from grammar_workers.matching.kernels.step import OPTIONS
+from grammar_workers.numba_options import OPTIONS
 
 
 @njit(**OPTIONS)
@@ -56,7 +56,7 @@ def advance(entries, token, state, register, frame):  # type: ignore[no-untyped-
 
 @njit(**OPTIONS)
 def make_row(entries, noting, state, register, frame, mask, whole):  # type: ignore[no-untyped-def]
-    return row_kernels.make_row(
+    return mask_kernels.make_row(
         tables_of(entries),
         stack_of(entries),
         trees_of(entries),
@@ -74,12 +74,12 @@ def make_row(entries, noting, state, register, frame, mask, whole):  # type: ign
 
 @njit(**OPTIONS)
 def common_target(entries, state):  # type: ignore[no-untyped-def]
-    return row_kernels.common_target(tables_of(entries), state)
+    return mask_kernels.common_target(tables_of(entries), state)
 
 
 @njit(**OPTIONS)
 def fill_entering_row(entries, runs, entering, state, register, frame, mask):  # type: ignore[no-untyped-def]
-    return row_kernels.fill_entering_row(
+    return mask_kernels.fill_entering_row(
         tables_of(entries),
         stack_of(entries),
         trees_of(entries),
@@ -95,7 +95,7 @@ def fill_entering_row(entries, runs, entering, state, register, frame, mask):  #
 
 @njit(**OPTIONS)
 def fill_folded_row(entries, folded, quoted, state, register, frame, mask):  # type: ignore[no-untyped-def]
-    return row_kernels.fill_folded_row(
+    return mask_kernels.fill_folded_row(
         tables_of(entries),
         stack_of(entries),
         trees_of(entries),
@@ -106,22 +106,6 @@ def fill_folded_row(entries, folded, quoted, state, register, frame, mask):  # t
         register,
         frame,
         mask,
-    )
-
-
-@njit(**OPTIONS)
-def successors(entries, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
-    return transitions.successors(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        slices_of(entries),
-        path_of(entries),
-        state,
-        register,
-        frame,
-        found,
-        seen,
     )
 
 

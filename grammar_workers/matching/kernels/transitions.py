@@ -1,6 +1,6 @@
-"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `device_tables`).
+"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `matching.export`).
 
-`tables`, `stack`, `trees`, `slices` and `path` are as in `row_kernels`.
+`tables`, `stack`, `trees` and `path` are as in `trie_walks`.
 """
 
 from __future__ import annotations
@@ -8,21 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from grammar_workers.matching.kernels.step import (
-    BORROWS,
-    DEAD,
-    FRAMES_FULL,
-    LOOP,
-    LOOP_BASE,
-    OPTIONS,
-    TOLERATES_ANY,
-    arrive,
-    bucket_of,
-    step,
-)
-from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
+from grammar_workers.matching.kernels.step import FRAMES_FULL, bucket_of
+from grammar_workers.matching.kernels.trie_walks import put, step_from
+from grammar_workers.numba_options import BORROWS, OPTIONS
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 FOUND_FULL = -3
+"""There is no room for another entry."""
 
 
 @njit(inline="always", **BORROWS)
@@ -47,111 +39,26 @@ def place_of(found, seen, many, first, second, third):  # type: ignore[no-untype
 
 
 @njit(**BORROWS)
-def find_targets(tables, stack, tree, path, base, found, seen, many):  # type: ignore[no-untyped-def]
-    """Find where the tokens of a prefix tree lead from path[0]; `found`, `seen` and the result are as in `successors`.
-
-    What follows the arrival at a place where `base` (a state, or -1) leads, too, or in a plain loop state, is left out.
-    """
-    states, loops = tables[0], tables[5]
-    path[0, 3] = base
-    path[0, 4] = path[0, 1]
-    path[0, 5] = path[0, 2]
-    i = np.int64(0)
-    while i < tree.shape[0]:
-        depth = tree[i, DEPTH]
-        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
-        if state == FRAMES_FULL:
-            return state
-        if state < 0:
-            i = np.int64(tree[i, END])
-            continue
-        if tree[i, TOKEN] >= 0:
-            place = place_of(found, seen, many, state, register, frame)
-            if place < 0:
-                return place
-            many = max(many, place + 1)
-        path[depth + 1, 0] = state
-        path[depth + 1, 1] = register
-        path[depth + 1, 2] = frame
-        if base >= 0:
-            loop = states[state, LOOP]
-            alike, register_there, frame_there = path[depth, 3], path[depth, 4], path[depth, 5]
-            if alike >= 0:
-                alike, register_there, frame_there = step(
-                    tables, stack, alike, register_there, frame_there, tree[i, BYTE]
-                )
-            if alike == FRAMES_FULL:
-                return alike
-            same = alike == state and register_there == register and frame_there == frame
-            if same or (loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]):
-                i = np.int64(tree[i, END])
-                continue
-            path[depth + 1, 3] = alike
-            path[depth + 1, 4] = register_there
-            path[depth + 1, 5] = frame_there
-        i += 1
-    return many
-
-
-@njit(**BORROWS)
-def successors(tables, stack, trees, slices, path, state, register, frame, found, seen):  # type: ignore[no-untyped-def]
-    """Find the distinct configurations that any token leads to from (state, register, frame).
-
-    They go into `found` (int64 [capacity, 3]); `seen` (int32 [power of two], filled with -1) is the hash table that
-    removes repeats. Returns how many were found, FRAMES_FULL, or FOUND_FULL.
-
-    Inside a free string only the condensed tree is walked. A state that resembles another leads where that one does,
-    and to what it tells apart.
-    """
-    states, loops = tables[0], tables[5]
-    tree, condensed = trees[0], slices[9]
-    path[0, 0] = state
-    path[0, 1] = register
-    path[0, 2] = frame
-    loop = states[state, LOOP]
-    if loop == 0 or loops[loop, LOOP_BASE] <= TOLERATES_ANY:
-        return find_targets(tables, stack, tree, path, np.int64(-1), found, seen, np.int64(0))
-    many = find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, np.int64(0))
-    base = np.int64(loops[loop, LOOP_BASE])
-    if many < 0 or base < 0:
-        return many
-    base, register, frame = arrive(tables, stack, base, register, frame)
-    if base == FRAMES_FULL:
-        return base
-    if base < 0:
-        return find_targets(tables, stack, tree, path, np.int64(-1), found, seen, many)
-    many = find_targets(tables, stack, tree, path, base, found, seen, many)
-    if many < 0:
-        return many
-    path[0, 0] = base
-    path[0, 1] = register
-    path[0, 2] = frame
-    return find_targets(tables, stack, condensed, path, np.int64(-1), found, seen, many)
-
-
-@njit(**BORROWS)
 def machine_targets(tables, stack, trees, path, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
     """Walk the whole prefix tree from (state, register, frame).
 
     `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
-    with -1) for each allowed token the place of its own among them. Other arguments are as in `row_kernels`. Returns
-    how many were found, FRAMES_FULL or FOUND_FULL.
+    with -1) for each allowed token the place of its own among them. Returns how many were found, FRAMES_FULL or
+    FOUND_FULL.
     """
-    tree, same = trees[0], trees[1]
-    path[0, 0] = state
-    path[0, 1] = register
-    path[0, 2] = frame
+    tree, same = trees.tree, trees.same_bytes
+    put(path, 0, state, register, frame)
     many = np.int64(0)
     i = np.int64(0)
     while i < tree.shape[0]:
-        depth = tree[i, DEPTH]
-        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        depth = tree[i, TRIE_DEPTH]
+        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state == FRAMES_FULL:
             return state
         if state < 0:
-            i = np.int64(tree[i, END])
+            i = np.int64(tree[i, TRIE_END])
             continue
-        token = tree[i, TOKEN]
+        token = tree[i, TRIE_TOKEN]
         if token >= 0:
             place = place_of(found, seen, many, state, register, frame)
             if place < 0:
@@ -160,9 +67,7 @@ def machine_targets(tables, stack, trees, path, state, register, frame, found, s
             while token >= 0:
                 places[token] = place
                 token = same[token]
-        path[depth + 1, 0] = state
-        path[depth + 1, 1] = register
-        path[depth + 1, 2] = frame
+        put(path, depth + 1, state, register, frame)
         i += 1
     return many
 

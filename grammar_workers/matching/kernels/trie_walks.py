@@ -1,8 +1,8 @@
 """Compiled walks over prefix trees that set the bits of the tokens which can be read.
 
-`tables` and `stack` are as in `kernels`, `trees` is `Vocabulary.trees` (the tree of all tokens, the chain of tokens
-with equal bytes, the fans of the tree). `path` (int64 [depth + 3, 6]) is scratch space for the configuration at each
-depth of a tree; path[0] is where a walk starts, and the last row is room for a set of bytes.
+`tables` are those of the automaton and `stack` its `Stack` (see `step`), `trees` is `Vocabulary.trees`. `path` (int64
+[depth + 3, PATH_COLUMNS]) is scratch space for the configuration at each depth of a tree; path[0] is where a walk
+starts, and the last row is room for a set of bytes.
 """
 
 from __future__ import annotations
@@ -10,26 +10,43 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from grammar_workers.matching.kernels.step import (
-    BORROWS,
+from grammar_workers.matching.kernels.step import FRAMES_FULL, depend, leave, step
+from grammar_workers.numba_options import BORROWS
+from grammar_workers.pushdown.instructions import (
     DEAD,
-    EXIT,
     FAR,
-    FRAMES_FULL,
-    LIT,
-    LOOP,
+    FREE_STRING,
     LOOP_BASE,
     LOOP_MAXIMUM,
     LOOP_MINIMUM,
-    ROW,
     SILENT_MOVES,
+    STATE_EXIT,
+    STATE_LITERAL,
+    STATE_LOOP,
+    STATE_ROW,
     TOLERATES_UNESCAPED,
-    depend,
-    leave,
-    step,
 )
-from grammar_workers.vocabulary.slices import UNESCAPED
-from grammar_workers.vocabulary.trie import BYTE, DEPTH, END, TOKEN
+from grammar_workers.vocabulary.slices import STAYS_UNESCAPED
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
+
+PATH_STATE, PATH_REGISTER, PATH_FRAME = range(3)
+PATH_BASE_STATE, PATH_BASE_REGISTER, PATH_BASE_FRAME, PATH_COLUMNS = range(3, 7)
+"""The configuration that the walk of `correct_row` is compared with."""
+PATH_FAN, PATH_FAN_END, PATH_DEAD = PATH_BASE_STATE, PATH_BASE_REGISTER, PATH_BASE_FRAME
+"""What `walk_branch` notes in their place."""
+
+
+@njit(inline="always", **BORROWS)
+def put(path, depth, state, register, frame):  # type: ignore[no-untyped-def]
+    path[depth, PATH_STATE] = state
+    path[depth, PATH_REGISTER] = register
+    path[depth, PATH_FRAME] = frame
+
+
+@njit(inline="always", **BORROWS)
+def step_from(tables, stack, path, depth, byte):  # type: ignore[no-untyped-def]
+    """The configuration after `byte`, read from that at `depth`."""
+    return step(tables, stack, path[depth, PATH_STATE], path[depth, PATH_REGISTER], path[depth, PATH_FRAME], byte)
 
 
 @njit(inline="always", **BORROWS)
@@ -45,17 +62,15 @@ def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: igno
     """Set the bits of the tokens in nodes [first, last) that can be read from path[0]. Returns 0 or FRAMES_FULL."""
     i = np.int64(first)
     while i < last:
-        depth = tree[i, DEPTH]
-        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        depth = tree[i, TRIE_DEPTH]
+        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state < 0:
             if state == FRAMES_FULL:
                 return state
-            i = np.int64(tree[i, END])
+            i = np.int64(tree[i, TRIE_END])
             continue
-        path[depth + 1, 0] = state
-        path[depth + 1, 1] = register
-        path[depth + 1, 2] = frame
-        _allow(mask, same, tree[i, TOKEN])
+        put(path, depth + 1, state, register, frame)
+        _allow(mask, same, tree[i, TRIE_TOKEN])
         i += 1
     return np.int64(0)
 
@@ -66,12 +81,12 @@ def _next_child(tables, fans, fan, state, byte, dead):  # type: ignore[no-untype
 
     Bytes that lead where state `dead` (or -1: no such state) leads are known to lead nowhere.
     """
-    states, table = tables[0], tables[1]
-    row = states[state, ROW]
-    literal = states[state, LIT]
+    states, table = tables.states, tables.table
+    row = states[state, STATE_ROW]
+    literal = states[state, STATE_LITERAL]
     if row < 0:
         return np.int64(fans[fan, literal]) if literal >= byte else np.int64(-1)
-    shunned = np.int64(states[dead, ROW]) if dead >= 0 else np.int64(-1)
+    shunned = np.int64(states[dead, STATE_ROW]) if dead >= 0 else np.int64(-1)
     while byte < 256:
         reads = table[row, byte] >= 0 and (shunned < 0 or table[row, byte] != table[shunned, byte])
         if (reads or literal == byte) and fans[fan, byte] >= 0:
@@ -93,42 +108,40 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
     """The same over the tree of all tokens.
 
     Most states read few bytes, and the subtrees of a node lie far apart: where a node has many children, the dead ones
-    are not even looked at (`prefix_tree.build_fans`). `dead` is a state (or -1) that cannot be entered with the
+    are not even looked at (`trie.build_fans`). `dead` is a state (or -1) that cannot be entered with the
     register and the frame of path[0]: what leads where it leads is dead, too.
     Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
     """
-    tree, fans = trees[0], trees[3]
+    tree, fans = trees.tree, trees.fans
     taken = path[path.shape[0] - 1]
     taken[:] = 0
     for _ in range(SILENT_MOVES):
-        state = path[0, 0]
+        state = path[0, PATH_STATE]
         node = _next_child(tables, fans, 0, state, np.int64(0), dead)
         while node >= 0:
-            byte = np.int64(tree[node, BYTE])
+            byte = np.int64(tree[node, TRIE_BYTE])
             if take(taken, byte):
                 status = walk_branch(tables, stack, trees, path, dead, node, mask)
                 if status < 0:
                     return status
             node = _next_child(tables, fans, 0, state, byte + 1, dead)
-        state, register, frame = leave(tables, stack, path[0, 0], path[0, 1], path[0, 2])
+        state, register, frame = leave(tables, stack, path[0, PATH_STATE], path[0, PATH_REGISTER], path[0, PATH_FRAME])
         if state < 0:
             return state if state == FRAMES_FULL else np.int64(0)
-        path[0, 0] = state
-        path[0, 1] = register
-        path[0, 2] = frame
+        put(path, 0, state, register, frame)
         dead = np.int64(-1)
     return np.int64(0)
 
 
 @njit(inline="always", **BORROWS)
 def _tolerates(stack, loops, loop, staying, register, frame):  # type: ignore[no-untyped-def]
-    """Whether all tokens that stay within a string (see `string_slice.mark_staying`) go on from a state with `loop`."""
+    """Whether all tokens that stay within a string (see `slices.mark_staying`) go on from a state with `loop`."""
     base, minimum, maximum = loops[loop, LOOP_BASE], np.int64(loops[loop, LOOP_MINIMUM]), loops[loop, LOOP_MAXIMUM]
-    if base >= 0 or (base == TOLERATES_UNESCAPED and staying < UNESCAPED):
+    if base >= 0 or (base == TOLERATES_UNESCAPED and staying < STAYS_UNESCAPED):
         return False
-    if base == DEAD:
+    if base == FREE_STRING:
         minimum = np.int64(-FAR)
-    following = np.int64(staying & (UNESCAPED - 1)) - 1
+    following = np.int64(staying & (STAYS_UNESCAPED - 1)) - 1
     last = np.int64(maximum) - following if maximum >= 0 else np.int64(FAR)
     if not minimum <= register <= last:
         return False
@@ -140,77 +153,67 @@ def _tolerates(stack, loops, loop, staying, register, frame):  # type: ignore[no
 def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-untyped-def]
     """`walk_tree` over node `i` of the tree of all tokens and what is below it.
 
-    path[depth, 3:]: the fan of the node whose children stand at `depth` (-1: look at all of them), where its subtree
-    ends, and the state `dead` as far as it is still known to be dead there.
+    At each depth of `path` are also the fan of the node whose children stand there (-1: look at all of them), where its
+    subtree ends, and the state `dead` as far as it is still known to be dead there.
     """
-    states, loops = tables[0], tables[5]
-    tree, same, fan_of, fans, staying = trees
-    last = np.int64(tree[i, END])
-    path[0, 3] = -1
+    states, loops = tables.states, tables.loops
+    tree, same, fan_of, fans, staying = trees.tree, trees.same_bytes, trees.fan_of, trees.fans, trees.staying
+    last = np.int64(tree[i, TRIE_END])
+    path[0, PATH_FAN] = -1
     while i < last:
-        depth = tree[i, DEPTH]
-        if path[depth, 3] >= 0:
-            end = path[depth, 4]
-            i = _next_child(tables, fans, path[depth, 3], path[depth, 0], np.int64(tree[i, BYTE]), path[depth, 5])
+        depth = tree[i, TRIE_DEPTH]
+        if path[depth, PATH_FAN] >= 0:
+            end = path[depth, PATH_FAN_END]
+            following, fan = np.int64(tree[i, TRIE_BYTE]), path[depth, PATH_FAN]
+            i = _next_child(tables, fans, fan, path[depth, PATH_STATE], following, path[depth, PATH_DEAD])
             if i < 0:
                 i = end
                 continue
-        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state < 0:
             if state == FRAMES_FULL:
                 return state
-            i = np.int64(tree[i, END])
+            i = np.int64(tree[i, TRIE_END])
             continue
-        loop = states[state, LOOP]
+        loop = states[state, STATE_LOOP]
         if loop > 0 and staying[i] and _tolerates(stack, loops, loop, staying[i], register, frame):
-            for j in range(i, tree[i, END]):
-                _allow(mask, same, tree[j, TOKEN])
-            i = np.int64(tree[i, END])
+            for j in range(i, tree[i, TRIE_END]):
+                _allow(mask, same, tree[j, TRIE_TOKEN])
+            i = np.int64(tree[i, TRIE_END])
             continue
-        path[depth + 1, 0] = state
-        path[depth + 1, 1] = register
-        path[depth + 1, 2] = frame
+        put(path, depth + 1, state, register, frame)
         # What a state does not read itself, its callers may.
-        path[depth + 1, 3] = np.int64(fan_of[i]) if states[state, EXIT] < 0 else np.int64(-1)
-        path[depth + 1, 4] = np.int64(tree[i, END])
-        unmoved = register == path[0, 1] and frame == path[0, 2]
+        path[depth + 1, PATH_FAN] = np.int64(fan_of[i]) if states[state, STATE_EXIT] < 0 else np.int64(-1)
+        path[depth + 1, PATH_FAN_END] = np.int64(tree[i, TRIE_END])
+        unmoved = register == path[0, PATH_REGISTER] and frame == path[0, PATH_FRAME]
         like_before = loop > 0 and loops[loop, LOOP_BASE] == dead
-        path[depth + 1, 5] = dead if unmoved and like_before else np.int64(-1)
-        _allow(mask, same, tree[i, TOKEN])
+        path[depth + 1, PATH_DEAD] = dead if unmoved and like_before else np.int64(-1)
+        _allow(mask, same, tree[i, TRIE_TOKEN])
         i += 1
     return np.int64(0)
 
 
 @njit(**BORROWS)
-def walk_tails(tables, stack, slices, path, shortest, longest, mask):  # type: ignore[no-untyped-def]
+def walk_tails(tables, stack, runs, path, shortest, longest, mask):  # type: ignore[no-untyped-def]
     """The same over the tails that follow a closing quote: node i stands for tokens[spans[i] : spans[i + 1]].
 
     Each of these tokens is a run of `lengths` string characters, the quote, and the tail; only those whose run has
     between `shortest` and `longest` characters are allowed. path[0] is the configuration after the quote; node 0 is the
     empty tail. Returns 0 or FRAMES_FULL.
     """
-    tails, spans, tokens, lengths = slices[1], slices[2], slices[3], slices[4]
+    tails, spans, tokens, lengths = runs.tails, runs.spans, runs.tokens, runs.lengths
     i = np.int64(0)
     last = tails.shape[0]
     while i < last:
-        depth = tails[i, DEPTH]
+        depth = tails[i, TRIE_DEPTH]
         if i > 0:
-            state, register, frame = step(
-                tables,
-                stack,
-                path[depth - 1, 0],
-                path[depth - 1, 1],
-                path[depth - 1, 2],
-                tails[i, BYTE],
-            )
+            state, register, frame = step_from(tables, stack, path, depth - 1, tails[i, TRIE_BYTE])
             if state < 0:
                 if state == FRAMES_FULL:
                     return state
-                i = np.int64(tails[i, END])
+                i = np.int64(tails[i, TRIE_END])
                 continue
-            path[depth, 0] = state
-            path[depth, 1] = register
-            path[depth, 2] = frame
+            put(path, depth, state, register, frame)
         for j in range(spans[i], spans[i + 1]):
             if shortest <= lengths[j] <= longest:
                 token = tokens[j]
@@ -222,33 +225,34 @@ def walk_tails(tables, stack, slices, path, shortest, longest, mask):  # type: i
 @njit(inline="always", **BORROWS)
 def _alike(tables, path, depth, byte):  # type: ignore[no-untyped-def]
     """Whether both configurations at `depth` (see `correct_row`) surely go the same way on `byte`."""
-    states, table = tables[0], tables[1]
-    one, other = path[depth, 0], path[depth, 3]
-    if other < 0 or path[depth, 1] != path[depth, 4] or path[depth, 2] != path[depth, 5]:
+    states, table = tables.states, tables.table
+    one, other = path[depth, PATH_STATE], path[depth, PATH_BASE_STATE]
+    same_register = path[depth, PATH_REGISTER] == path[depth, PATH_BASE_REGISTER]
+    if other < 0 or not same_register or path[depth, PATH_FRAME] != path[depth, PATH_BASE_FRAME]:
         return False
-    if states[one, LIT] == byte:
+    if states[one, STATE_LITERAL] == byte:
         target = one + 1
     else:
-        target = np.int64(table[states[one, ROW], byte]) if states[one, ROW] >= 0 else np.int64(DEAD)
-    if states[other, LIT] == byte:
+        target = np.int64(table[states[one, STATE_ROW], byte]) if states[one, STATE_ROW] >= 0 else np.int64(DEAD)
+    if states[other, STATE_LITERAL] == byte:
         return target == other + 1
-    if states[other, ROW] < 0 or target != table[states[other, ROW], byte]:
+    if states[other, STATE_ROW] < 0 or target != table[states[other, STATE_ROW], byte]:
         return False
-    return target >= 0 or states[one, EXIT] == states[other, EXIT]
+    return target >= 0 or states[one, STATE_EXIT] == states[other, STATE_EXIT]
 
 
 @njit(**BORROWS)
 def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-def]
-    """Turn the row of a base state (path[0, 3:]) into that of path[0, :3]: walk only as long as they might differ.
+    """Turn the row of the base configuration in path[0] into that of path[0]: walk only as long as they might differ.
 
     A subtree is left as it is as soon as both stand at the same place, or the walk reaches a plain loop state, which
     behaves alike from there on. Returns 0 or FRAMES_FULL.
     """
-    tree, fans = trees[0], trees[3]
+    tree, fans = trees.tree, trees.fans
     for byte in range(256):
         node = np.int64(fans[0, byte])
         if node >= 0 and not _alike(tables, path, 0, byte):
-            status = _correct_subtree(tables, stack, trees, path, mask, node, np.int64(tree[node, END]))
+            status = _correct_subtree(tables, stack, trees, path, mask, node, np.int64(tree[node, TRIE_END]))
             if status < 0:
                 return status
     return np.int64(0)
@@ -256,43 +260,42 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
 
 @njit(**BORROWS)
 def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore[no-untyped-def]
-    states, loops = tables[0], tables[5]
-    tree, same = trees[0], trees[1]
+    states, loops = tables.states, tables.loops
+    tree, same = trees.tree, trees.same_bytes
     while i < last:
-        depth = tree[i, DEPTH]
-        end = np.int64(tree[i, END])
-        if _alike(tables, path, depth, tree[i, BYTE]):
+        depth = tree[i, TRIE_DEPTH]
+        end = np.int64(tree[i, TRIE_END])
+        if _alike(tables, path, depth, tree[i, TRIE_BYTE]):
             i = end
             continue
-        state, register, frame = step(tables, stack, path[depth, 0], path[depth, 1], path[depth, 2], tree[i, BYTE])
+        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state == FRAMES_FULL:
             return state
         if state < 0:
             for j in range(i, end):
-                token = tree[j, TOKEN]
+                token = tree[j, TRIE_TOKEN]
                 while token >= 0:
                     mask[token >> 5] &= ~(np.uint32(1) << np.uint32(token & 31))
                     token = same[token]
             i = end
             continue
-        loop = states[state, LOOP]
-        if loop > 0 and loops[loop, LOOP_BASE] == DEAD and frame == path[0, 2]:
+        loop = states[state, STATE_LOOP]
+        if loop > 0 and loops[loop, LOOP_BASE] == FREE_STRING and frame == path[0, PATH_FRAME]:
             i = end
             continue
-        base, base_register, base_frame = path[depth, 3], path[depth, 4], path[depth, 5]
+        base, base_register = path[depth, PATH_BASE_STATE], path[depth, PATH_BASE_REGISTER]
+        base_frame = path[depth, PATH_BASE_FRAME]
         if base >= 0:
-            base, base_register, base_frame = step(tables, stack, base, base_register, base_frame, tree[i, BYTE])
+            base, base_register, base_frame = step(tables, stack, base, base_register, base_frame, tree[i, TRIE_BYTE])
         if base == FRAMES_FULL:
             return base
         if base == state and base_register == register and base_frame == frame:
             i = end
             continue
-        path[depth + 1, 0] = state
-        path[depth + 1, 1] = register
-        path[depth + 1, 2] = frame
-        path[depth + 1, 3] = base
-        path[depth + 1, 4] = base_register
-        path[depth + 1, 5] = base_frame
-        _allow(mask, same, tree[i, TOKEN])
+        put(path, depth + 1, state, register, frame)
+        path[depth + 1, PATH_BASE_STATE] = base
+        path[depth + 1, PATH_BASE_REGISTER] = base_register
+        path[depth + 1, PATH_BASE_FRAME] = base_frame
+        _allow(mask, same, tree[i, TRIE_TOKEN])
         i += 1
     return np.int64(0)

@@ -31,11 +31,11 @@ from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import CONSTANTS, Solver
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_pointer
-from grammar_workers.matching.kernels.step import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
 from grammar_workers.pushdown.builder import MachineBuilder, no_moves
 from grammar_workers.pushdown.escape_spelling import ESCAPE_CHARACTERS
+from grammar_workers.pushdown.instructions import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.pushdown.json_text import encode_string_body
 from grammar_workers.pushdown.strings import StringMachine
 from grammar_workers.pushdown.trie import literal_tree

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from grammar_workers.languages.json_schema.emit.property_order import NO_MARK, Mark
-from grammar_workers.matching.kernels.step import CALL
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import Guard
 from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.instructions import CALL
 
 
 def separator(sign: str, options: GrammarOptions) -> str:
