@@ -320,7 +320,11 @@ def test_min_p_equals_transformers(seed: int, min_p: float, temperature: float) 
         [TemperatureLogitsWarper(temperature), TopKLogitsWarper(50), TopPLogitsWarper(0.9), MinPLogitsWarper(min_p)]
     )
     expected = processors(torch.zeros(2, 1, dtype=torch.int64), logits.clone()).softmax(-1)
-    weights = truncate(((logits - logits.amax(-1, keepdim=True)) / temperature).exp(), [50, 0], [0.9, 1.0])
+    weights = truncate(
+        ((logits - logits.amax(-1, keepdim=True)) / temperature).exp(),
+        torch.tensor([50, 0]),
+        torch.tensor([0.9, 1.0], dtype=torch.float64),
+    )
     actual = drop_unlikely(weights, torch.tensor([min_p, 0], dtype=torch.float64))
     assert torch.equal(actual[1], weights[1])
     torch.testing.assert_close(actual[0] / actual[0].sum(), expected[0])
