@@ -16,9 +16,9 @@ from grammar_workers.languages.combine import Combination
 from grammar_workers.languages.json_schema.read.formats import PATTERNS
 from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.regex.compile import compile_regex
-from grammar_workers.matching.cfg_recognizer import ConfigurationWalker
-from grammar_workers.matching.pushdown_recognizer import MachineWalker
-from grammar_workers.matching.recognizer import Walker
+from grammar_workers.matching.cfg_recognizer import CfgRecognizer
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
+from grammar_workers.matching.recognizer import Recognizer
 from grammar_workers.matching.token_fsm import TokenFSM
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.service.gc_control import collector_pause, skip_what_exists
@@ -76,18 +76,18 @@ def _compiled(
     content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
     try:
         combination = Combination(vocabulary, resources, options, limits)
-        automaton = combination.machine(normalized(content))
+        automaton = combination.pushdown(normalized(content))
     except RecursionError:
         raise LimitExceededError(
             f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
         ) from None
     key = content_key(content, vocabulary.fingerprint, options, resources)
-    walker: Walker
+    recognizer: Recognizer
     if isinstance(automaton, RuleGraph):
-        walker = ConfigurationWalker(automaton, vocabulary, limits)
+        recognizer = CfgRecognizer(automaton, vocabulary, limits)
     else:
-        walker = MachineWalker(automaton, vocabulary, limits)
-    return TokenFSM(walker, vocabulary, key, combination.notes, limits)
+        recognizer = PushdownRecognizer(automaton, vocabulary, limits)
+    return TokenFSM(recognizer, vocabulary, key, combination.notes, limits)
 
 
 def warm_up(vocabulary: Vocabulary) -> None:

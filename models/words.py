@@ -23,7 +23,7 @@ FIRST_NAMES = _listed("""
 """)
 LAST_NAMES = _listed("""
     Smith Jones Brown Garcia Miller Davis Lopez Wilson Anderson Thomas Taylor Moore Martin Lee Thompson White
-    Harris Clark Lewis Walker Hall Young King Wright Hill Green Adams Baker Johnson Williams Rodriguez Martinez
+    Harris Clark Lewis Recognizer Hall Young King Wright Hill Green Adams Baker Johnson Williams Rodriguez Martinez
     Jackson Perez Sanchez Robinson Allen Scott Torres Nguyen Flores Rivera Campbell Mitchell Carter Roberts
     Turner Parker Evans Edwards Collins Stewart Morris Murphy Cook Rogers Cooper Reed Bailey Bell Kelly Howard
     Ward Cox Diaz Patel Khan Singh Kumar Chen Wang Tanaka Sato Suzuki Kim Park Okafor Mensah Silva Santos Rossi
@@ -67,7 +67,7 @@ COMPANY_TAILS = ["Inc", "Ltd", "Corp", "Labs", "Systems", "Group", "Foods", "Boo
 EMAIL_HOSTS = ["example.com", "mail.com", "example.org", "corp.net", "test.io", "company.com"]
 TITLE_WORDS = _listed("""
     The A Lost Last Silent River Night Garden Winter Summer Road House Star Sea Stone King Shadow Dream Fire
-    Glass Secret Long Blue Little Great Island City Wind Time Light Moon Forest Song World Machine Letters
+    Glass Secret Long Blue Little Great Island City Wind Time Light Moon Forest Song World PushdownAutomaton Letters
     Memory
 """)
 GOOD_WORDS = _listed("""

@@ -17,7 +17,7 @@ from grammar_workers.dfa.charset import ALL, Charset, contains
 from grammar_workers.dfa.minimize import DEAD, minimal
 from grammar_workers.dfa.product import reachable_tuples
 from grammar_workers.dfa.row_hash import distinct_rows, numbered_rows, tolerant_rows
-from grammar_workers.dfa.utf8 import RowShape, row_shape
+from grammar_workers.dfa.utf8 import MoveShape, row_shape
 from grammar_workers.options import Limits
 
 
@@ -26,12 +26,12 @@ class Part(NamedTuple):
     in `states[i]`."""
 
     states: NDArray[np.int64]
-    shape: RowShape
+    shape: MoveShape
     targets: NDArray[np.int32]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CharacterAutomaton:
+class Dfa:
     """A deterministic automaton. Characters fall into classes: class i begins at `starts[i]` (`starts[0]` is 0).
 
     `table[state, class]` is the next state or -1; nobody writes to it. `accepting[state]` is 0 where the text may not
@@ -45,14 +45,14 @@ class CharacterAutomaton:
     accepting: tuple[int, ...]
 
     @staticmethod
-    def of(starts: Sequence[int], moves: Sequence[Sequence[int]], accepting: Iterable[int]) -> CharacterAutomaton:
+    def of(starts: Sequence[int], moves: Sequence[Sequence[int]], accepting: Iterable[int]) -> Dfa:
         """The automaton with this table."""
         table = np.array(moves, np.int32).reshape(len(moves), len(starts))
-        return CharacterAutomaton(tuple(starts), table, tuple(accepting))
+        return Dfa(tuple(starts), table, tuple(accepting))
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
-            isinstance(other, CharacterAutomaton)
+            isinstance(other, Dfa)
             and self.starts == other.starts
             and self.accepting == other.accepting
             and np.array_equal(self.table, other.table)
@@ -198,8 +198,8 @@ class CharacterAutomaton:
         return found
 
     @functools.cached_property
-    def _rows(self) -> list[tuple[list[int], RowShape]]:
-        rows: dict[int, tuple[list[int], RowShape]] = {}
+    def _rows(self) -> list[tuple[list[int], MoveShape]]:
+        rows: dict[int, tuple[list[int], MoveShape]] = {}
         for part in self.parts(ALL):
             for state, targets in zip(part.states.tolist(), part.targets.tolist(), strict=True):
                 rows[state] = (targets, part.shape)
@@ -224,13 +224,11 @@ def _runs(spans: Sequence[tuple[int, int]], numbers: Sequence[int]) -> tuple[tup
     return tuple(runs)
 
 
-ANY_TEXT = CharacterAutomaton.of((0, 0xD800, 0xE000), ((0, DEAD, 0),), (1,))
+ANY_TEXT = Dfa.of((0, 0xD800, 0xE000), ((0, DEAD, 0),), (1,))
 """Every text, as whatever constructs automata finds it; surrogates are in none."""
 
 
-def combine(
-    automata: Sequence[CharacterAutomaton], verdict: Callable[[tuple[int, ...]], int], limits: Limits
-) -> CharacterAutomaton:
+def combine(automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], limits: Limits) -> Dfa:
     """The automaton that labels a text with `verdict` of the labels that `automata` give it.
 
     Any Boolean operation: `all` intersects, `any` unites, `lambda v: not v[0]` complements (over all texts).
@@ -269,11 +267,11 @@ def combine(
     return from_table(starts, letter_at, table, accepted)
 
 
-def intersect(automata: Sequence[CharacterAutomaton], limits: Limits) -> CharacterAutomaton:
+def intersect(automata: Sequence[Dfa], limits: Limits) -> Dfa:
     return automata[0] if len(automata) == 1 else combine(automata, all, limits)
 
 
-def restrict(automaton: CharacterAutomaton, allowed: Charset) -> CharacterAutomaton:
+def restrict(automaton: Dfa, allowed: Charset) -> Dfa:
     """The same language without the texts that hold any other character than `allowed`."""
     borders = {start for low, high in allowed for start in (low, high + 1)}
     starts = tuple(sorted({0, *automaton.starts, *(border for border in borders if border <= 0x10FFFF)}))
@@ -281,10 +279,10 @@ def restrict(automaton: CharacterAutomaton, allowed: Charset) -> CharacterAutoma
         bisect.bisect_right(automaton.starts, start) - 1 if contains(allowed, start) else DEAD for start in starts
     ]
     moves = np.append(automaton.table, np.full((automaton.many_states, 1), DEAD, np.int32), axis=1)[:, column]
-    return minimize(CharacterAutomaton(starts, moves, automaton.accepting))
+    return minimize(Dfa(starts, moves, automaton.accepting))
 
 
-def relabel(automaton: CharacterAutomaton, labels: Sequence[int]) -> CharacterAutomaton:
+def relabel(automaton: Dfa, labels: Sequence[int]) -> Dfa:
     """The automaton with label i replaced by `labels[i]` (0: not accepted any more)."""
     relabelled = dataclasses.replace(automaton, accepting=tuple([labels[label] for label in automaton.accepting]))
     after = [labels[label] for label in {*automaton.accepting} - {0}]
@@ -292,7 +290,7 @@ def relabel(automaton: CharacterAutomaton, labels: Sequence[int]) -> CharacterAu
     return relabelled if all(after) and len({*after}) == len(after) else minimize(relabelled)
 
 
-def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingProxyType({})) -> CharacterAutomaton:
+def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingProxyType({})) -> Dfa:
     """Exactly these texts, each with its label: their trie, minimised.
 
     `repeated` has a character for some of the texts that may follow them any number of times; no other text does.
@@ -325,7 +323,7 @@ def explore(
     following: Callable[[Any], Sequence[Hashable | None]],
     accepts: Callable[[Any], int],
     alphabet: Sequence[str],
-) -> CharacterAutomaton:
+) -> Dfa:
     """The automaton whose states are reached from `start`: `following` has what each character of `alphabet` leads to.
 
     None is dead.
@@ -348,10 +346,10 @@ def explore(
                     order.append(reached)
             row[place] = number
         moves.append(row)
-    return minimize(CharacterAutomaton.of(starts, moves, map(accepts, order)))
+    return minimize(Dfa.of(starts, moves, map(accepts, order)))
 
 
-def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
+def minimize(automaton: Dfa) -> Dfa:
     """Trim and merge: no unreachable state, no dead one, no two with the same future.
 
     A class that holds nothing but surrogates is dead: no text holds them, so none may keep a state alive.
@@ -359,7 +357,7 @@ def minimize(automaton: CharacterAutomaton) -> CharacterAutomaton:
     return _minimized(automaton.starts, automaton.table.copy(), np.array(automaton.accepting, np.int32))
 
 
-def _minimized(starts: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]) -> CharacterAutomaton:
+def _minimized(starts: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]) -> Dfa:
     """The same of a table, which is changed."""
     ends = (*starts[1:], 0x110000)
     table[:, [start >= 0xD800 and end <= 0xE000 for start, end in zip(starts, ends, strict=True)]] = DEAD
@@ -369,7 +367,7 @@ def _minimized(starts: Sequence[int], table: NDArray[np.int32], accepting: NDArr
 
 def from_table(
     starts: Sequence[int], letter_at: Sequence[int], table: NDArray[np.int32], accepting: NDArray[np.int32]
-) -> CharacterAutomaton:
+) -> Dfa:
     """The automaton over intervals of one over letters: int32 [states, letters] of the next state or -1.
 
     Interval i, which begins at `starts[i]`, reads letter `letter_at[i]` (-1: nothing reads it).
@@ -377,6 +375,4 @@ def from_table(
     moves = np.append(table, np.full((len(table), 1), DEAD, np.int32), axis=1)[:, list(letter_at)]
     # Neighbouring classes that no state distinguishes become one.
     keep = [0, *(1 + np.flatnonzero((moves[:, 1:] != moves[:, :-1]).any(axis=0))).tolist()]
-    return CharacterAutomaton(
-        tuple(starts[i] for i in keep), np.ascontiguousarray(moves[:, keep]), tuple(accepting.tolist())
-    )
+    return Dfa(tuple(starts[i] for i in keep), np.ascontiguousarray(moves[:, keep]), tuple(accepting.tolist()))

@@ -80,7 +80,7 @@ def _bytes(sequences: tuple[tuple[ByteRanges, int], ...]) -> Bytes:
 
 
 @dataclasses.dataclass(frozen=True)
-class RowShape:
+class MoveShape:
     """Runs of characters, (first, last, number of the target), in order; targets are numbered as they first occur."""
 
     ranges: tuple[tuple[int, int, int], ...]
@@ -123,9 +123,9 @@ class RowShape:
 
 
 @functools.lru_cache(maxsize=1024)
-def row_shape(ranges: tuple[tuple[int, int, int], ...]) -> RowShape:
+def row_shape(ranges: tuple[tuple[int, int, int], ...]) -> MoveShape:
     """The shape with these ranges; shared, because it holds what has been worked out."""
-    return RowShape(ranges)
+    return MoveShape(ranges)
 
 
 def numbered(targets: Iterable[tuple[_Read, int]]) -> tuple[list[int], tuple[tuple[_Read, int], ...]]:

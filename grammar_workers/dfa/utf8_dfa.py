@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.utf8 import utf8_sequences
 
 _Rests = tuple[tuple[tuple[tuple[int, int], ...], int], ...]
 """(inclusive ranges of the bytes that are missing, state after them) per run of characters."""
 
 
-class ByteAutomaton:
+class Utf8Dfa:
     """Matching begins in state 0. States from `automaton.many_states` up are inside a character."""
 
-    def __init__(self, automaton: CharacterAutomaton) -> None:
+    def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
         self._partial: list[_Rests] = []
         self._ids: dict[_Rests, int] = {}

@@ -19,7 +19,7 @@ _INSIDE = 0
 _WORD_CHARACTER = re.compile(r"\w")
 
 
-class WordSearch:
+class AhoCorasick:
     """The automaton over symbols: `rows[node][symbol]` is the next node, `found[node]` whether a word ends there.
 
     With `whole_words`, words begin and end only where the character before and after is no word character; `found` then

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import DEAD, CharacterAutomaton, intersect, minimize
+from grammar_workers.dfa.dfa import DEAD, Dfa, intersect, minimize
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
 
@@ -22,7 +22,7 @@ _OUTSIDE = (*"{}[]:, \t\n\r", *"0123456789+-.", *(f"{n}{e}" for n in range(10) f
 """The characters of JSON text outside of strings."""
 
 
-def permitted_strings(restriction: CharacterAutomaton, limits: Limits) -> CharacterAutomaton:
+def permitted_strings(restriction: Dfa, limits: Limits) -> Dfa:
     """The decoded strings that keep to `restriction`, and so does their escaped spelling."""
     starts = sorted({0, *restriction.starts, *(code for c in _ESCAPED for code in (ord(c), ord(c) + 1))})
     column = [bisect.bisect_right(restriction.starts, start) - 1 for start in starts]
@@ -37,11 +37,11 @@ def permitted_strings(restriction: CharacterAutomaton, limits: Limits) -> Charac
         for index, spelling in escapes:
             row[index] = _read(restriction, state, spelling)
         moves.append(row)
-    spelled = minimize(CharacterAutomaton.of(starts, moves, restriction.accepting))
+    spelled = minimize(Dfa.of(starts, moves, restriction.accepting))
     return intersect([restriction, spelled], limits)
 
 
-def matters_outside(restriction: CharacterAutomaton, limits: Limits) -> bool:
+def matters_outside(restriction: Dfa, limits: Limits) -> bool:
     """Whether JSON text can break `restriction` although each of its strings is one of `permitted_strings`.
 
     Explores pairs: where the whole text stands in `restriction`, and where the body of the open string does alone.
@@ -80,7 +80,7 @@ def matters_outside(restriction: CharacterAutomaton, limits: Limits) -> bool:
     return False
 
 
-def _representatives(automaton: CharacterAutomaton) -> Iterator[str]:
+def _representatives(automaton: Dfa) -> Iterator[str]:
     """One character that JSON strings hold unescaped for each way in which the automaton treats characters."""
     seen = set()
     ends = (*automaton.starts[1:], 0x110000)
@@ -91,12 +91,12 @@ def _representatives(automaton: CharacterAutomaton) -> Iterator[str]:
             yield chr(plain[0][0])
 
 
-def _columns(automaton: CharacterAutomaton, text: str) -> list[int]:
+def _columns(automaton: Dfa, text: str) -> list[int]:
     """The column of each character of a text in the rows of an automaton."""
     return [bisect.bisect_right(automaton.starts, ord(character)) - 1 for character in text]
 
 
-def _read(automaton: CharacterAutomaton, state: int, columns: list[int]) -> int:
+def _read(automaton: Dfa, state: int, columns: list[int]) -> int:
     for column in columns:
         if state == DEAD:
             return DEAD

@@ -12,17 +12,17 @@ from collections.abc import Sequence
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.minimize import DEAD
 from grammar_workers.errors import InvalidSpecificationError
-from grammar_workers.languages.aho_corasick import OTHER, OTHER_WORD, START, WordSearch
+from grammar_workers.languages.aho_corasick import OTHER, OTHER_WORD, START, AhoCorasick
 from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 
 
 def banned_words(
     words: Sequence[str], limits: Limits, *, case_sensitive: bool = False, whole_words: bool = False
-) -> CharacterAutomaton:
+) -> Dfa:
     """The texts that hold none of `words`; see `BannedWordsSpecification` for what that means.
 
     Raises InvalidSpecificationError with the pointer of an empty word or of one that is no text, LimitExceededError
@@ -37,11 +37,11 @@ def banned_words(
                 f"the word {word!a} holds a lone surrogate, which no text does", pointer=f"/words/{index}"
             )
         folded.append(word if case_sensitive else word.casefold())
-    search = WordSearch(folded, whole_words, limits)
+    search = AhoCorasick(folded, whole_words, limits)
     return _over_characters(search, {} if case_sensitive else _foldings(), limits)
 
 
-def _over_characters(search: WordSearch, foldings: dict[str, str], limits: Limits) -> CharacterAutomaton:
+def _over_characters(search: AhoCorasick, foldings: dict[str, str], limits: Limits) -> Dfa:
     """The automaton that reads every character as the symbols of its folding."""
     spelled: dict[int, tuple[int, ...]] = {ord(letter): (symbol,) for letter, symbol in search.symbol_of.items()}
     for character, folded in foldings.items():
@@ -86,7 +86,7 @@ def _over_characters(search: WordSearch, foldings: dict[str, str], limits: Limit
                 order.append(target)
             row.append(DEAD if target == DEAD else numbers[target])
         moves.append([row[number] for number in column])
-    return CharacterAutomaton.of(starts, moves, (int(not search.found[node]) for node in order))
+    return Dfa.of(starts, moves, (int(not search.found[node]) for node in order))
 
 
 @functools.cache

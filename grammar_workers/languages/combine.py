@@ -5,7 +5,7 @@ regular x grammar           product of the rules of one recursive grammar and a 
 JSON x JSON                 conjunction of the schemas
 JSON x banned words         every string and name of the document is restricted; where a word could also match
                             outside of strings, the raw text, too
-JSON x regular              product of the machine and a byte automaton
+JSON x regular              product of the pushdown automaton and a byte automaton
 structural tag x regular    the same
 positions of token ids      combine with nothing
 """
@@ -19,11 +19,11 @@ from typing import Any
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import CharacterAutomaton, intersect, restrict
+from grammar_workers.dfa.dfa import Dfa, intersect, restrict
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
-from grammar_workers.languages.cfg.rtn import Network
+from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
@@ -34,14 +34,14 @@ from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.languages.positions import names_tokens, token_positions
 from grammar_workers.languages.regex.counters import NotCountableError, counted_text
-from grammar_workers.languages.regular_kinds import RegularSpecification, character_automaton, choices
+from grammar_workers.languages.regular_kinds import RegularSpecification, choices, dfa_of
 from grammar_workers.languages.structural_tag import StructuralTag
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.pushdown import intersect as product
-from grammar_workers.pushdown.automaton import Machine
-from grammar_workers.pushdown.builder import MachineBuilder
-from grammar_workers.pushdown.strings import StringMachine
-from grammar_workers.pushdown.trie import literal_tree
+from grammar_workers.pushdown.automaton import PushdownAutomaton
+from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.pushdown.strings import StringLowering
+from grammar_workers.pushdown.trie import trie_of_texts
 from grammar_workers.specification import (
     AllOfSpecification,
     BannedWordsSpecification,
@@ -70,8 +70,8 @@ class _Parts:
     """
 
     regular: list[tuple[str, RegularSpecification]] = dataclasses.field(default_factory=list)
-    automata: list[CharacterAutomaton] = dataclasses.field(default_factory=list)
-    recursive: list[tuple[str, Network]] = dataclasses.field(default_factory=list)
+    automata: list[Dfa] = dataclasses.field(default_factory=list)
+    recursive: list[tuple[str, TransitionNetwork]] = dataclasses.field(default_factory=list)
     json: list[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]] = dataclasses.field(default_factory=list)
     tags: list[tuple[str, StructuralTagSpecification]] = dataclasses.field(default_factory=list)
     tokens: list[tuple[str, PositionsSpecification]] = dataclasses.field(default_factory=list)
@@ -97,11 +97,11 @@ class Combination:
         self._options = options
         self._limits = limits
         self._budget = budget_of(limits)
-        self._builder = MachineBuilder(limits)
+        self._builder = PushdownBuilder(limits)
         self.notes: list[str] = []
         self._doubts: list[str] = []
 
-    def machine(self, specification: GrammarSpecification) -> Machine | RuleGraph:
+    def pushdown(self, specification: GrammarSpecification) -> PushdownAutomaton | RuleGraph:
         """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
         parts = self._read("", specification)
         beyond = parts.beyond_regular()
@@ -118,12 +118,12 @@ class Combination:
             entry = self._structural_tag_entry(*parts.tags[0])
         else:
             entry, parts = self._json_entry(parts)
-        machine = self._builder.build(entry)
+        pushdown = self._builder.build(entry)
         if not parts.regular and not parts.automata:
-            return machine
+            return pushdown
         automaton = self._intersection(parts)
         try:
-            return product.intersect(machine, automaton, self._limits)
+            return product.intersect(pushdown, automaton, self._limits)
         except UnsatisfiableError:
             if self._doubts:
                 raise UnsupportedFeatureError(
@@ -143,7 +143,7 @@ class Combination:
             elif isinstance(part, GrammarTextSpecification):
                 with located(inside):
                     found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
-                if isinstance(found, CharacterAutomaton):
+                if isinstance(found, Dfa):
                     parts.automata.append(found)
                 else:
                     parts.recursive.append((inside, found))
@@ -154,12 +154,12 @@ class Combination:
 
     # -- regular -----------------------------------------------------------------------------------------------------
 
-    def _any_text(self, pointer: str, part: RegularSpecification) -> CharacterAutomaton:
+    def _any_text(self, pointer: str, part: RegularSpecification) -> Dfa:
         """The texts that a regular part allows."""
         with located(pointer):
-            return character_automaton(part, self._limits)
+            return dfa_of(part, self._limits)
 
-    def _automaton(self, pointer: str, part: RegularSpecification) -> CharacterAutomaton:
+    def _automaton(self, pointer: str, part: RegularSpecification) -> Dfa:
         """The same, as far as the vocabulary can spell them."""
         automaton = self._any_text(pointer, part)
         spellable = self._vocabulary.spellable
@@ -167,7 +167,7 @@ class Combination:
             return automaton
         return restrict(automaton, charset.of(spellable))
 
-    def _intersection(self, parts: _Parts, pointer: str | None = None) -> CharacterAutomaton:
+    def _intersection(self, parts: _Parts, pointer: str | None = None) -> Dfa:
         """The texts that all regular parts allow; raises UnsatisfiableError at `pointer` when there are none."""
         automata = [*(self._automaton(pointer, part) for pointer, part in parts.regular), *parts.automata]
         automaton = intersect(automata, self._limits)
@@ -189,7 +189,7 @@ class Combination:
                 if entry is None:
                     raise
                 return entry
-            return StringMachine(self._builder).raw_text(automaton)
+            return StringLowering(self._builder).raw_text(automaton)
         others = [
             self._automaton(pointer, part)
             for pointer, part in parts.regular
@@ -210,9 +210,7 @@ class Combination:
             return entry
         return None
 
-    def _choice_entry(
-        self, lists: Sequence[tuple[str, ChoiceSpecification]], automata: Sequence[CharacterAutomaton]
-    ) -> int:
+    def _choice_entry(self, lists: Sequence[tuple[str, ChoiceSpecification]], automata: Sequence[Dfa]) -> int:
         remaining: dict[str, None] | None = None
         for pointer, part in lists:
             with located(pointer):
@@ -232,9 +230,9 @@ class Combination:
                 else "the vocabulary can spell none of the choices"
             )
 
-        return literal_tree(self._builder, sorted(entries), lambda _: 0, exit_label=0)
+        return trie_of_texts(self._builder, sorted(entries), lambda _: 0, exit_label=0)
 
-    def _token_positions(self, parts: _Parts) -> Machine:
+    def _token_positions(self, parts: _Parts) -> PushdownAutomaton:
         pointer, part = parts.tokens[0]
         if parts.regular or parts.automata:
             raise UnsupportedFeatureError("positions of token ids together with another specification", pointer=pointer)
@@ -321,7 +319,7 @@ class Combination:
             ]
             return tag.emit(contents)
 
-    def _content(self, pointer: str, specification: GrammarSpecification, *, last: bool) -> CharacterAutomaton | int:
+    def _content(self, pointer: str, specification: GrammarSpecification, *, last: bool) -> Dfa | int:
         """What a tag may hold: a character automaton or the entry state of a rule. `last`: nothing follows it."""
         parts = self._read(pointer, specification)
         if not parts.beyond_regular():

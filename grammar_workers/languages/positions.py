@@ -6,15 +6,15 @@ import itertools
 from collections.abc import Sequence
 
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import CharacterAutomaton, restrict
+from grammar_workers.dfa.dfa import Dfa, restrict
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.character_class import agreed
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.builder import MachineBuilder
-from grammar_workers.pushdown.strings import StringMachine
+from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -26,7 +26,7 @@ def names_tokens(allowed: Sequence[Step]) -> bool:
     return any(isinstance(item, int) for step in allowed for item in step)
 
 
-def positions(allowed: Sequence[Step], limits: Limits, *, first: int = 0) -> CharacterAutomaton:
+def positions(allowed: Sequence[Step], limits: Limits, *, first: int = 0) -> Dfa:
     """The texts whose i-th character is one of `allowed[i]`, all of them characters.
 
     `first` is the number of the first step where these are some of many. Raises InvalidSpecificationError with pointer.
@@ -45,7 +45,7 @@ def positions(allowed: Sequence[Step], limits: Limits, *, first: int = 0) -> Cha
     return compile_tree(parse.Sequence(tuple(steps)), search=False, limits=limits)
 
 
-def token_positions(allowed: Sequence[Step], vocabulary: Vocabulary, builder: MachineBuilder, limits: Limits) -> int:
+def token_positions(allowed: Sequence[Step], vocabulary: Vocabulary, builder: PushdownBuilder, limits: Limits) -> int:
     """Write the states of steps of which some are token ids; returns the first.
 
     Raises InvalidSpecificationError for a step that holds both or names a token that cannot be generated, and
@@ -82,11 +82,11 @@ def _checked(step: Step, number: int, vocabulary: Vocabulary) -> list[TokenId]:
 
 
 def _characters(
-    steps: Sequence[Step], first: int, following: int, vocabulary: Vocabulary, builder: MachineBuilder, limits: Limits
+    steps: Sequence[Step], first: int, following: int, vocabulary: Vocabulary, builder: PushdownBuilder, limits: Limits
 ) -> int:
     automaton = positions(steps, limits, first=first)
     if vocabulary.spellable is not None:
         automaton = restrict(automaton, charset.of(vocabulary.spellable))
     if automaton.is_empty:
         raise UnsatisfiableError("the vocabulary cannot spell these characters", pointer=f"/allowed/{first}")
-    return StringMachine(builder).raw_states(automaton, {1: following})[0]
+    return StringLowering(builder).raw_states(automaton, {1: following})[0]

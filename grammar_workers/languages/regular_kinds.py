@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from grammar_workers.dfa.dfa import CharacterAutomaton, literal_set
+from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.positions import positions
@@ -24,7 +24,7 @@ RegularSpecification: TypeAlias = (
 )
 
 
-def character_automaton(specification: RegularSpecification, limits: Limits) -> CharacterAutomaton:
+def dfa_of(specification: RegularSpecification, limits: Limits) -> Dfa:
     """The automaton of the texts that a specification allows; raises GrammarError, pointers are relative to it."""
     if isinstance(specification, RegexSpecification):
         return compile_regex(specification.pattern, search=False, limits=limits)

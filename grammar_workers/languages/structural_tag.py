@@ -15,13 +15,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
-from grammar_workers.dfa.dfa import DEAD, CharacterAutomaton, intersect
+from grammar_workers.dfa.dfa import DEAD, Dfa, intersect
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
-from grammar_workers.languages.aho_corasick import OTHER, START, WordSearch
+from grammar_workers.languages.aho_corasick import OTHER, START, AhoCorasick
 from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.builder import MachineBuilder
-from grammar_workers.pushdown.strings import StringMachine
+from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.specification import StructuralTagSpecification
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
@@ -42,13 +42,17 @@ class StructuralTag:
     """
 
     def __init__(
-        self, specification: StructuralTagSpecification, vocabulary: Vocabulary, builder: MachineBuilder, limits: Limits
+        self,
+        specification: StructuralTagSpecification,
+        vocabulary: Vocabulary,
+        builder: PushdownBuilder,
+        limits: Limits,
     ) -> None:
         self._specification = specification
         self._vocabulary = vocabulary
         self._builder = builder
         self._limits = limits
-        self._strings = StringMachine(builder)
+        self._strings = StringLowering(builder)
         self._begins = [
             self._spelling(tag.begin, f"/tags/{index}/begin") for index, tag in enumerate(specification.tags)
         ]
@@ -59,7 +63,7 @@ class StructuralTag:
         self._check_begins()
         self._members = self._match_triggers()
 
-    def emit(self, contents: Sequence[CharacterAutomaton | int]) -> int:
+    def emit(self, contents: Sequence[Dfa | int]) -> int:
         """The first state. `contents` has a character automaton or the entry state of a rule for each tag."""
         builder = self._builder
         specification = self._specification
@@ -171,10 +175,10 @@ class StructuralTag:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _region(self, index: int, content: CharacterAutomaton | int, after: int) -> int:
+    def _region(self, index: int, content: Dfa | int, after: int) -> int:
         """The state behind a begin: it calls the content, goes on with the end, and then to `after`."""
         end = self._ends[index]
-        if isinstance(content, CharacterAutomaton):
+        if isinstance(content, Dfa):
             if end and isinstance(end[0], bytes):
                 # The end is read as part of the content, for only together is it clear where they meet.
                 content, end = self._up_to(content, end[0].decode()), end[1:]
@@ -194,7 +198,7 @@ class StructuralTag:
         targets = self._builder.row_targets(self._builder.row_of(content))
         return bool((targets[list(b"-0123456789")] >= 0).any())
 
-    def _up_to(self, content: CharacterAutomaton, end: str) -> CharacterAutomaton:
+    def _up_to(self, content: Dfa, end: str) -> Dfa:
         """`content` followed by `end`, which does not occur before: a subset construction.
 
         A state is where the content stands (DEAD: it cannot go on), and how many characters of `end` have been read
@@ -222,7 +226,7 @@ class StructuralTag:
             moves.append(row)
             self._builder.spend(len(starts))
         accepting = [int(len(end) in read) for _, read in order]
-        return intersect([CharacterAutomaton.of(starts, moves, accepting), once], self._limits)
+        return intersect([Dfa.of(starts, moves, accepting), once], self._limits)
 
     def _spell(self, symbols: Sequence[int], target: int) -> int:
         """States that read exactly these symbols and go on to `target`."""
@@ -284,12 +288,12 @@ class StructuralTag:
                     self._builder.token_edge(state, token, opening)
         return states[0]
 
-    def _search(self, labels: Mapping[str, int], *, accepts: bool) -> CharacterAutomaton:
+    def _search(self, labels: Mapping[str, int], *, accepts: bool) -> Dfa:
         """Labels a text that ends with the first occurrence of a word by that of the word, others _FREE if `accepts`.
 
         Texts in which a word labelled _NEVER occurs are dead.
         """
-        search = WordSearch(list(labels), False, self._limits)
+        search = AhoCorasick(list(labels), False, self._limits)
         label_of = {search.node(word): label for word, label in labels.items()}
         spellable = self._vocabulary.spellable
         letters = search.symbol_of.keys() if spellable is None else search.symbol_of.keys() | spellable
@@ -314,7 +318,7 @@ class StructuralTag:
                 row.append(numbers.get(target, DEAD))
             moves.append(row)
         accepting = [label_of.get(node, _FREE if accepts else 0) for node in order]
-        return CharacterAutomaton.of(starts, moves, accepting)
+        return Dfa.of(starts, moves, accepting)
 
 
 def _symbols(spelling: Spelling) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import string
 from collections.abc import Sequence
 
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.character_class import agreed
@@ -34,7 +34,7 @@ _QUANTIFIERS = {"1": (1, 1), "?": (0, 1), "*": (0, None), "+": (1, None)}
 _COUNT = re.compile(r"\{([0-9]{1,9})(,)?([0-9]{1,9})?\}")
 
 
-def token_pattern(elements: Sequence[tuple[str, str]], limits: Limits) -> CharacterAutomaton:
+def token_pattern(elements: Sequence[tuple[str, str]], limits: Limits) -> Dfa:
     """The texts that `elements` describe. InvalidSpecificationError or LimitExceededError with pointer."""
     parts = []
     for number, (text, quantifier) in enumerate(elements):

@@ -1,4 +1,4 @@
-"""The walker of rule graphs: sets of stacks numbered as they are met, their steps in one table.
+"""The recognizer of rule graphs: sets of stacks numbered as they are met, their steps in one table.
 
 configuration (number,) --byte class--> number          int32 table, filled when first needed
 row: a compiled walk of the prefix tree over the table; the steps it misses are worked out, and it goes on there
@@ -19,7 +19,7 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_graph import END, RuleGraph
 from grammar_workers.languages.cfg.stacks import FINISHED, NOTHING, StackSet, StackSets
 from grammar_workers.matching.kernels import cfg
-from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import TooManyTokensError, spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.repeated_text import Text
@@ -33,8 +33,8 @@ _WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
 """The characters from U+0080 on, as sequences of inclusive byte ranges."""
 
 
-class ConfigurationWalker:
-    """A `Walker` (see `grammar_workers.matching.recognizer`) over a `RuleGraph`."""
+class CfgRecognizer:
+    """A `Recognizer` (see `grammar_workers.matching.recognizer`) over a `RuleGraph`."""
 
     KIND: ClassVar[bytes] = b"g"
 
@@ -50,7 +50,7 @@ class ConfigurationWalker:
         self._cheapest: dict[StackSet, tuple[int, int, StackSet]] = {FINISHED: (0, END, NOTHING)}
 
     @classmethod
-    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> ConfigurationWalker:
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> CfgRecognizer:
         """The inverse of `to_bytes`; raises ValueError for anything but a valid graph."""
         return cls(RuleGraph.from_bytes(data), vocabulary, limits)
 
@@ -144,7 +144,7 @@ class ConfigurationWalker:
         none = int(len(numbers) > 0 and numbers[0] < 0)
         return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
         start = self.start()
         places = [start]
         met = {start}
@@ -155,7 +155,7 @@ class ConfigurationWalker:
                 if number >= 0 and (number,) not in met:
                     met.add((number,))
                     places.append((number,))
-            yield RowsAhead.none()
+            yield PrefetchedRows.none()
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]

@@ -1,4 +1,4 @@
-"""The walker over a deterministic `Machine`: compiled kernels, and the return stacks they share."""
+"""The recognizer over a deterministic `PushdownAutomaton`: compiled kernels, and the return stacks they share."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.kernels import arrays as kernel_arrays
 from grammar_workers.matching.kernels import entry, mask, prefetch, step, transitions
-from grammar_workers.matching.kernels.mask_classes import RowClasses
-from grammar_workers.matching.kernels.prefetch_queue import PlacesAhead
+from grammar_workers.matching.kernels.mask_classes import MaskClasses
+from grammar_workers.matching.kernels.prefetch_queue import PrefetchQueue
 from grammar_workers.matching.kernels.step import FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
 from grammar_workers.matching.mask_store import weights_of
-from grammar_workers.matching.recognizer import Configuration, Reached, RowsAhead
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.automaton import Machine
+from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.byte_classes import classes_of
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
@@ -42,13 +42,13 @@ from grammar_workers.vocabulary.slices import Runs
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 
-class MachineWalker:
-    """A `Walker` whose configurations are (machine state, register, frame), see `step`."""
+class PushdownRecognizer:
+    """A `Recognizer` whose configurations are (pushdown automaton state, counter, frame), see `step`."""
 
     KIND: ClassVar[bytes] = b"M"
 
-    def __init__(self, machine: Machine, vocabulary: Vocabulary, limits: Limits) -> None:
-        self._machine = machine
+    def __init__(self, pushdown: PushdownAutomaton, vocabulary: Vocabulary, limits: Limits) -> None:
+        self._pushdown = pushdown
         self._vocabulary = vocabulary
         self._limits = limits
         # Frame 0 is the bottom of every stack.
@@ -58,7 +58,7 @@ class MachineWalker:
             np.ones(1, np.int64),
             np.zeros(step.TRACE_FIRST_LEVEL + step.TRACE_COLUMNS * step.TRACE_LEVELS, np.int64),
         )
-        self._row_classes = RowClasses()
+        self._mask_classes = MaskClasses()
         # How many places ahead have been looked at. Classes overlap: another time, others would stand for the rest.
         self._ahead = 0
         self._path = np.zeros((vocabulary.longest_token + 3, PATH_COLUMNS), np.int64)
@@ -67,17 +67,17 @@ class MachineWalker:
         self._byte_classes: dict[int, bytes | None] = {}
         # State -> see `_entering`.
         self._runs_after: dict[int, tuple[NDArray[np.bool_], Runs]] = {}
-        self._token_edges = _edges_by_state(machine, vocabulary)
+        self._token_edges = _edges_by_state(pushdown, vocabulary)
         self._named_tokens = frozenset(token for edges in self._token_edges.values() for token, _ in edges)
 
     @property
     def nbytes(self) -> int:
         stack = self._stack.frames.nbytes + self._stack.buckets.nbytes
-        return self._machine.nbytes + stack + self._row_classes.nbytes
+        return self._pushdown.nbytes + stack + self._mask_classes.nbytes
 
     @property
     def size(self) -> int:
-        return len(self._machine.states)
+        return len(self._pushdown.states)
 
     def start(self) -> Configuration:
         return self._arrive(START, 0, 0)
@@ -128,8 +128,8 @@ class MachineWalker:
         known = self._runs_after.get(state)
         if known is None:
             target, _ = entry.common_target(self._entries, state)
-            literal = self._machine.states[state, STATE_LITERAL]
-            entering = self._machine.table[self._machine.states[state, STATE_ROW]] == target
+            literal = self._pushdown.states[state, STATE_LITERAL]
+            entering = self._pushdown.table[self._pushdown.states[state, STATE_ROW]] == target
             if literal >= 0:
                 entering[literal] = False
             runs = self._vocabulary.runs_after(bytes(np.flatnonzero(entering).tolist()))
@@ -138,7 +138,7 @@ class MachineWalker:
 
     def _folded_tree(self, state: int) -> FoldedTree | None:
         if state not in self._byte_classes:
-            classes, states = classes_of(self._machine.tables, state)
+            classes, states = classes_of(self._pushdown.tables, state)
             self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
         known = self._byte_classes[state]
         return None if known is None else self._vocabulary.folded_tree(known)
@@ -147,9 +147,9 @@ class MachineWalker:
         if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):
             return named, self.may_end(named), self.find_class(named)
         while True:
-            state, register, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
+            state, counter, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
             if state >= 0 and ends >= 0:
-                return (state, register, frame), ends == 1, row_class
+                return (state, counter, frame), ends == 1, row_class
             if step.FRAMES_FULL not in (state, ends):
                 return None
             self._grow_frames()
@@ -165,7 +165,7 @@ class MachineWalker:
             found = np.empty((capacity, 3), np.int64)
             seen = np.full(capacity * 4, -1, np.int32)
             places = np.full(self._vocabulary.size, -1, np.int32)
-            many = entry.machine_targets(self._entries, *configuration, found, seen, places)
+            many = entry.pushdown_targets(self._entries, *configuration, found, seen, places)
             if many >= 0:
                 break
             if many == step.FRAMES_FULL:
@@ -178,22 +178,22 @@ class MachineWalker:
             configurations.append(reached)
         return configurations, places
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
         if max_places <= self._ahead:
             return
-        ahead = PlacesAhead(self.start(), max_places, self._vocabulary.mask_words)
-        instructions = self._machine.instructions
+        ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words)
+        instructions = self._pushdown.instructions
         constants = prefetch.Constants(
             self._vocabulary.eos_mask,
             weights_of(self._vocabulary.mask_words),
             np.unique(instructions[instructions[:, INSTRUCTION_MOVE] == CALL, INSTRUCTION_SITE]),
-            # Only a property name assigns the register: its position among the names.
+            # Only a property name assigns the counter: its position among the names.
             np.unique(instructions[instructions[:, INSTRUCTION_ACTION] == ASSIGN, INSTRUCTION_VALUE]),
         )
         by_hand = bool(self._token_edges)
         status = prefetch.MORE
         while status != prefetch.OVER:
-            ahead.fit(len(self._row_classes.tables.classes), len(self._stack.frames))
+            ahead.fit(len(self._mask_classes.tables.classes), len(self._stack.frames))
             status = entry.look_ahead(self._entries, ahead.walk, ahead.batch, constants, by_hand)
             # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
             made, others = ahead.take()
@@ -203,7 +203,7 @@ class MachineWalker:
                 for named in self._token_targets(here).values():
                     ahead.add(named)
                 ahead.add_again(here)
-                yield RowsAhead.none()
+                yield PrefetchedRows.none()
             if status == step.FRAMES_FULL:
                 self._grow_frames()
             elif status == mask.CLASSES_FULL:
@@ -217,53 +217,53 @@ class MachineWalker:
         self._ahead = max_places if ahead.budget == 0 else FAR
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
-        state, register, frame = configuration
+        state, counter, frame = configuration
         frames = self._stack.frames
         callers: list[tuple[int, int]] = []
         while frame:
             frame, site, saved = frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
             callers.append((site, saved))
-        text = shortest_text(self._machine, state, register, callers, self._vocabulary.spellable)
+        text = shortest_text(self._pushdown, state, counter, callers, self._vocabulary.spellable)
         return spell(text, self._vocabulary, limit)
 
     def to_bytes(self) -> bytes:
-        return self._machine.to_bytes()
+        return self._pushdown.to_bytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> MachineWalker:
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> PushdownRecognizer:
         """The inverse of `to_bytes`. Trusts nothing: raises ValueError for malformed tables."""
-        return cls(Machine.from_bytes(data), vocabulary, limits)
+        return cls(PushdownAutomaton.from_bytes(data), vocabulary, limits)
 
     def _token_targets(self, configuration: Configuration) -> dict[TokenId, Configuration]:
         """Where the tokens that edges name lead from here; a trace that has been begun goes on."""
         targets: dict[TokenId, Configuration] = {}
         if not self._token_edges:
             return targets
-        state, register, frame = configuration
+        state, counter, frame = configuration
         for _ in range(SILENT_MOVES):
             for token, target in self._token_edges.get(state, ()):
-                reached = self._arrive(target, register, frame)
+                reached = self._arrive(target, counter, frame)
                 if reached[0] >= 0:
                     targets.setdefault(token, reached)
-            label = int(self._machine.states[state, STATE_EXIT])
+            label = int(self._pushdown.states[state, STATE_EXIT])
             if label < 0:
                 break
             entry.look_into(self._entries, frame)
             if frame == 0:
                 break
             # What is not self-delimiting ends where the token belongs to the caller, as in `step`.
-            frame, site, register = self._stack.frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
-            state = int(self._machine.returns[site + label])
+            frame, site, counter = self._stack.frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
+            state = int(self._pushdown.returns[site + label])
             if state < 0:
                 break
-            state, register, frame = self._arrive(state, register, frame)
+            state, counter, frame = self._arrive(state, counter, frame)
             if state < 0:
                 break
         return targets
 
-    def _arrive(self, state: int, register: int, frame: int) -> Configuration:
+    def _arrive(self, state: int, counter: int, frame: int) -> Configuration:
         while True:
-            reached = entry.arrive(self._entries, state, register, frame)
+            reached = entry.arrive(self._entries, state, counter, frame)
             if reached[0] != step.FRAMES_FULL:
                 return tuple(reached)
             self._grow_frames()
@@ -283,26 +283,26 @@ class MachineWalker:
         kernel_arrays.note_arrays(self._entries, kernel_arrays.STACK, self._stack)
 
     def _grow_classes(self) -> None:
-        self._row_classes.grow(self._stack)
-        kernel_arrays.note_arrays(self._entries, kernel_arrays.CLASSES, self._row_classes.tables)
+        self._mask_classes.grow(self._stack)
+        kernel_arrays.note_arrays(self._entries, kernel_arrays.CLASSES, self._mask_classes.tables)
 
     def _note_arrays(self) -> NDArray[np.int64]:
-        """Where all arrays of this walker lie, see `kernels.arrays`."""
+        """Where all arrays of this recognizer lie, see `kernels.arrays`."""
         entries = kernel_arrays.entries_of(self._vocabulary)
         for place, arrays in (
-            (kernel_arrays.TABLES, self._machine.tables),
+            (kernel_arrays.TABLES, self._pushdown.tables),
             (kernel_arrays.STACK, self._stack),
-            (kernel_arrays.CLASSES, self._row_classes.tables),
+            (kernel_arrays.CLASSES, self._mask_classes.tables),
             (kernel_arrays.PATH, (self._path,)),
         ):
             kernel_arrays.note_arrays(entries, place, arrays)
         return entries
 
 
-def _edges_by_state(machine: Machine, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:
+def _edges_by_state(pushdown: PushdownAutomaton, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:
     """State -> (token id, target); ValueError for an edge of a token that cannot be generated."""
     edges: dict[int, list[tuple[TokenId, int]]] = {}
-    for state, token, target in machine.token_edges.tolist():
+    for state, token, target in pushdown.token_edges.tolist():
         if not vocabulary.can_generate(token):
             raise ValueError(f"malformed automaton: an edge of token {token}, which cannot be generated")
         edges.setdefault(state, []).append((token, target))

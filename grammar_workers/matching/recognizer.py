@@ -1,4 +1,4 @@
-"""What a `TokenFSM` asks of a byte automaton: it knows states and rows, a walker knows bytes and stacks."""
+"""What a `TokenFSM` asks of a byte automaton: it knows states and rows, a recognizer knows bytes and stacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Configurations of a class have the same row and stop in the same way; -1 where t
 """
 
 
-class RowsAhead(NamedTuple):
+class PrefetchedRows(NamedTuple):
     """Mask rows (uint32 [n, words], writable, end tokens included) and the classes that have them.
 
     `digests` are those of the rows (`mask_store.digest_of`), `classes` pairs of a class and the place of its row.
@@ -31,15 +31,15 @@ class RowsAhead(NamedTuple):
     classes: list[tuple[int, int]]
 
     @classmethod
-    def none(cls) -> RowsAhead:
+    def none(cls) -> PrefetchedRows:
         return cls(np.empty((0, 0), np.uint32), [], [])
 
 
-class Walker(Protocol):
+class Recognizer(Protocol):
     """A byte automaton read by the tokens of one vocabulary. The TokenFSM calls it under its lock."""
 
     KIND: ClassVar[bytes]
-    """One byte that tells in an artifact which walker reads the payload."""
+    """One byte that tells in an artifact which recognizer reads the payload."""
 
     @property
     def nbytes(self) -> int:
@@ -71,7 +71,7 @@ class Walker(Protocol):
         And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
         """
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[RowsAhead]:
+    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
         """Make the rows of all places between ASCII characters, breadth first, a few with each step of the iterator.
 
         Looks at `max_places` at most, and each step is a call under the lock. Places that must have the same row are

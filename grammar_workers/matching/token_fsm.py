@@ -1,6 +1,6 @@
-"""TokenFSM: byte automaton x vocabulary. Its states are the interned configurations of a walker.
+"""TokenFSM: byte automaton x vocabulary. Its states are the interned configurations of a recognizer.
 
-    configuration (for a machine: state, register, frame)  --interned-->  dense integer: the state everybody else sees
+    configuration (mostly: state, counter, frame)  --interned-->  dense integer: the state everybody else sees
     state --first visit--> mask row (one walk of the prefix tree), interned by content: state -> row number -> words
     (state, token) --first visit--> state (a dozen byte steps and one dictionary look-up)
 
@@ -19,11 +19,11 @@ import numpy as np
 
 from grammar_workers.artifacts import artifact
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.matching.cfg_recognizer import ConfigurationWalker
+from grammar_workers.matching.cfg_recognizer import CfgRecognizer
 from grammar_workers.matching.export import DeviceTables, TableBuilder, line_of, no_tokens
 from grammar_workers.matching.mask_store import MaskRows, pool_of
-from grammar_workers.matching.pushdown_recognizer import MachineWalker
-from grammar_workers.matching.recognizer import Configuration, Walker
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
+from grammar_workers.matching.recognizer import Configuration, Recognizer
 from grammar_workers.matching.spelling import TooManyTokensError
 from grammar_workers.options import Limits
 from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Successor, TokenId
@@ -38,7 +38,7 @@ _STATE_BYTES = 400
 _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
 _MAX_PAYLOAD_BYTES = 1 << 30
-_WALKERS = {walker.KIND: walker for walker in (MachineWalker, ConfigurationWalker)}
+_WALKERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, CfgRecognizer)}
 
 
 class TokenFSM:
@@ -53,7 +53,7 @@ class TokenFSM:
 
     def __init__(
         self,
-        walker: Walker,
+        recognizer: Recognizer,
         vocabulary: Vocabulary,
         key: GrammarKey,
         notes: Sequence[str] = (),
@@ -62,7 +62,7 @@ class TokenFSM:
         self.key = key
         self.notes = list(notes)
         self.vocabulary = vocabulary
-        self._walker = walker
+        self._recognizer = recognizer
         self._limits = limits
         self._lock = threading.RLock()
         self._scratch_row = np.zeros(vocabulary.mask_words, np.uint32)
@@ -76,7 +76,7 @@ class TokenFSM:
         # States below this one have had their successors visited.
         self._expanded = _INITIAL
         with self._lock:
-            self._look_up(walker.start())
+            self._look_up(recognizer.start())
 
     # -- what the rest of the system uses ------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class TokenFSM:
         if self.is_terminal(state):
             return []
         try:
-            return self._walker.shortest(self._configurations[state], limit)
+            return self._recognizer.shortest(self._configurations[state], limit)
         except TooManyTokensError:
             raise LimitExceededError(f"the shortest way to an end has more than {limit} tokens") from None
 
@@ -152,7 +152,7 @@ class TokenFSM:
                 if token in self.vocabulary.eos_token_ids:
                     configuration = self._configurations[_END] if self._terminal[state] else None
                 else:
-                    step = self._walker.advance(here, token)
+                    step = self._recognizer.advance(here, token)
                     configuration = step and step[0]
                     terminal.update([step[:2]] if step else [])
                 if configuration is not None:
@@ -172,7 +172,7 @@ class TokenFSM:
             if max_states is not None and len(self._configurations) >= max_states:
                 break
             with self._lock:
-                for configuration in self._walker.targets(self._configurations[state], self.allowed_mask(state))[0]:
+                for configuration in self._recognizer.targets(self._configurations[state], self.allowed_mask(state))[0]:
                     self._look_up(configuration)
                 self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)
@@ -189,7 +189,7 @@ class TokenFSM:
         while state < len(self._configurations):
             row = self.allowed_mask(state)
             with self._lock:
-                configurations, places = self._walker.targets(self._configurations[state], row)
+                configurations, places = self._recognizer.targets(self._configurations[state], row)
                 fresh = sum(configuration not in self._ids for configuration in configurations)
                 if len(self._configurations) + fresh > max_states:
                     return None
@@ -205,11 +205,11 @@ class TokenFSM:
     def fill_rows(self, max_places: int = 4000) -> int:
         """Make the mask rows of all places between ASCII characters ahead; how many rows exist now.
 
-        Looks at `max_places` at most, see `Walker.look_ahead`.
+        Looks at `max_places` at most, see `Recognizer.look_ahead`.
         """
         if max_places > 0:
             self._row_number(_INITIAL)
-        ahead = self._walker.look_ahead(max_places, self._keep_row)
+        ahead = self._recognizer.look_ahead(max_places, self._keep_row)
         while True:
             # Others may walk in between.
             with self._lock:
@@ -228,7 +228,7 @@ class TokenFSM:
     @property
     def nbytes(self) -> int:
         """Memory held now, in bytes; grows as states are visited."""
-        return self._walker.nbytes + self._rows.nbytes + len(self._configurations) * _STATE_BYTES
+        return self._recognizer.nbytes + self._rows.nbytes + len(self._configurations) * _STATE_BYTES
 
     # -- serialisation -------------------------------------------------------------------------------------------
 
@@ -237,8 +237,8 @@ class TokenFSM:
 
         `details` are plain data that `artifact.read_details` gives back, with the number of "automaton_states".
         """
-        payload = self._walker.KIND + self._walker.to_bytes()
-        details = {**details, "automaton_states": self._walker.size}
+        payload = self._recognizer.KIND + self._recognizer.to_bytes()
+        details = {**details, "automaton_states": self._recognizer.size}
         return artifact.pack(
             payload, key=self.key, fingerprint=self.vocabulary.fingerprint, notes=self.notes, details=details
         )
@@ -262,11 +262,11 @@ class TokenFSM:
         if payload[:1] not in _WALKERS:
             raise artifact.ArtifactError("kind of automaton")
         try:
-            walker = _WALKERS[payload[:1]].from_bytes(payload[1:], vocabulary, limits)
+            recognizer = _WALKERS[payload[:1]].from_bytes(payload[1:], vocabulary, limits)
         except (ValueError, EOFError) as error:
             raise artifact.ArtifactError(str(error)) from None
         key = artifact.read_key(data)
-        return cls(walker, vocabulary, key, artifact.read_notes(data, key=key), limits)
+        return cls(recognizer, vocabulary, key, artifact.read_notes(data, key=key), limits)
 
     # -- growth (under the lock) ---------------------------------------------------------------------------------
 
@@ -292,7 +292,7 @@ class TokenFSM:
         if len(self._rows) % _ROWS_PER_CHECK == 0:
             self._check_memory()
         row = self._scratch_row
-        row_class = self._walker.fill_row(configuration, row)
+        row_class = self._recognizer.fill_row(configuration, row)
         known = self._row_of_class.get(row_class)
         if known is not None:
             return known
@@ -311,7 +311,7 @@ class TokenFSM:
         if state == _END:
             return NO_STATE
         with self._lock:
-            reached = self._walker.advance(self._configurations[state], token_id)
+            reached = self._recognizer.advance(self._configurations[state], token_id)
             if reached is None:
                 return NO_STATE
             target = self._visit(*reached)
@@ -320,7 +320,7 @@ class TokenFSM:
 
     def _look_up(self, configuration: Configuration) -> StateId:
         known = self._ids.get(configuration)
-        return self._visit(configuration, self._walker.may_end(configuration)) if known is None else known
+        return self._visit(configuration, self._recognizer.may_end(configuration)) if known is None else known
 
     def _visit(self, configuration: Configuration, terminal: bool, row_class: int = -1) -> StateId:
         known = self._ids.get(configuration)

@@ -1,9 +1,9 @@
 """The byte automaton: flat tables of rules with call edges.
 
-A machine reads bytes. Each state reads one byte by its literal (this very byte leads to the next state) or by a row of
-the dense table. Entering a state may run an *instruction*: check a guard on the register, count, call a rule, return
-from one, or go on to another state. For `{"a": [1, 2]}` with
-`{"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}`:
+A pushdown automaton reads bytes. Each state reads one byte by its literal (this very byte leads to the next state) or
+by a row of the dense table. Entering a state may run an *instruction*: check a guard on the counter, count, call a
+rule, return from one, or go on to another state. For `{"a": [1, 2]}` with `{"properties": {"a": {"type": "array",
+"items": {"type": "integer"}}}}`:
 
     object rule   '{' -> '"' 'a' '"' ':' ' ' -> CALL array, return to A;   A: ',' -> ...   '}' -> RETURN
     array rule    '[' -> CALL integer, return to B;   B: ',' ' ' -> CALL integer, return to B;   ']' -> RETURN
@@ -51,15 +51,15 @@ from grammar_workers.pushdown.instructions import (
 )
 
 Interval = tuple[int, int]
-"""Inclusive bounds of register values."""
+"""Inclusive bounds of counter values."""
 
 UNBOUNDED = 2**31 - 1
 Guard = tuple[Interval, ...]
-"""Sorted, disjoint intervals one of which holds the register, () for no condition, or a guard over bits (see below)."""
+"""Sorted, disjoint intervals one of which holds the counter, () for no condition, or a guard over bits (see below)."""
 NEVER: Guard = ((-1, -1),)
-"""A guard that no register passes."""
+"""A guard that no counter passes."""
 REGISTER_BITS = 2 * GUARD_HALF
-"""How many flags a register holds."""
+"""How many flags a counter holds."""
 
 _SHAPES = {
     "states": STATE_COLUMNS,
@@ -74,7 +74,7 @@ _SHAPES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Machine:
+class PushdownAutomaton:
     """A finished byte automaton; the arrays are int32 and read-only, their columns are named in `instructions`.
 
     `token_edges` is [t, EDGE_COLUMNS]; the others are as in `Tables`. Matching begins in START, and ACCEPT accepts.
@@ -129,7 +129,7 @@ class Machine:
         return b"".join([lengths.tobytes(), *(array.astype("<i4").tobytes() for array in arrays)])
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Machine:
+    def from_bytes(cls, data: bytes) -> PushdownAutomaton:
         """The inverse of `to_bytes`. Trusts nothing: raises ValueError unless every index fits its array."""
         head = 8 * len(_SHAPES)
         if len(data) < head:
@@ -146,9 +146,9 @@ class Machine:
             position += size
         if position != len(data):
             raise ValueError("bytes after the last array")
-        machine = cls(**arrays)
-        machine.validate()
-        return machine
+        pushdown = cls(**arrays)
+        pushdown.validate()
+        return pushdown
 
     def validate(self) -> None:
         """Raise ValueError unless every index that a kernel would follow lies inside its array."""
@@ -194,7 +194,7 @@ def _mask(bits: Iterable[int]) -> Interval:
 
 
 def some_clear(bits: Iterable[int]) -> Guard:
-    """Passed while at least one of these bits of the register is clear."""
+    """Passed while at least one of these bits of the counter is clear."""
     return ((SOME_CLEAR, 0), _mask(bits))
 
 

@@ -1,4 +1,4 @@
-"""The builder that lays out the tables of a `Machine`, and pieces of what it holds for other builders."""
+"""The builder that lays out the tables of a `PushdownAutomaton`, and pieces of what it holds for other builders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.automaton import Guard, Interval, Machine
+from grammar_workers.pushdown.automaton import Guard, Interval, PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
     CALL,
@@ -99,7 +99,7 @@ class _Letters(dict[int, bytes]):
 _PLAIN_LETTERS = _Letters(NOTHING_BESIDE)
 
 
-class MachineBuilder:
+class PushdownBuilder:
     """Lays out states, rows and ops. State numbers are final when handed out; contents may be filled in later."""
 
     def __init__(self, limits: Limits) -> None:
@@ -269,7 +269,7 @@ class MachineBuilder:
         site: Sequence[int] = (),
         enter: int = ENTER_AT_ZERO,
     ) -> int:
-        """The number of an op. `site` lists the return state per label of a CALL, `enter` its register there."""
+        """The number of an op. `site` lists the return state per label of a CALL, `enter` its counter there."""
         intervals = tuple(guard)
         action, value = KEEP, 0
         if increment_to is not None:
@@ -297,7 +297,7 @@ class MachineBuilder:
     def calls(
         self, rules: NDArray[np.int64], sites: NDArray[np.int32], guards: Sequence[Guard], guard_of: NDArray[np.int64]
     ) -> int:
-        """Append states that call `rules[i]` with the register as it is while `guards[guard_of[i]]` holds; returns the
+        """Append states that call `rules[i]` with the counter as it is while `guards[guard_of[i]]` holds; returns the
         first. `sites` int32 [calls, labels]. What exists already is not looked for.
         """
         numbers, firsts = distinct_rows(sites)
@@ -345,7 +345,7 @@ class MachineBuilder:
     # -- pieces --------------------------------------------------------------------------------------------------
 
     def piece(self) -> Piece:
-        """Everything laid out so far but the two states that every machine begins with; no calls made in bulk."""
+        """Everything laid out so far but the two states that all begin with; no calls made in bulk."""
         assert len(self._op_ids) == len(self._ops) // INSTRUCTION_COLUMNS - 1
         return Piece(
             np.array(self._states, np.int32).reshape(-1, STATE_COLUMNS)[2:],
@@ -384,12 +384,12 @@ class MachineBuilder:
         """Tell that `label` is used as an exit label, so that every return site has room for it."""
         self._labels = max(self._labels, label + 1)
 
-    def build(self, entry: int) -> Machine:
-        """The finished machine, beginning at `entry`."""
+    def build(self, entry: int) -> PushdownAutomaton:
+        """The finished pushdown automaton, beginning at `entry`."""
         self.set_op(START, self.goto(entry))
         table = np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256)
         returns = self._returns + array("i", [-1]) * self._labels
-        return Machine(
+        return PushdownAutomaton(
             states=np.array(self._states, np.int32).reshape(-1, STATE_COLUMNS),
             table=table,
             instructions=np.array(self._ops, np.int32).reshape(-1, INSTRUCTION_COLUMNS),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.utf8 import RowShape, numbered
+from grammar_workers.dfa.utf8 import MoveShape, numbered
 from grammar_workers.pushdown.json_text import SHORT_ESCAPES
 
 ESCAPED = charset.union(charset.make([(0, 0x1F)]), charset.of('"\\'))
@@ -36,7 +36,7 @@ class EscapeShape(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def escaped_characters(shape: RowShape) -> tuple[list[int], tuple[tuple[int, int], ...]]:
+def escaped_characters(shape: MoveShape) -> tuple[list[int], tuple[tuple[int, int], ...]]:
     """The characters of a row, all of which must be escaped, each with a number, and which target each number means."""
     return numbered((code, number) for first, last, number in shape.ranges for code in range(first, last + 1))
 

@@ -19,7 +19,7 @@ from grammar_workers.numba_options import BORROWS
 
 
 class Tables(NamedTuple):
-    """What kernels take of a `Machine`; all int32, columns are named below."""
+    """What kernels take of a `PushdownAutomaton`; all int32, columns are named below."""
 
     states: NDArray[np.int32]
     """[n, STATE_COLUMNS]"""

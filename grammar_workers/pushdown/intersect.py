@@ -1,9 +1,9 @@
-"""The product of a machine and a byte automaton: the texts that both accept, as a machine without dead ends.
+"""The product of a pushdown automaton and a regular language, as a pushdown automaton without dead ends.
 
-A node is a machine state, its register (where that matters) and a state of the byte automaton. So guards and counters
-are gone from the result, and what is left is a recursive state machine without data. A rule of the product
-returns with a pair: the rule's label, and where the byte automaton stands. Two fixpoints make the result exact (Alur et
-al., "Analysis of recursive state machines", 2005):
+A node is a state of the pushdown automaton, its counter (where that matters) and a state of the DFA over bytes. So
+guards and counters are gone from the result, and what is left is a recursive state machine without data. A rule of the
+product returns with a pair: the rule's label, and where the byte automaton stands. Two fixpoints make the result exact
+(Alur et al., "Analysis of recursive state machines", 2005):
 
 1. bottom up, the *exits* of each node: the pairs with which the rule that it belongs to may still return;
 2. top down from the root, the *usable* pairs: those after which a caller can go on to the end. A node is emitted once
@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa.dfa import CharacterAutomaton
-from grammar_workers.dfa.utf8_dfa import ByteAutomaton
+from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.dfa.utf8_dfa import Utf8Dfa
 from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.automaton import NEVER, Machine
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.automaton import NEVER, PushdownAutomaton
+from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
     CALL,
@@ -45,36 +45,36 @@ from grammar_workers.pushdown.instructions import (
     STATE_ROW,
     perform,
 )
-from grammar_workers.pushdown.liveness import live_registers
+from grammar_workers.pushdown.liveness import live_counters
 
 _NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
 """What a node, a move between nodes, and the moves over all bytes count against the budget."""
 
 
-def intersect(machine: Machine, automaton: CharacterAutomaton, limits: Limits) -> Machine:
-    """The machine of the texts that both accept.
+def intersect(pushdown: PushdownAutomaton, automaton: Dfa, limits: Limits) -> PushdownAutomaton:
+    """The pushdown automaton of the texts that both accept.
 
     Raises UnsatisfiableError when there are none, LimitExceededError (large counters are unrolled, so they may be what
     does not fit).
     """
-    product = _Product(machine, ByteAutomaton(automaton), limits)
-    return _Emitter(product, limits).machine()
+    product = _Product(pushdown, Utf8Dfa(automaton), limits)
+    return _Emitter(product, limits).pushdown()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Reads:
-    """A node that reads a byte: in `state`, with `register`."""
+    """A node that reads a byte: in `state`, with `counter`."""
 
     state: int
-    register: int
+    counter: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Calls:
-    """A node that calls: by the instruction of this number, keeping `register`."""
+    """A node that calls: by the instruction of this number, keeping `counter`."""
 
     number: int
-    register: int
+    counter: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ _Place = _Reads | _Calls | _Returns
 
 @dataclasses.dataclass(slots=True)
 class _Moves:
-    """Where bytes lead: `targets` (machine state, byte automaton's state), `index` int16 [256] into them or -1.
+    """Where bytes lead: `targets` (state of the one, of the other), `index` int16 [256] into them or -1.
 
-    `blocked` are the bytes that the machine reads and the byte automaton does not.
+    `blocked` are the bytes that the pushdown automaton reads and the other one does not.
     """
 
     targets: list[tuple[int, int]]
@@ -102,18 +102,18 @@ class _Moves:
 class _Product:
     """The nodes that are reachable, and their exits."""
 
-    def __init__(self, machine: Machine, other: ByteAutomaton, limits: Limits) -> None:
-        self.machine = machine
+    def __init__(self, pushdown: PushdownAutomaton, other: Utf8Dfa, limits: Limits) -> None:
+        self.pushdown = pushdown
         self.other = other
         self.token_edges: dict[int, list[tuple[int, int]]] = {}
-        for state, token, target in machine.token_edges.tolist():
+        for state, token, target in pushdown.token_edges.tolist():
             self.token_edges.setdefault(state, []).append((token, target))
         self.places: list[tuple[_Place, int]] = []
         self.exits: list[int] = []
         """Per node a bit set of pair numbers."""
         self.pairs: list[tuple[int, int]] = []
         """(label, the byte automaton's state) of a return."""
-        self._live = live_registers(machine)
+        self._live = live_counters(pushdown)
         self._ids: dict[tuple[_Place, int], int] = {}
         self._pair_ids: dict[tuple[int, int], int] = {}
         self._places: dict[tuple[int, int], _Place | None] = {}
@@ -130,9 +130,9 @@ class _Product:
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def node(self, state: int, register: int, other: int) -> int | None:
+    def node(self, state: int, counter: int, other: int) -> int | None:
         """The node on entering `state`; None where a guard stops it."""
-        place = self._place(state, register)
+        place = self._place(state, counter)
         if place is None:
             return None
         known = self._ids.get((place, other))
@@ -147,13 +147,13 @@ class _Product:
 
     def moves(self, place: _Reads, other: int) -> _Moves:
         """The bytes that both read."""
-        lit, row = self.machine.states[place.state, [STATE_LITERAL, STATE_ROW]].tolist()
+        lit, row = self.pushdown.states[place.state, [STATE_LITERAL, STATE_ROW]].tolist()
         # A literal leads to the next state, so it tells rows apart that are otherwise the same.
         identity = (row, other, -1 if lit < 0 else place.state)
         known = self._moves.get(identity)
         if known is None:
             self._spend(_TABLE_STEPS)
-            mine = self.machine.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
+            mine = self.pushdown.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
             if lit >= 0:
                 mine[lit] = place.state + 1
             theirs = self.other.row(other)
@@ -168,7 +168,7 @@ class _Product:
 
     def exit_pair(self, place: _Reads, other: int) -> int:
         """The number of the pair with which a node may return before the next byte, or -1."""
-        label = int(self.machine.states[place.state, STATE_EXIT])
+        label = int(self.pushdown.states[place.state, STATE_EXIT])
         return -1 if label < 0 else self.pair(label, other)
 
     def pair(self, label: int, other: int) -> int:
@@ -180,45 +180,45 @@ class _Product:
 
     def called(self, place: _Calls, other: int) -> int | None:
         """The node where the called rule begins."""
-        target, mode = self.machine.instructions[place.number, [INSTRUCTION_TARGET, INSTRUCTION_ENTRY]].tolist()
-        register = {ENTER_AT_ZERO: 0, ENTER_DEEPER: place.register + 1}.get(mode, place.register)
-        return self.node(target, register, other)
+        target, mode = self.pushdown.instructions[place.number, [INSTRUCTION_TARGET, INSTRUCTION_ENTRY]].tolist()
+        counter = {ENTER_AT_ZERO: 0, ENTER_DEEPER: place.counter + 1}.get(mode, place.counter)
+        return self.node(target, counter, other)
 
     def resumed(self, place: _Calls, pair: int) -> int | None:
         """The node after the called rule has returned with `pair`."""
         label, other = self.pairs[pair]
-        state = int(self.machine.returns[self.machine.instructions[place.number, INSTRUCTION_SITE] + label])
-        return None if state < 0 else self.node(state, place.register, other)
+        state = int(self.pushdown.returns[self.pushdown.instructions[place.number, INSTRUCTION_SITE] + label])
+        return None if state < 0 else self.node(state, place.counter, other)
 
-    def _place(self, state: int, register: int) -> _Place | None:
-        identity = (state, register)
+    def _place(self, state: int, counter: int) -> _Place | None:
+        identity = (state, counter)
         if identity not in self._places:
-            self._places[identity] = self._arrive(state, register)
+            self._places[identity] = self._arrive(state, counter)
         return self._places[identity]
 
-    def _arrive(self, state: int, register: int) -> _Place | None:
+    def _arrive(self, state: int, counter: int) -> _Place | None:
         """Follow the instructions on entering a state, as `matching.kernels.step.arrive` does."""
-        instructions = self.machine.instructions
+        instructions = self.pushdown.instructions
         for _ in range(SILENT_MOVES):
-            number = int(self.machine.states[state, STATE_INSTRUCTION])
+            number = int(self.pushdown.states[state, STATE_INSTRUCTION])
             if number == 0:
-                return self._reads(state, register)
-            passed, register, _, _ = perform(instructions, self.machine.guards, number, register)
+                return self._reads(state, counter)
+            passed, counter, _, _ = perform(instructions, self.pushdown.guards, number, counter)
             move, target = instructions[number, [INSTRUCTION_MOVE, INSTRUCTION_TARGET]].tolist()
             if move == (GOTO if passed else OTHERWISE):
                 state = target
             elif not passed:
                 return None
             elif move == CALL:
-                return _Calls(number, register if self._live.calls[number] else 0)
+                return _Calls(number, counter if self._live.calls[number] else 0)
             elif move == RETURN:
                 return _Returns(target)
             else:
-                return self._reads(state, register)
+                return self._reads(state, counter)
         return None
 
-    def _reads(self, state: int, register: int) -> _Reads:
-        return _Reads(state, register if self._live.reads[state] else 0)
+    def _reads(self, state: int, counter: int) -> _Reads:
+        return _Reads(state, counter if self._live.reads[state] else 0)
 
     # -- exits -------------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class _Product:
         # Tokens without bytes leave the byte automaton where it is.
         silent = [(target, other) for _, target in self.token_edges.get(place.state, ())]
         for state, following in [*targets, *silent]:
-            target = self.node(state, place.register, following)
+            target = self.node(state, place.counter, following)
             if target is not None:
                 self._use(node, target)
 
@@ -285,12 +285,12 @@ class _Emitter:
 
     def __init__(self, product: _Product, limits: Limits) -> None:
         self._product = product
-        self._builder = MachineBuilder(limits)
+        self._builder = PushdownBuilder(limits)
         self._states: dict[tuple[int, int], int] = {}
         self._pending: list[tuple[int, int, int]] = []
         self._trap: int | None = None
 
-    def machine(self) -> Machine:
+    def pushdown(self) -> PushdownAutomaton:
         product = self._product
         accepted = [product.other.accepts(other) for _, other in product.pairs]
         usable = sum(1 << pair for pair, accepts in enumerate(accepted) if accepts)
@@ -326,10 +326,10 @@ class _Emitter:
         """The byte of the literal that goes on from a node, and where to; (-1, None) without."""
         place, other = self._product.places[node]
         if isinstance(place, _Reads):
-            lit = int(self._product.machine.states[place.state, STATE_LITERAL])
+            lit = int(self._product.pushdown.states[place.state, STATE_LITERAL])
             following = int(self._product.other.row(other)[lit]) if lit >= 0 else -1
             if following >= 0:
-                target = self._product.node(place.state + 1, place.register, following)
+                target = self._product.node(place.state + 1, place.counter, following)
                 if target is not None and self._product.exits[target] & usable:
                     return lit, target
         return -1, None
@@ -350,15 +350,15 @@ class _Emitter:
         if pair >= 0:
             builder.note_label(pair)
         for token, target in product.token_edges.get(place.state, ()):
-            reached = self._state(product.node(target, place.register, other), usable)
+            reached = self._state(product.node(target, place.counter, other), usable)
             if reached >= 0:
                 builder.token_edge(state, token, reached)
         moves = product.moves(place, other)
-        # Where the machine reads a byte it does not return before it, even if the byte is forbidden now.
+        # Where the pushdown automaton reads a byte it does not return before it, even if the byte is forbidden now.
         dead = self._dead() if pair >= 0 else -1
         numbers = []
         for target, following in moves.targets:
-            reached = self._state(product.node(target, place.register, following), usable)
+            reached = self._state(product.node(target, place.counter, following), usable)
             numbers.append(reached if reached >= 0 else dead)
         numbers.append(-1)
         dense = np.array(numbers, np.int32)[moves.index]

@@ -1,4 +1,4 @@
-"""Where the register of a machine matters: liveness, as compilers know it of variables."""
+"""Where the counter of a pushdown automaton matters: liveness, as compilers know it of variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.pushdown.automaton import Machine
+from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
     CALL,
@@ -29,21 +29,21 @@ from grammar_workers.pushdown.instructions import (
 
 @dataclasses.dataclass(frozen=True)
 class Liveness:
-    """`reads` bool [states]: whether anything that may follow in a state asks for the register; `calls` bool
-    [instructions]: whether that is so on or after a call by this one. Elsewhere all registers are as good as one."""
+    """`reads` bool [states]: whether anything that may follow in a state asks for the counter; `calls` bool
+    [instructions]: whether that is so on or after a call by this one. Elsewhere all counters are as good as one."""
 
     reads: NDArray[np.bool_]
     calls: NDArray[np.bool_]
 
 
-def live_registers(machine: Machine) -> Liveness:
-    """The least fixpoint over states: guards ask for the register, and what leads to them before it is set anew."""
-    states, table, instructions, returns = machine.states, machine.table, machine.instructions, machine.returns
+def live_counters(pushdown: PushdownAutomaton) -> Liveness:
+    """The least fixpoint over states: guards ask for the counter, and what leads to them before it is set anew."""
+    states, table, instructions, returns = pushdown.states, pushdown.table, pushdown.instructions, pushdown.returns
     many = len(states)
     number = states[:, STATE_INSTRUCTION]
     guarded = instructions[:, INSTRUCTION_GUARD_END] > instructions[:, INSTRUCTION_GUARD_START]
     assigned = instructions[:, INSTRUCTION_ACTION] == ASSIGN
-    bases = np.unique(machine.calls[:, INSTRUCTION_SITE])
+    bases = np.unique(pushdown.calls[:, INSTRUCTION_SITE])
     # The last entry stands for the dead state -1.
     live = np.zeros(many + 1, bool)
     while True:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from grammar_workers.types import TokenId
 
 Mark = tuple[int, int, int]
-"""(state, register, depth), see `shortest`."""
+"""(state, counter, depth), see `shortest`."""
 NOWHERE: Mark = (-1, -1, -1)
 _MOST_LINKS = 4096
 
@@ -32,7 +32,7 @@ class Repeated:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Trail:
-    """A text as a linked list, last part first; `length` is that of all of it. A register that may be skipped ahead has
+    """A text as a linked list, last part first; `length` is that of all of it. A counter that may be skipped ahead has
     just been counted up where there is a mark.
     """
 
@@ -46,14 +46,14 @@ def length_of(trail: Trail | None) -> int:
     return 0 if trail is None else trail.length
 
 
-def counted(register: int, link: Trail) -> int:
-    """How far the register has been counted up since a marked link."""
+def counted(counter: int, link: Trail) -> int:
+    """How far the counter has been counted up since a marked link."""
     assert link.mark is not None
-    return register - link.mark[1]
+    return counter - link.mark[1]
 
 
 def marked(trail: Trail | None, least: int) -> Iterator[Trail]:
-    """The links with marks, last first, as far as they hold registers from `least` on."""
+    """The links with marks, last first, as far as they hold counters from `least` on."""
     for _ in range(_MOST_LINKS):
         if trail is None:
             return

@@ -1,4 +1,4 @@
-"""Pieces of machines that many machines hold, such as numbers: built once, copied to wherever they go."""
+"""Pieces that many pushdown automata hold, such as numbers: built once, copied to wherever they go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.artifacts.lru import LeastRecentlyUsed
-from grammar_workers.pushdown.builder import MachineBuilder, Piece
+from grammar_workers.pushdown.builder import Piece, PushdownBuilder
 
 _CAPACITY = 32 << 20
 _MOST_MET = 4096
@@ -24,9 +24,9 @@ class Fragment:
 
 
 def shared(
-    builder: MachineBuilder,
+    builder: PushdownBuilder,
     identity: Hashable,
-    build: Callable[[MachineBuilder], NDArray[np.int32]],
+    build: Callable[[PushdownBuilder], NDArray[np.int32]],
 ) -> NDArray[np.int32]:
     """Append what `build(builder)` lays out; returns its entries as states of `builder`, int32 (-1: none).
 
@@ -39,7 +39,7 @@ def shared(
         if _met.get(hash(key)) is None:
             _met.put(hash(key), True)
             return build(builder)
-        scratch = MachineBuilder(builder.limits)
+        scratch = PushdownBuilder(builder.limits)
         entries = build(scratch)
         fragment = Fragment(scratch.piece(), entries)
         _known.put(key, fragment)

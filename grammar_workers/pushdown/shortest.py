@@ -1,10 +1,10 @@
-"""The shortest way to finish: Dijkstra's algorithm over a machine with calls.
+"""The shortest way to finish: Dijkstra's algorithm over a pushdown automaton with calls.
 
-Within one rule the nodes are (state, register); a call is an edge whose length is the shortest text of the called rule
+Within one rule the nodes are (state, counter); a call is an edge whose length is the shortest text of the called rule
 with the label that the edge stands for. Shortest texts of rules are found on demand in the same queue, as in Knuth's
 generalisation of Dijkstra's algorithm to grammars (Information Processing Letters 6, 1977).
 
-Counts are not walked through one by one. Between two values that some guard names, a register behaves alike: a way that
+Counts are not walked through one by one. Between two values that some guard names, a counter behaves alike: a way that
 comes by the same state twice there may go round as often as it takes, and leaves only the last `_NEAR` values to the
 search. So a text of a billion characters is found in a few hundred steps, and is a `Text` that says what is repeated.
 """
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from grammar_workers.artifacts.artifact import ArtifactError
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.pushdown.automaton import Machine
+from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
     ADVICE,
@@ -58,38 +58,46 @@ from grammar_workers.pushdown.repeated_text import NOWHERE, Repeated, Text, Trai
 from grammar_workers.types import TokenId
 
 _Start = tuple[int, int]
-"""A rule instance: (entry state, entry register)."""
+"""A rule instance: (entry state, entry counter)."""
 _Node = tuple[int, int, int]
-"""(state, register, depth): depth counts the frames of the real stack that were left, 0 inside called rules; the state
+"""(state, counter, depth): depth counts the frames of the real stack that were left, 0 inside called rules; the state
 -1 - label stands for a return with this label."""
 _NEAR = 32
-"""Values of a register before one that some guard names which are walked through one by one."""
+"""Values of a counter before one that some guard names which are walked through one by one."""
 _MOST_STEPS = 100_000
 """Nodes of one search: about a second."""
 
 
 def shortest_text(
-    machine: Machine, state: int, register: int, callers: Sequence[tuple[int, int]], spellable: frozenset[str] | None
+    pushdown: PushdownAutomaton,
+    state: int,
+    counter: int,
+    callers: Sequence[tuple[int, int]],
+    spellable: frozenset[str] | None,
 ) -> Text:
-    """A shortest text that leads from `state` with `register` to a place where the whole may stop.
+    """A shortest text that leads from `state` with `counter` to a place where the whole may stop.
 
-    `callers` are those that wait, last first: where the return site begins, and the register to go on with. Where
+    `callers` are those that wait, last first: where the return site begins, and the counter to go on with. Where
     counts are large, what is repeated is the shortest that was met, not the shortest there is. Raises
     LimitExceededError when the search takes too long, and ArtifactError when there is no such text: then these are not
     the tables that a compiler made.
     """
-    return _Search(machine, register, callers, spellable).run(state, register)
+    return _Search(pushdown, counter, callers, spellable).run(state, counter)
 
 
 class _Search:
     """One run. A fact (start, node, trail) says: `node` is reached from `start` by the text of the trail."""
 
     def __init__(
-        self, machine: Machine, register: int, callers: Sequence[tuple[int, int]], spellable: frozenset[str] | None
+        self,
+        pushdown: PushdownAutomaton,
+        counter: int,
+        callers: Sequence[tuple[int, int]],
+        spellable: frozenset[str] | None,
     ) -> None:
-        self._machine = machine
+        self._pushdown = pushdown
         self._stack = callers
-        self._registers = [register, *(saved for _, saved in callers)]
+        self._counters = [counter, *(saved for _, saved in callers)]
         # Per depth: the labels with which that frame has been left.
         self._left: list[set[int]] = [set() for _ in self._stack]
         self._allowed = None if spellable is None else frozenset(b"".join(map(str.encode, spellable)))
@@ -105,13 +113,13 @@ class _Search:
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._instructions: dict[int, list[int]] = {}
         self._label_counts: dict[int, int] = {}
-        self._thresholds = _thresholds(machine)
+        self._thresholds = _thresholds(pushdown)
         self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
-        for state, token, target in machine.token_edges.tolist():
+        for state, token, target in pushdown.token_edges.tolist():
             self._token_edges.setdefault(state, []).append((token, target))
 
-    def run(self, state: int, register: int) -> Text:
-        self._add(None, (state, register, 0), None)
+    def run(self, state: int, counter: int) -> Text:
+        self._add(None, (state, counter, 0), None)
         while self._queue:
             _, _, start, node, trail = heapq.heappop(self._queue)
             if (start, node) in self._settled or self._is_finished(start, node[2]):
@@ -119,7 +127,7 @@ class _Search:
             self._settled.add((start, node))
             if len(self._settled) > _MOST_STEPS:
                 raise LimitExceededError(f"the shortest way to an end takes more than {_MOST_STEPS} steps to find")
-            state, register, depth = node
+            state, counter, depth = node
             if state == ACCEPT:
                 return text_of(trail)
             if state < 0:
@@ -128,26 +136,26 @@ class _Search:
             if self._instruction(state)[INSTRUCTION_MOVE] == CALL:
                 self._call(start, node, trail)
                 continue
-            label = int(self._machine.states[state, STATE_EXIT])
+            label = int(self._pushdown.states[state, STATE_EXIT])
             if label >= 0 and self._leave(start, depth, label, trail):
                 return text_of(trail)
             for byte, target in self._bytes(state):
-                self._arrive(start, target, register, depth, Trail(trail, _BYTES[byte], length_of(trail) + 1))
+                self._arrive(start, target, counter, depth, Trail(trail, _BYTES[byte], length_of(trail) + 1))
             for token, target in self._token_edges.get(state, ()):
-                self._arrive(start, target, register, depth, Trail(trail, token, length_of(trail) + 1))
+                self._arrive(start, target, counter, depth, Trail(trail, token, length_of(trail) + 1))
         raise ArtifactError("a state without a way to an end")
 
     def _is_finished(self, start: _Start | None, depth: int) -> bool:
         """Whether the shortest texts of a rule, or to the end of a frame, are known for every label of use."""
         if start is not None:
-            return len(self._finished[start]) >= self._machine.label_counts[start[0]]
+            return len(self._finished[start]) >= self._pushdown.label_counts[start[0]]
         return depth < len(self._stack) and len(self._left[depth]) >= self._labels_at(self._stack[depth][0])
 
     def _labels_at(self, site: int) -> int:
         """With how many labels a rule may return there."""
         known = self._label_counts.get(site)
         if known is None:
-            sites = self._machine.returns[site : self._machine.site_ends[site]]
+            sites = self._pushdown.returns[site : self._pushdown.site_ends[site]]
             known = self._label_counts[site] = int((sites >= 0).sum())
         return known
 
@@ -160,7 +168,7 @@ class _Search:
         self,
         start: _Start | None,
         state: int,
-        register: int,
+        counter: int,
         depth: int,
         trail: Trail | None,
         *,
@@ -170,12 +178,12 @@ class _Search:
         real stack was left."""
         while True:
             instruction = self._instruction(state)
-            number = int(self._machine.states[state, STATE_INSTRUCTION])
-            passed, after, _, _ = perform(self._machine.instructions, self._machine.guards, number, register)
+            number = int(self._pushdown.states[state, STATE_INSTRUCTION])
+            passed, after, _, _ = perform(self._pushdown.instructions, self._pushdown.guards, number, counter)
             advised = self._advice(instruction)
             # A name that has begun must be brought to an end, advisable or not.
             if advised is not None and not left:
-                passed = _heeds(advised, register, begun=start is None and register == self._registers[depth])
+                passed = _heeds(advised, counter, begun=start is None and counter == self._counters[depth])
             move, target = instruction[INSTRUCTION_MOVE], instruction[INSTRUCTION_TARGET]
             if not passed:
                 if move != OTHERWISE:
@@ -185,12 +193,12 @@ class _Search:
             if instruction[INSTRUCTION_ACTION] == ASSIGN:
                 # What counted up before is no round that could be repeated.
                 trail = Trail(trail, b"", length_of(trail), NOWHERE)
-            elif instruction[INSTRUCTION_ACTION] == INCREMENT and after > register:
+            elif instruction[INSTRUCTION_ACTION] == INCREMENT and after > counter:
                 after, trail = self._count(state, after, depth, trail)
-            register = after
+            counter = after
             if move in (STAY, OTHERWISE, CALL):
                 # A call is made when its turn comes: what it adds may be long, and another way here shorter.
-                self._add(start, (state, register, depth), trail)
+                self._add(start, (state, counter, depth), trail)
                 return
             if move == RETURN:
                 self._add(start, (-1 - target, 0, depth), trail)
@@ -201,40 +209,40 @@ class _Search:
     def _advice(self, instruction: list[int]) -> NDArray[np.int32] | None:
         """The guard of an instruction if it is advice."""
         first, last = instruction[INSTRUCTION_GUARD_START], instruction[INSTRUCTION_GUARD_END]
-        if last > first and self._machine.guards[first, GUARD_KIND] == ADVICE:
-            return self._machine.guards[first:last]
+        if last > first and self._pushdown.guards[first, GUARD_KIND] == ADVICE:
+            return self._pushdown.guards[first:last]
         return None
 
-    def _count(self, state: int, register: int, depth: int, trail: Trail | None) -> tuple[int, Trail | None]:
-        """The register and the text after counting up to `register` on entering `state`: a way that has come by here
+    def _count(self, state: int, counter: int, depth: int, trail: Trail | None) -> tuple[int, Trail | None]:
+        """The counter and the text after counting up to `counter` on entering `state`: a way that has come by here
         before, and that no guard tells apart from going round once more, goes round until the next guard is near.
         """
-        following = bisect.bisect_right(self._thresholds, register)
-        end = self._thresholds[following] if following < len(self._thresholds) else register
-        if end - register <= _NEAR:
-            return register, trail
-        least = max(self._thresholds[following - 1], register - _NEAR)
+        following = bisect.bisect_right(self._thresholds, counter)
+        end = self._thresholds[following] if following < len(self._thresholds) else counter
+        if end - counter <= _NEAR:
+            return counter, trail
+        least = max(self._thresholds[following - 1], counter - _NEAR)
         rounds = [link for link in marked(trail, least) if link.mark and (link.mark[0], link.mark[2]) == (state, depth)]
         if not rounds:
-            return register, Trail(trail, b"", length_of(trail), (state, register, depth))
+            return counter, Trail(trail, b"", length_of(trail), (state, counter, depth))
 
         def bytes_per_count(link: Trail) -> float:
-            return (length_of(trail) - link.length) / counted(register, link)
+            return (length_of(trail) - link.length) / counted(counter, link)
 
         begun = min(rounds, key=bytes_per_count)
-        period = counted(register, begun)
-        count = (end - _NEAR - register) // period
+        period = counted(counter, begun)
+        count = (end - _NEAR - counter) // period
         if count <= 0:
-            return register, trail
+            return counter, trail
         once = text_of(trail, begun)
-        return register + count * period, Trail(trail, Repeated(once, count), length_of(trail) + count * once.length)
+        return counter + count * period, Trail(trail, Repeated(once, count), length_of(trail) + count * once.length)
 
     def _instruction(self, state: int) -> list[int]:
-        """What entering a state does: a row of `Machine.instructions`."""
+        """What entering a state does: a row of `PushdownAutomaton.instructions`."""
         known = self._instructions.get(state)
         if known is None:
-            number = self._machine.states[state, STATE_INSTRUCTION]
-            known = self._instructions[state] = self._machine.instructions[number].tolist()
+            number = self._pushdown.states[state, STATE_INSTRUCTION]
+            known = self._instructions[state] = self._pushdown.instructions[number].tolist()
         return known
 
     def _call(self, start: _Start | None, node: _Node, trail: Trail | None) -> None:
@@ -254,7 +262,7 @@ class _Search:
         self, start: _Start | None, node: _Node, site: int, label: int, text: Text, trail: Trail | None
     ) -> None:
         """Go on behind a call, whose rule has read `text` and returned with `label`."""
-        state = int(self._machine.returns[site + label])
+        state = int(self._pushdown.returns[site + label])
         if state >= 0:
             self._arrive(start, state, node[1], node[2], Trail(trail, text, length_of(trail) + text.length))
 
@@ -265,7 +273,7 @@ class _Search:
                 self._add(None, (ACCEPT, 0, depth), trail)
                 return True
             site, saved = self._stack[depth]
-            state = int(self._machine.returns[site + label])
+            state = int(self._pushdown.returns[site + label])
             if state >= 0 and label not in self._left[depth]:
                 self._left[depth].add(label)
                 self._arrive(None, state, saved, depth + 1, trail, left=True)
@@ -281,14 +289,14 @@ class _Search:
 
         A call that can only lead where a single byte leads, too, is no way to something shorter.
         """
-        lit, row = int(self._machine.states[state, STATE_LITERAL]), int(self._machine.states[state, STATE_ROW])
+        lit, row = int(self._pushdown.states[state, STATE_LITERAL]), int(self._pushdown.states[state, STATE_ROW])
         known = self._moves.get((lit if lit < 0 else state, row))
         if known is None:
             targets: dict[int, int] = {}
             if lit >= 0 and self._may_spell(lit):
                 targets[state + 1] = lit
             if row >= 0:
-                dense = self._machine.table[row]
+                dense = self._pushdown.table[row]
                 for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
                     if byte != lit and self._may_spell(byte):
                         targets.setdefault(int(dense[byte]), byte)
@@ -302,40 +310,40 @@ class _Search:
         if instruction[INSTRUCTION_MOVE] != CALL or instruction[INSTRUCTION_ACTION] != KEEP:
             return False
         site = instruction[INSTRUCTION_SITE]
-        sites = self._machine.returns[site : self._machine.site_ends[site]].tolist()
+        sites = self._pushdown.returns[site : self._pushdown.site_ends[site]].tolist()
         return all(back < 0 or back in targets for back in sites)
 
     def _may_spell(self, byte: int) -> bool:
         return self._allowed is None or byte in self._allowed
 
 
-def _thresholds(machine: Machine) -> list[int]:
-    """The values of registers, sorted, below which some guard or some count behaves differently than from there on."""
+def _thresholds(pushdown: PushdownAutomaton) -> list[int]:
+    """The values of counters, sorted, below which some guard or some count behaves differently than from there on."""
     found = {0}
     columns = [INSTRUCTION_GUARD_START, INSTRUCTION_GUARD_END, INSTRUCTION_ACTION, INSTRUCTION_VALUE]
-    for start, end, action, value in machine.instructions[:, columns].tolist():
+    for start, end, action, value in pushdown.instructions[:, columns].tolist():
         if action in (INCREMENT, ASSIGN):
             found.add(value)
-        if end > start and machine.guards[start, GUARD_KIND] >= 0:
-            bounds = machine.guards[start:end]
+        if end > start and pushdown.guards[start, GUARD_KIND] >= 0:
+            bounds = pushdown.guards[start:end]
             found.update(bounds[:, GUARD_LOW].tolist())
             found.update((bounds[:, GUARD_HIGH].astype(np.int64) + 1).tolist())
     return sorted(found)
 
 
-def _heeds(advice: NDArray[np.int32], register: int, *, begun: bool) -> bool:
-    """Whether the register follows an advice. `begun`: nothing has been read since it last changed, so that a comma may
+def _heeds(advice: NDArray[np.int32], counter: int, *, begun: bool) -> bool:
+    """Whether the counter follows an advice. `begun`: nothing has been read since it last changed, so that a comma may
     have been read before, after which a name must come even if nothing is missing.
     """
     masks = advice[1:] if begun else advice[1 : 1 + advice[0, GUARD_COUNT]]
     bits = masks[:, GUARD_LOW].astype(np.int64) | masks[:, GUARD_HIGH].astype(np.int64) << GUARD_HALF
-    return bool(((register & bits) == bits).any())
+    return bool(((counter & bits) == bits).any())
 
 
-def _entered(register: int, mode: int) -> int:
+def _entered(counter: int, mode: int) -> int:
     if mode == ENTER_AT_ZERO:
         return 0
-    return register + 1 if mode == ENTER_DEEPER else register
+    return counter + 1 if mode == ENTER_DEEPER else counter
 
 
 def _preference() -> Iterator[int]:

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.row_hash import distinct_rows
-from grammar_workers.dfa.utf8 import Branch, Bytes, RowShape, numbered, row_shape
+from grammar_workers.dfa.utf8 import Branch, Bytes, MoveShape, numbered, row_shape
 from grammar_workers.pushdown.automaton import Guard, union_guards
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.escape_shapes import ESCAPED, SHORT, EscapeShape, escape_shape, escaped_characters
 from grammar_workers.pushdown.escape_spelling import Element, element_bytes, escape_sequences
 from grammar_workers.pushdown.instructions import DEAD, INHERIT
@@ -42,9 +42,9 @@ class _Calls(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """An automaton while its rows are made: the machine's number of each state, then -1, and the guards by number."""
+    """A DFA while its rows are made: the number of each of its states in the result, then -1; the guards by number."""
 
-    automaton: CharacterAutomaton
+    automaton: Dfa
     numbers: NDArray[np.int32]
     guards: list[Guard]
     guard_of: NDArray[np.int64]
@@ -58,10 +58,10 @@ class _Layout(NamedTuple):
         return (kinds == kinds[:, :1]).all(axis=1)
 
 
-class StringRows:
+class StringMoves:
     """Lays rows out in one builder; the states of partial characters are shared between all of them."""
 
-    def __init__(self, builder: MachineBuilder) -> None:
+    def __init__(self, builder: PushdownBuilder) -> None:
         self._builder = builder
         self._guard_of: dict[int, Guard] = {}
         self._continuations: dict[tuple[Bytes, tuple[int, ...]], int] = {}
@@ -78,12 +78,12 @@ class StringRows:
 
     # -- all rows of an automaton --------------------------------------------------------------------------------
 
-    def in_text(self, automaton: CharacterAutomaton, numbers: Sequence[int]) -> NDArray[np.int32]:
-        """Byte -> state for each state outside of JSON, int32 [states, 256]; `numbers` are theirs in the machine."""
+    def in_text(self, automaton: Dfa, numbers: Sequence[int]) -> NDArray[np.int32]:
+        """Byte -> state for each state outside of JSON, int32 [states, 256]; `numbers` are the states of the result."""
         return self._rows(automaton, numbers, escapes=False)
 
     def in_string(
-        self, automaton: CharacterAutomaton, numbers: Sequence[int], closings: Sequence[int], *, any_escape: bool
+        self, automaton: Dfa, numbers: Sequence[int], closings: Sequence[int], *, any_escape: bool
     ) -> NDArray[np.int32]:
         """The same inside a JSON string; `closings` has what the closing quote leads to from each state, or -1."""
         dense = self._rows(automaton, numbers, escapes=not any_escape)
@@ -95,7 +95,7 @@ class StringRows:
                 dense[state, _BACKSLASH] = self._every_escape(ranges)
         return dense
 
-    def _rows(self, automaton: CharacterAutomaton, numbers: Sequence[int], *, escapes: bool) -> NDArray[np.int32]:
+    def _rows(self, automaton: Dfa, numbers: Sequence[int], *, escapes: bool) -> NDArray[np.int32]:
         """All rows; with `escapes`, a backslash begins those that characters must be written with."""
         if automaton.many_states < _FEW_STATES:
             return self._one_by_one(automaton, numbers, escapes=escapes)
@@ -106,7 +106,7 @@ class StringRows:
         self._call(layout)
         return layout.dense
 
-    def _one_by_one(self, automaton: CharacterAutomaton, numbers: Sequence[int], *, escapes: bool) -> NDArray[np.int32]:
+    def _one_by_one(self, automaton: Dfa, numbers: Sequence[int], *, escapes: bool) -> NDArray[np.int32]:
         self._builder.spend(len(numbers) * _STATE_STEPS)
         dense = np.empty((len(numbers), 256), np.int32)
         dense[:, :0x80] = np.array([*numbers, DEAD], np.int32)[automaton.ascii]
@@ -121,7 +121,7 @@ class StringRows:
                     dense[state, _BACKSLASH] = self._escape_state(escaped, tuple([numbers[ends[i]] for i in order]))
         return dense
 
-    def _layout(self, automaton: CharacterAutomaton, numbers: Sequence[int]) -> _Layout:
+    def _layout(self, automaton: Dfa, numbers: Sequence[int]) -> _Layout:
         guards: dict[Guard, int] = {}
         guard_of = np.zeros(len(numbers), np.int64)
         if self._guard_of:
@@ -180,11 +180,11 @@ class StringRows:
 
     # -- inside one character --------------------------------------------------------------------------------------
 
-    def inside(self, automaton: CharacterAutomaton, number: int, spelling: bytes) -> list[int]:
+    def inside(self, automaton: Dfa, number: int, spelling: bytes) -> list[int]:
         """The rows inside of a character of a JSON string that is spelled so: one behind each byte but the last.
 
         They lead where all other characters that begin with these bytes lead from the only state of `automaton`, the
-        machine's `number`: back to it. A row is -1 where no other character begins so.
+        pushdown automaton's `number`: back to it. A row is -1 where no other character begins so.
         """
         rows: list[int] = []
         if spelling[0] == _BACKSLASH:
@@ -203,7 +203,7 @@ class StringRows:
             rows.append(-1 if rest is None else self._builder.row(self._after_byte(rest, [number] * rest.many_targets)))
         return rows
 
-    def _behind_backslash(self, automaton: CharacterAutomaton, number: int) -> NDArray[np.int32] | None:
+    def _behind_backslash(self, automaton: Dfa, number: int) -> NDArray[np.int32] | None:
         ((_, shape, _),) = automaton.parts(ESCAPED)
         order, escaped = escaped_characters(shape)
         return self._escape_moves(escape_shape(escaped), [number] * len(order)) if order else None
@@ -215,7 +215,7 @@ class StringRows:
         targets, runs = numbered(((first, last), number) for first, last, number in ranges)
         return self._bytes(row_shape(tuple([(*characters, number) for characters, number in runs])), targets)
 
-    def _bytes(self, shape: RowShape, targets: Sequence[int]) -> NDArray[np.int32]:
+    def _bytes(self, shape: MoveShape, targets: Sequence[int]) -> NDArray[np.int32]:
         return np.array([DEAD, *targets, *self._after(shape.leads, targets)], np.int32)[shape.slots]
 
     def _op_before(self, targets: Iterable[int]) -> int:

@@ -1,6 +1,6 @@
-"""Lowers character automata to machine states: as raw text in UTF-8, or as the body of a JSON string.
+"""Lowers character automata to pushdown automaton states: as raw text in UTF-8, or as the body of a JSON string.
 
-Lengths are counted in the register, never unrolled: for each state of the character automaton, the register values from
+Lengths are counted in the counter, never unrolled: for each state of the character automaton, the counter values from
 which some accepting continuation still fits are worked out ahead, and guard the moves into that state.
 """
 
@@ -13,39 +13,39 @@ from numpy.typing import NDArray
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
-from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton
+from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.escape_shapes import ESCAPED
 from grammar_workers.pushdown.instructions import RARE, TOLERATED_RUN, TOLERATES_ANY, TOLERATES_UNESCAPED
 from grammar_workers.pushdown.json_text import split_characters
-from grammar_workers.pushdown.string_moves import StringRows
+from grammar_workers.pushdown.string_moves import StringMoves
 
 _MAX_LENGTH_TABLE = 50_000_000
 _BLOCK = 1 << 20
 """Entries of that table that are looked at together."""
 
 
-class StringMachine:
+class StringLowering:
     """Lowers automata into one builder; the states of partial characters are shared between all of them.
 
     `any_escape` lets strings spell characters in any way that JSON has.
     """
 
-    def __init__(self, builder: MachineBuilder, *, any_escape: bool = False) -> None:
+    def __init__(self, builder: PushdownBuilder, *, any_escape: bool = False) -> None:
         self._builder = builder
-        self._rows = StringRows(builder)
+        self._rows = StringMoves(builder)
         self.any_escape = any_escape
         self._json_strings: dict[Hashable, int] = {}
         self._rows_inside: dict[tuple[int, bytes], list[int]] = {}
 
-    def raw_text(self, automaton: CharacterAutomaton) -> int:
+    def raw_text(self, automaton: Dfa) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""
         return self.raw_states(automaton, {})[0]
 
-    def raw_states(self, automaton: CharacterAutomaton, known: Mapping[int, int]) -> list[int]:
-        """The same for each state of the automaton; one whose label is in `known` is that state of the machine."""
+    def raw_states(self, automaton: Dfa, known: Mapping[int, int]) -> list[int]:
+        """The same for each state of the automaton; one whose label is in `known` is that state."""
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         loops = [0] * len(numbers)
         # A known state may forbid more than the automaton does.
@@ -58,14 +58,14 @@ class StringMachine:
         return numbers
 
     def raw_row(self, ranges: Iterable[tuple[int, int, int]]) -> int:
-        """The dense row of a state outside of JSON: (first character, last character, machine state) in UTF-8."""
+        """The dense row of a state outside of JSON: (first character, last character, state) in UTF-8."""
         row = self._rows.row(ranges)
         self._builder.spend(int(np.count_nonzero(row >= 0)) + 1)
         return self._builder.row(row)
 
     def json_string(
         self,
-        automaton: CharacterAutomaton,
+        automaton: Dfa,
         closed: Sequence[int],
         lengths: Interval = (0, UNBOUNDED),
         guards: Sequence[Guard] = (),
@@ -73,7 +73,7 @@ class StringMachine:
         """States that read the rest of a JSON string after its opening quote. Returns the first.
 
         `closed[state]` is where the closing quote leads from an accepting state of the automaton. With `lengths`, the
-        register counts characters from 0 and must end within these bounds; without, it is left alone and must pass
+        counter counts characters from 0 and must end within these bounds; without, it is left alone and must pass
         `guards[state]` on entering a state.
         """
         identity = (automaton, tuple(closed), lengths, tuple(guards))
@@ -82,9 +82,7 @@ class StringMachine:
             known = self._json_strings[identity] = self._json_string(automaton, closed, lengths, guards)
         return known
 
-    def _json_string(
-        self, automaton: CharacterAutomaton, closed: Sequence[int], lengths: Interval, guards: Sequence[Guard]
-    ) -> int:
+    def _json_string(self, automaton: Dfa, closed: Sequence[int], lengths: Interval, guards: Sequence[Guard]) -> int:
         builder = self._builder
         many = automaton.many_states
         begin = builder.empty_states(many)
@@ -113,7 +111,7 @@ class StringMachine:
         # Entering the first state after a character counts, entering it after the opening quote must not.
         return builder.state(row=rows[0], loop=loops[0]) if counted else begin
 
-    def rows_beside(self, automaton: CharacterAutomaton, body: int, text: bytes) -> list[int]:
+    def rows_beside(self, automaton: Dfa, body: int, text: bytes) -> list[int]:
         """For each byte of `text`, part of a JSON string, the row that reads every other byte in its place.
 
         `body` is the state that `json_string` gave for `automaton`, whose every character leads from its only state
@@ -129,9 +127,7 @@ class StringMachine:
             rows += [outside, *known]
         return rows
 
-    def _loops(
-        self, automaton: CharacterAutomaton, closings: Sequence[int], lengths: Interval, guards: Sequence[Guard]
-    ) -> list[int]:
+    def _loops(self, automaton: Dfa, closings: Sequence[int], lengths: Interval, guards: Sequence[Guard]) -> list[int]:
         """Per state: the loop number of a free string, or what says which characters it tolerates; 0 for neither."""
         loops = self._tolerance(automaton, guards, lengths != (0, UNBOUNDED))
         for state in automaton.free_states:
@@ -139,12 +135,12 @@ class StringMachine:
                 loops[state] = self._builder.loop(lengths[0], -1 if lengths[1] == UNBOUNDED else lengths[1])
         return loops
 
-    def _tolerance(self, automaton: CharacterAutomaton, guards: Sequence[Guard], counted: bool) -> list[int]:
+    def _tolerance(self, automaton: Dfa, guards: Sequence[Guard], counted: bool) -> list[int]:
         """Per state: the loop number that says which characters it tolerates, whatever they lead to; 0 for none."""
         result = [0] * automaton.many_states
         bounds = (0, -1)
         if counted:
-            # Every state must let the register pass, so the narrowest interval counts.
+            # Every state must let the counter pass, so the narrowest interval counts.
             if any(len(guard) != 1 or guard == NEVER for guard in guards):
                 return result
             highest = min(guard[0][1] for guard in guards)
@@ -162,8 +158,8 @@ UNESCAPED = charset.subtract(_COMMON, charset.union(ESCAPED, charset.of("\u2028\
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 
 
-def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[Guard]:
-    """Per state: the register values before counting with which it may be entered after a character.
+def _arrival_guards(automaton: Dfa, lengths: Interval) -> list[Guard]:
+    """Per state: the counter values before counting with which it may be entered after a character.
 
     With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
     characters with minimum <= c + r <= maximum. Raises LimitExceededError when the table would be too large.
@@ -179,7 +175,7 @@ def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[Gu
     if maximum == UNBOUNDED:
         furthest = np.where(remaining.any(axis=0), horizon - np.argmax(remaining[::-1], axis=0), -1)
         runs = _runs(np.arange(minimum + 1)[:, None] + 1 + furthest >= minimum)
-        # The register saturates at the minimum.
+        # The counter saturates at the minimum.
         return [tuple([(low, UNBOUNDED if high == minimum else high) for low, high in each]) for each in runs]
     left = maximum - np.arange(maximum)
     needed = np.minimum(np.maximum(minimum - np.arange(maximum) - 1, 0), left)
@@ -190,7 +186,7 @@ def _arrival_guards(automaton: CharacterAutomaton, lengths: Interval) -> list[Gu
     return guards
 
 
-def has_length(automaton: CharacterAutomaton, lengths: Interval) -> bool:
+def has_length(automaton: Dfa, lengths: Interval) -> bool:
     """Whether the automaton accepts any text of between `lengths[0]` and `lengths[1]` characters."""
     minimum, maximum = lengths
     if minimum == 0 and maximum == UNBOUNDED:
@@ -203,7 +199,7 @@ def has_length(automaton: CharacterAutomaton, lengths: Interval) -> bool:
     return bool(_accepting_lengths(automaton, horizon + 1)[minimum:, 0].any())
 
 
-def _accepting_lengths(automaton: CharacterAutomaton, horizon: int) -> NDArray[np.bool_]:
+def _accepting_lengths(automaton: Dfa, horizon: int) -> NDArray[np.bool_]:
     """bool [horizon, states]: whether a state accepts some continuation of exactly r characters.
 
     Rows are a function of the row before, so they become periodic; the period is found and repeated.

@@ -1,11 +1,11 @@
-"""Machine states that tell a set of literal byte strings apart: property names, enumerations, choices."""
+"""PushdownAutomaton states that tell a set of literal byte strings apart: property names, enumerations, choices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import NamedTuple
 
-from grammar_workers.pushdown.builder import NOTHING_BESIDE, Beside, MachineBuilder, no_moves
+from grammar_workers.pushdown.builder import NOTHING_BESIDE, Beside, PushdownBuilder, no_moves
 
 
 class _Branch(NamedTuple):
@@ -20,8 +20,8 @@ class _Branch(NamedTuple):
     exit_label: int
 
 
-def literal_tree(
-    builder: MachineBuilder,
+def trie_of_texts(
+    builder: PushdownBuilder,
     entries: Sequence[tuple[bytes, int]],
     end_op: Callable[[int], int],
     *,
@@ -33,7 +33,7 @@ def literal_tree(
     """Append states that read exactly one of `entries`: sorted, distinct (bytes, number) pairs. Returns the first.
 
     `end_op(number)` is the op of the state that an entry's last byte leads to. Bytes that no entry continues with go
-    where `beside(entry)` says for each byte of an entry (see `MachineBuilder.literal`), which must be the same for
+    where `beside(entry)` says for each byte of an entry (see `PushdownBuilder.literal`), which must be the same for
     entries that begin alike, and may append states. `guard(numbers)` is the op on entering a branch that holds these
     entries. With `exit_label`, the text may end behind an entry, with this label, and an entry may be a prefix of
     another. Trees that differ in their entries alone may share `known`: branches of the same entries are then appended

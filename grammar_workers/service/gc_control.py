@@ -18,7 +18,7 @@ _NEVER = 1 << 30
 """So many collections of the middle generation before one of the old."""
 
 
-class CollectorPause:
+class GcPause:
     """A context manager: no collections from the first entry to the last exit of all threads."""
 
     def __init__(self) -> None:
@@ -75,5 +75,5 @@ def _collect() -> None:
         gc.collect()
 
 
-collector_pause = CollectorPause()
+collector_pause = GcPause()
 """That of the process."""

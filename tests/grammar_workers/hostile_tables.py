@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from grammar_workers import GrammarError, Limits, TokenFSM, compile_grammar
 from grammar_workers.artifacts import artifact
-from grammar_workers.matching.pushdown_recognizer import MachineWalker
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
+from grammar_workers.pushdown.builder import PushdownBuilder
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS, TOOL_CALL
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
@@ -100,17 +100,17 @@ def payload_in(fsm: TokenFSM) -> bytes:
 
 
 def tables_in(fsm: TokenFSM) -> bytes:
-    return payload_in(fsm).removeprefix(MachineWalker.KIND)
+    return payload_in(fsm).removeprefix(PushdownRecognizer.KIND)
 
 
-def load(payload: bytes, kind: bytes = MachineWalker.KIND) -> TokenFSM:
+def load(payload: bytes, kind: bytes = PushdownRecognizer.KIND) -> TokenFSM:
     """What a store that others can write to may hold: any tables under a right digest."""
     vocabulary = bytes_vocabulary()
     data = artifact.pack(kind + payload, key="0" * 64, fingerprint=vocabulary.fingerprint)
     return TokenFSM.from_bytes(data, vocabulary)
 
 
-def used(payloads: Iterable[bytes], rng: random.Random, kind: bytes = MachineWalker.KIND) -> int:
+def used(payloads: Iterable[bytes], rng: random.Random, kind: bytes = PushdownRecognizer.KIND) -> int:
     """How many of the payloads were not refused; each of these is used."""
     loaded = 0
     for payload in payloads:
@@ -148,20 +148,20 @@ def tampered_graphs(rounds: int, rng: random.Random) -> Iterator[bytes]:
 
 
 def payloads_with_wild_registers() -> Iterator[bytes]:
-    """A string's bounds and the register come from different tables: neither has to fit the other."""
-    for register in (-(2**31), -1000, -1, 4, 1000, 2**31 - 1):
+    """A string's bounds and the counter come from different tables: neither has to fit the other."""
+    for counter in (-(2**31), -1000, -1, 4, 1000, 2**31 - 1):
         for bounds in ((0, 3), (2, 3), (5, 3), (0, -1), (7, -1), (-(2**31), 2**31 - 1), (0, -(2**31))):
-            builder = MachineBuilder(Limits())
+            builder = PushdownBuilder(Limits())
             start = builder.state()
             inside = builder.state(loop=builder.loop(*bounds))
             builder.fill(inside, row=builder.row(dict.fromkeys(range(256), inside)), loop=builder.loop(*bounds))
-            builder.fill(start, op=builder.goto(inside, assign=register))
+            builder.fill(start, op=builder.goto(inside, assign=counter))
             yield builder.build(start).to_bytes()
 
 
 if __name__ == "__main__":
     numbers = random.Random(sys.argv[2] if len(sys.argv) > 2 else 0)
-    if sys.argv[1] == "registers":
+    if sys.argv[1] == "counters":
         print(used(payloads_with_wild_registers(), numbers))
     elif sys.argv[1] == "graphs":
         print(used(tampered_graphs(int(sys.argv[3]), numbers), numbers, b""))

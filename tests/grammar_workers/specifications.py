@@ -30,7 +30,7 @@ RECURSIVE_GRAMMARS: dict[str, dict[str, Any]] = {
         ],
     },
 }
-"""What the configuration-set walker reads: ambiguity, strings, an intersection."""
+"""What the configuration-set recognizer reads: ambiguity, strings, an intersection."""
 
 CORNER_CASES: dict[str, dict[str, Any]] = {
     "any value": {"type": "json_schema", "schema": True},
@@ -95,7 +95,7 @@ CORNER_CASES: dict[str, dict[str, Any]] = {
     },
     **RECURSIVE_GRAMMARS,
 }
-"""What exercises each part of the machine: slices, counters, free names, labels, recursion, literals."""
+"""What exercises each part of the pushdown automaton: slices, counters, free names, labels, recursion, literals."""
 
 TOOL_CALL: dict[str, Any] = {
     "type": "structural_tag",

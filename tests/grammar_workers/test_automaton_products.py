@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grammar_workers import Limits
-from grammar_workers.dfa.dfa import CharacterAutomaton, combine, literal_set
+from grammar_workers.dfa.dfa import Dfa, combine, literal_set
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import compile_regex
 from tests.grammar_workers.properties import PROPERTY
@@ -18,7 +18,7 @@ from tests.grammar_workers.properties import PROPERTY
 PATTERNS = ("a*", "(ab|b)*", "[^a]*", "a{3,70}", "é|.b", "(?:aab|ba)+", "")
 
 
-def automaton(pattern: str) -> CharacterAutomaton:
+def automaton(pattern: str) -> Dfa:
     return compile_regex(pattern, search=False, limits=Limits())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from grammar_workers import GrammarOptions, compile_grammar
 from grammar_workers.service import gc_control
-from grammar_workers.service.gc_control import CollectorPause
+from grammar_workers.service.gc_control import GcPause
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
@@ -29,7 +29,7 @@ OBJECTS = {
 
 
 def test_collections_go_on_after_the_last_compilation() -> None:
-    pause = CollectorPause()
+    pause = GcPause()
     assert gc.isenabled()
     with pause:
         assert not gc.isenabled()
@@ -40,7 +40,7 @@ def test_collections_go_on_after_the_last_compilation() -> None:
 
 
 def test_what_was_off_before_stays_off() -> None:
-    pause = CollectorPause()
+    pause = GcPause()
     gc.disable()
     try:
         with pause:

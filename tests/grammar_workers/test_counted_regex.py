@@ -14,22 +14,22 @@ from grammar_workers import Limits, compile_grammar
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError
 from grammar_workers.languages.regex import counters
-from grammar_workers.matching.pushdown_recognizer import MachineWalker
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Reached
 from grammar_workers.matching.token_fsm import TokenFSM
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.builder import PushdownBuilder
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, shakespeare_vocabulary, text_of
 
 
 def counted(pattern: str) -> TokenFSM | None:
     """The pattern by counting, however small its counts; None when nothing matches."""
-    builder = MachineBuilder(Limits())
+    builder = PushdownBuilder(Limits())
     entry = counters.counted_text(pattern, ALL, builder, Limits())
     if entry is None:
         return None
-    walker = MachineWalker(builder.build(entry), bytes_vocabulary(), Limits())
-    return TokenFSM(walker, bytes_vocabulary(), "", [], Limits())
+    recognizer = PushdownRecognizer(builder.build(entry), bytes_vocabulary(), Limits())
+    return TokenFSM(recognizer, bytes_vocabulary(), "", [], Limits())
 
 
 bodies = st.sampled_from(["a", "[ab]", ".", "(?:ab|c)", "(?:ab)", "(?:a[bc])", "(?:a|bc)", "(?:ab?c)", "é"])
@@ -82,12 +82,12 @@ def test_counts_too_large_to_write_out(pattern: str, good: list[str], bad: list[
     # The states that long texts visit are few, but each count is a configuration: feed bytes, not tokens.
     fsm = compile_grammar({"type": "regex", "pattern": pattern}, bytes_vocabulary())
     assert len(fsm.to_bytes()) < 100_000
-    walker = fsm._walker
+    recognizer = fsm._recognizer
     for text in good + bad:
-        configuration = walker.start()
-        reached: Reached | None = (configuration, walker.may_end(configuration), -1)
+        configuration = recognizer.start()
+        reached: Reached | None = (configuration, recognizer.may_end(configuration), -1)
         for byte in text.encode():
-            reached = walker.advance(configuration, byte)
+            reached = recognizer.advance(configuration, byte)
             if reached is None:
                 break
             configuration = reached[0]

@@ -12,8 +12,8 @@ from grammar_workers import Limits, TokenFSM, compile_grammar
 from grammar_workers.errors import GrammarError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
-from grammar_workers.matching.cfg_recognizer import ConfigurationWalker
-from grammar_workers.matching.pushdown_recognizer import MachineWalker
+from grammar_workers.matching.cfg_recognizer import CfgRecognizer
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from tests.grammar_workers.hostile_tables import INTERESTING, use
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
 
@@ -41,14 +41,14 @@ def graph_of(text: str) -> RuleGraph:
 )
 def test_recursion_that_is_regular_becomes_a_finite_automaton(text: str, inside: str, outside: str) -> None:
     fsm = compile_grammar(gbnf(text), bytes_vocabulary())
-    assert isinstance(fsm._walker, MachineWalker)
+    assert isinstance(fsm._recognizer, PushdownRecognizer)
     assert accepts(fsm, inside) and not accepts(fsm, outside)
     assert fsm.materialize() == fsm.state_count
 
 
 def test_a_grammar_with_true_recursion_survives_storage() -> None:
     fsm = compile_grammar(gbnf(TREES), bytes_vocabulary())
-    assert isinstance(fsm._walker, ConfigurationWalker)
+    assert isinstance(fsm._recognizer, CfgRecognizer)
     loaded = TokenFSM.from_bytes(fsm.to_bytes(), bytes_vocabulary(), key=fsm.key)
     rng = random.Random(1)
     for _ in range(10):
@@ -69,9 +69,9 @@ def test_tampered_graphs_are_refused_or_harmless() -> None:
         if rng.random() < 0.1:
             del payload[rng.randrange(len(payload)) :]
         try:
-            walker = ConfigurationWalker.from_bytes(bytes(payload), bytes_vocabulary(), Limits())
+            recognizer = CfgRecognizer.from_bytes(bytes(payload), bytes_vocabulary(), Limits())
             loaded += 1
-            use(TokenFSM(walker, bytes_vocabulary(), "0" * 64), rng)
+            use(TokenFSM(recognizer, bytes_vocabulary(), "0" * 64), rng)
         except (ValueError, GrammarError):
             continue
     assert 10 < loaded < 390

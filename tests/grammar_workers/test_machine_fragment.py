@@ -1,4 +1,4 @@
-"""Pieces of machines that are laid out, kept and copied."""
+"""Pieces of pushdown automata that are laid out, kept and copied."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.vocabularies import tekken_vocabulary
 from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
-from grammar_workers.matching.pushdown_recognizer import MachineWalker
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.types import MaskRow
 from tests.grammar_workers.vocabularies import bytes_vocabulary, random_walk, states_along
 
@@ -36,20 +36,20 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-def walked(walker: MachineWalker, vocabulary: Vocabulary, configuration: tuple[int, ...]) -> MaskRow:
+def walked(recognizer: PushdownRecognizer, vocabulary: Vocabulary, configuration: tuple[int, ...]) -> MaskRow:
     """The row as reading every token byte by byte finds it."""
-    _, places = walker.targets(configuration, np.zeros(0, np.uint32))
+    _, places = recognizer.targets(configuration, np.zeros(0, np.uint32))
     bits = np.zeros(vocabulary.mask_words * 32, np.uint8)
     bits[: vocabulary.size] = places >= 0
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
 def check(fsm: TokenFSM, rng: random.Random, walks: int) -> None:
-    walker = fsm._walker
-    assert isinstance(walker, MachineWalker)
+    recognizer = fsm._recognizer
+    assert isinstance(recognizer, PushdownRecognizer)
     states = {state for _ in range(walks) for state in states_along(fsm, random_walk(fsm, rng, longest=40))}
     for state in sorted(states - {fsm.end_state}):
-        row = walked(walker, fsm.vocabulary, fsm._configurations[state])
+        row = walked(recognizer, fsm.vocabulary, fsm._configurations[state])
         if fsm.is_terminal(state):
             row |= fsm.vocabulary.eos_mask
         assert np.array_equal(fsm.allowed_mask(state), row)
@@ -76,8 +76,8 @@ def test_shared_rows_in_a_large_vocabulary(name: str) -> None:
 def test_rows_within_an_escape(schema: Any) -> None:
     """Half an escape sequence leads into the string again, after which most of the vocabulary may follow."""
     fsm = compile_grammar({"type": "json_schema", "schema": schema}, tekken_vocabulary())
-    walker = fsm._walker
-    assert isinstance(walker, MachineWalker)
+    recognizer = fsm._recognizer
+    assert isinstance(recognizer, PushdownRecognizer)
     for text in (
         b'"\\',
         b'"\\u',
@@ -94,7 +94,7 @@ def test_rows_within_an_escape(schema: Any) -> None:
         for byte in text:
             state = fsm.next_state(state, fsm.vocabulary.encode(bytes([byte]))[0])  # type: ignore[index]
         if state >= 0:
-            row = walked(walker, fsm.vocabulary, fsm._configurations[state])
+            row = walked(recognizer, fsm.vocabulary, fsm._configurations[state])
             assert np.array_equal(fsm.allowed_mask(state), row)
 
 
@@ -121,7 +121,7 @@ def test_rows_ahead_go_on_where_callers_do() -> None:
     begin, end = b'[{"key": "a"}, {"key": "b"}', b', "last"]'
     tokens = fsm.vocabulary.encode(begin + end)
     assert tokens is not None
-    fsm._walker.fill_row = None  # type: ignore[method-assign, assignment]
+    fsm._recognizer.fill_row = None  # type: ignore[method-assign, assignment]
     assert all(fsm.allowed_mask(state).any() for state in states_along(fsm, tokens)[len(begin) :])
     assert fsm.fill_rows(0) == rows
 
@@ -130,7 +130,7 @@ def test_rows_ahead_are_kept_where_no_two_places_share_one() -> None:
     specification = {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "[" (root | [a-z]+ ":" [0-9]+) "]"'}
     fsm = compile_grammar(specification, bytes_vocabulary())
     rows = fsm.fill_rows(200)
-    fsm._walker.fill_row = None  # type: ignore[method-assign, assignment]
+    fsm._recognizer.fill_row = None  # type: ignore[method-assign, assignment]
     assert fsm.fill_rows(200) == rows
     tokens = fsm.vocabulary.encode(b"[[[abc:123]]]")
     assert tokens is not None

@@ -125,7 +125,7 @@ def test_rows_are_kept_when_the_walk_breaks_off(monkeypatch: pytest.MonkeyPatch)
     def refuse() -> None:
         raise LimitExceededError("no more classes")
 
-    monkeypatch.setattr(ahead._walker, "_grow_classes", refuse)
+    monkeypatch.setattr(ahead._recognizer, "_grow_classes", refuse)
     with pytest.raises(LimitExceededError, match="no more classes"):
         ahead.fill_rows()
     monkeypatch.undo()

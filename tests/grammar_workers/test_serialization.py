@@ -18,8 +18,8 @@ from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import Limits, TokenFSM, compile_grammar
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.artifact import ArtifactError
-from grammar_workers.pushdown.automaton import Machine
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.automaton import PushdownAutomaton
+from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import CALL, GOTO
 from tests.grammar_workers.hostile_tables import Arrays, arrays_of, load, payload_of, tables_in
 from tests.grammar_workers.properties import PROPERTY
@@ -148,24 +148,24 @@ def test_no_index_leads_out_of_its_array(value: int) -> None:
     assert refused >= 8
 
 
-def built(build: Callable[[MachineBuilder], int]) -> Machine:
-    builder = MachineBuilder(Limits())
+def built(build: Callable[[PushdownBuilder], int]) -> PushdownAutomaton:
+    builder = PushdownBuilder(Limits())
     return builder.build(build(builder))
 
 
-def _goto_itself(builder: MachineBuilder) -> int:
+def _goto_itself(builder: PushdownBuilder) -> int:
     state = builder.state()
     builder.set_op(state, builder.op(move=GOTO, target=state))
     return state
 
 
-def _call_itself(builder: MachineBuilder) -> int:
+def _call_itself(builder: PushdownBuilder) -> int:
     state = builder.state()
     builder.set_op(state, builder.op(move=CALL, target=state, site=[state]))
     return state
 
 
-def _goto_in_a_circle(builder: MachineBuilder) -> int:
+def _goto_in_a_circle(builder: PushdownBuilder) -> int:
     first, second = builder.state(), builder.state()
     builder.set_op(first, builder.goto(second))
     builder.set_op(second, builder.goto(first))
@@ -173,7 +173,7 @@ def _goto_in_a_circle(builder: MachineBuilder) -> int:
     return builder.state(row=row)
 
 
-def _return_to_a_caller_that_calls_again(builder: MachineBuilder) -> int:
+def _return_to_a_caller_that_calls_again(builder: PushdownBuilder) -> int:
     """Each exit leads back to a state that calls the same rule again: nothing is ever read."""
     rule = builder.state(exit_label=0)
     caller = builder.state()
@@ -181,7 +181,7 @@ def _return_to_a_caller_that_calls_again(builder: MachineBuilder) -> int:
     return caller
 
 
-def _call_deeper_on_every_byte(builder: MachineBuilder) -> int:
+def _call_deeper_on_every_byte(builder: PushdownBuilder) -> int:
     state = builder.state()
     row = builder.row(dict.fromkeys(range(256), state))
     inner = builder.state(row=row)
@@ -199,7 +199,7 @@ def _call_deeper_on_every_byte(builder: MachineBuilder) -> int:
         _call_deeper_on_every_byte,
     ],
 )
-def test_silent_circles_end(build: Callable[[MachineBuilder], int]) -> None:
+def test_silent_circles_end(build: Callable[[PushdownBuilder], int]) -> None:
     """Tables whose every index is in range, but that move for ever without reading a byte."""
     try:
         fsm = load(built(build).to_bytes())
@@ -227,7 +227,7 @@ def apart(*arguments: str) -> int:
 
 
 def test_registers_beyond_the_bounds_of_a_string_are_harmless() -> None:
-    apart("registers")
+    apart("counters")
 
 
 @pytest.mark.parametrize("what", ["tampered", "graphs"])

@@ -227,7 +227,7 @@ def test_equal_rows_are_stored_once() -> None:
 
 @pytest.mark.parametrize("name", ["any value", "tree", "union of objects"])
 def test_threads_see_one_automaton(name: str) -> None:
-    """Many threads on fresh states: every one sees the masks and steps that a lone walker sees."""
+    """Many threads on fresh states: every one sees the masks and steps that a lone recognizer sees."""
     vocabulary = tekken_vocabulary()
     alone = compile_grammar(CORNER_CASES[name], vocabulary)
     rng = random.Random(name)

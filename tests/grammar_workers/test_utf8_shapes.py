@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers.dfa.charset import ALL
-from grammar_workers.dfa.utf8 import RowShape, row_shape
+from grammar_workers.dfa.utf8 import MoveShape, row_shape
 from tests.grammar_workers.properties import PROPERTY
 
 BORDERS = [0, 0x20, 0x7F, 0x80, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x3FFFF, 0x10FFFF]
@@ -18,7 +18,7 @@ characters = st.one_of(
 
 
 @st.composite
-def shapes(draw: st.DrawFn) -> RowShape:
+def shapes(draw: st.DrawFn) -> MoveShape:
     """Runs between random borders; each leads to one of few targets or nowhere."""
     borders = sorted(draw(st.sets(characters, min_size=2, max_size=8)))
     numbers: dict[int, int] = {}
@@ -32,7 +32,7 @@ def shapes(draw: st.DrawFn) -> RowShape:
     return row_shape(tuple(runs))
 
 
-def read(shape: RowShape, text: bytes) -> int:
+def read(shape: MoveShape, text: bytes) -> int:
     """The number of the target that the bytes of one character lead to, -1 for none."""
     slot = int(shape.slots[text[0]]) - 1
     if slot < shape.many_targets:
@@ -52,7 +52,7 @@ def read(shape: RowShape, text: bytes) -> int:
 
 @settings(PROPERTY, max_examples=300)
 @given(shape=shapes(), asked=st.lists(characters, min_size=10, max_size=10))
-def test_bytes_of_a_character_lead_to_its_target(shape: RowShape, asked: list[int]) -> None:
+def test_bytes_of_a_character_lead_to_its_target(shape: MoveShape, asked: list[int]) -> None:
     for code in [*asked, *(end for first, last, _ in shape.ranges for end in (first, last))]:
         expected = [number for first, last, number in shape.ranges if first <= code <= last]
         assert read(shape, chr(code).encode()) == (expected[0] if expected else -1)

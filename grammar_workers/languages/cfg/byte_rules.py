@@ -7,7 +7,7 @@ import numpy as np
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.utf8 import utf8_sequences
-from grammar_workers.languages.cfg.rtn import Network
+from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import DEAD, END, RuleGraph
 
 _Rest = tuple[tuple[int, int], ...]
@@ -19,7 +19,7 @@ _ROW_STEPS = 32
 class ByteRules:
     """The table of the states of every rule that the start rule leads to; equal rows and byte classes are one."""
 
-    def __init__(self, network: Network, budget: Budget) -> None:
+    def __init__(self, network: TransitionNetwork, budget: Budget) -> None:
         self._network = network
         self._budget = budget
         self._moves: list[dict[int, int]] = [{}]

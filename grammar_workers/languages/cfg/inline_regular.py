@@ -10,15 +10,15 @@ into its caller while the result stays small; one that would make it too large s
 from __future__ import annotations
 
 from grammar_workers.budget import Budget
-from grammar_workers.languages.cfg.rtn import Network
-from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, TooLargeError, determinize
+from grammar_workers.languages.cfg.rtn import TransitionNetwork
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa, TooLargeError, determinize
 from grammar_workers.languages.cfg.scc import components
 
 _INLINE_STEPS = 400_000
 """The most steps that trying to write calls into one rule may take."""
 
 
-def inline_regular(network: Network, budget: Budget) -> None:
+def inline_regular(network: TransitionNetwork, budget: Budget) -> None:
     """Rewrite rules until only calls are left that take part in recursion, lead to it, or would grow too large."""
     regular: set[int] = set()
     for component in components([automaton.calls() for automaton in network.rules]):
@@ -38,7 +38,7 @@ def inline_regular(network: Network, budget: Budget) -> None:
                 network.rules[number] = automaton
 
 
-def _only_jumps(network: Network, members: set[int], budget: Budget) -> bool:
+def _only_jumps(network: TransitionNetwork, members: set[int], budget: Budget) -> bool:
     """True if all calls in these rules are of each other, and the last thing that happens."""
     for number in members:
         automaton = network.rules[number]
@@ -49,11 +49,11 @@ def _only_jumps(network: Network, members: set[int], budget: Budget) -> bool:
     return True
 
 
-def _inlined(network: Network, number: int, regular: set[int], budget: Budget) -> RuleAutomaton:
+def _inlined(network: TransitionNetwork, number: int, regular: set[int], budget: Budget) -> RuleNfa:
     """The rule with the called rules of `regular` in place of their calls, or as it is when that is too large."""
     source = network.rules[number]
     most = budget.limits.max_regex_states
-    result = RuleAutomaton()
+    result = RuleNfa()
     source.copy_into(result)
     result.finals = set(source.finals)
     for state, moves in enumerate(source.edges):
@@ -76,11 +76,11 @@ def _inlined(network: Network, number: int, regular: set[int], budget: Budget) -
         return source
 
 
-def _with_jumps(network: Network, number: int, members: set[int], budget: Budget) -> RuleAutomaton:
+def _with_jumps(network: TransitionNetwork, number: int, members: set[int], budget: Budget) -> RuleNfa:
     """The rule with all its mutual recursion written as jumps; raises TooLargeError."""
     if not network.rules[number].calls():
         return network.rules[number]
-    result = RuleAutomaton()
+    result = RuleNfa()
     bases = {}
     for each in (number, *sorted(members - {number})):
         budget.spend(len(network.rules[each]))

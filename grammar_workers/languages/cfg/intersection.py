@@ -10,9 +10,9 @@ from __future__ import annotations
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import CharacterAutomaton
-from grammar_workers.languages.cfg.rtn import Network, remove_dead
-from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, determinize_rule
+from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.languages.cfg.rtn import TransitionNetwork, remove_dead
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
 
 _Pair = tuple[int, int]
 """A state of a rule and a state of the automaton, reached together."""
@@ -20,7 +20,7 @@ _Entry = tuple[int, int]
 """A rule and the state of the automaton where reading it begins."""
 
 
-def intersect(network: Network, automaton: CharacterAutomaton, budget: Budget) -> Network:
+def intersect(network: TransitionNetwork, automaton: Dfa, budget: Budget) -> TransitionNetwork:
     """The network of the texts that `automaton` accepts, too; raises UnsatisfiableError when there are none.
 
     Called rules must match no empty text (`network.remove_empty_texts`); that holds of the result as well.
@@ -29,7 +29,7 @@ def intersect(network: Network, automaton: CharacterAutomaton, budget: Budget) -
 
 
 class _Intersection:
-    def __init__(self, network: Network, automaton: CharacterAutomaton, budget: Budget) -> None:
+    def __init__(self, network: TransitionNetwork, automaton: Dfa, budget: Budget) -> None:
         self._network = network
         self._automaton = automaton
         self._budget = budget
@@ -39,13 +39,13 @@ class _Intersection:
         self._pending: list[tuple[_Entry, _Pair]] = []
         self._moves: dict[tuple[Charset, int], list[tuple[Charset, int]]] = {}
 
-    def build(self) -> Network:
+    def build(self) -> TransitionNetwork:
         start = (self._network.start, 0)
         self._enter(start)
         while self._pending:
             self._visit(*self._pending.pop())
         numbers: dict[tuple[_Entry, int], int] = {}
-        result = Network([], [])
+        result = TransitionNetwork([], [])
         for entry, exits in self._exits.items():
             for last in exits if entry != start else (-1,):
                 numbers[entry, last] = len(result.names)
@@ -100,11 +100,11 @@ class _Intersection:
             known = self._moves[label, state] = [(characters, target) for characters, target in found if characters]
         return known
 
-    def _rule(self, entry: _Entry, last: int, numbers: dict[tuple[_Entry, int], int]) -> RuleAutomaton:
+    def _rule(self, entry: _Entry, last: int, numbers: dict[tuple[_Entry, int], int]) -> RuleNfa:
         """The rule from `entry` to the automaton's state `last`; -1 stands for any accepting one."""
         rule = self._network.rules[entry[0]]
         numbered = {pair: number for number, pair in enumerate(self._reached[entry])}
-        result = RuleAutomaton()
+        result = RuleNfa()
         for pair, number in numbered.items():
             result.state()
             moves = result.edges[number]

@@ -11,12 +11,12 @@ Needs rules that match no empty text (`network.remove_empty_texts`).
 from __future__ import annotations
 
 from grammar_workers.budget import Budget
-from grammar_workers.languages.cfg.rtn import Network
-from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, determinize_rule
+from grammar_workers.languages.cfg.rtn import TransitionNetwork
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
 from grammar_workers.languages.cfg.scc import components
 
 
-def remove_left_recursion(network: Network, budget: Budget) -> None:
+def remove_left_recursion(network: TransitionNetwork, budget: Budget) -> None:
     """Rewrite every rule that can begin with itself and is still called afterwards."""
     begins = [
         list(dict.fromkeys(label for label, _ in automaton.edges[0] if isinstance(label, int)))
@@ -41,12 +41,12 @@ def remove_left_recursion(network: Network, budget: Budget) -> None:
     # What is only begun with, and never called otherwise, lives on inside the others.
     for number in range(len(rewritten)):
         if number not in reached:
-            rewritten[number] = RuleAutomaton([[]], [[]], set())
+            rewritten[number] = RuleNfa([[]], [[]], set())
     network.rules = rewritten
 
 
-def _rewritten(network: Network, number: int, component: frozenset[int], budget: Budget) -> RuleAutomaton:
-    result = RuleAutomaton()
+def _rewritten(network: TransitionNetwork, number: int, component: frozenset[int], budget: Budget) -> RuleNfa:
+    result = RuleNfa()
     result.state()
     bases = {each: network.rules[each].copy_into(result) for each in component}
     budget.spend(len(result))

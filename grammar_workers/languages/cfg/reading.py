@@ -7,7 +7,7 @@ from typing import Literal
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.byte_rules import ByteRules
 from grammar_workers.languages.cfg.gbnf import read_gbnf
@@ -15,7 +15,7 @@ from grammar_workers.languages.cfg.inline_regular import inline_regular
 from grammar_workers.languages.cfg.intersection import intersect
 from grammar_workers.languages.cfg.lark import read_lark
 from grammar_workers.languages.cfg.left_recursion import remove_left_recursion
-from grammar_workers.languages.cfg.rtn import Network, build, remove_empty_texts
+from grammar_workers.languages.cfg.rtn import TransitionNetwork, build, remove_empty_texts
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.cfg.rule_nfa import to_characters
 from grammar_workers.options import Limits
@@ -33,7 +33,7 @@ def guess_syntax(text: str) -> Syntax:
 
 def read_grammar(
     text: str, syntax: Syntax, spellable: frozenset[str] | None, limits: Limits
-) -> CharacterAutomaton | Network:
+) -> Dfa | TransitionNetwork:
     """The automaton of a grammar: over characters when its language is found to be regular, else rules with calls.
 
     `spellable` restricts it to texts of these characters. Raises GrammarError with the position in `text`.
@@ -48,7 +48,7 @@ def read_grammar(
     return network if start.calls() else to_characters(start)
 
 
-def rule_graph(network: Network, automaton: CharacterAutomaton | None, limits: Limits) -> RuleGraph:
+def rule_graph(network: TransitionNetwork, automaton: Dfa | None, limits: Limits) -> RuleGraph:
     """The bytes of what `network` and, where given, `automaton` allow; raises GrammarError."""
     budget = budget_of(limits)
     if automaton is not None:

@@ -1,6 +1,6 @@
 """Recursive transition networks (Woods, 1970): one automaton per rule, which calls others; without dead or empty rules.
 
-Grammar --build--> Network: automata with calls --remove_dead--> --remove_empty_texts--> no rule matches ""
+Grammar --build--> TransitionNetwork: automata with calls --remove_dead--> --remove_empty_texts--> no rule matches ""
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
-from grammar_workers.languages.cfg.rule_nfa import RuleAutomaton, determinize_rule
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
 from grammar_workers.languages.cfg.syntax import (
     Alternatives,
     Characters,
@@ -26,11 +26,11 @@ from grammar_workers.languages.cfg.syntax import (
 
 
 @dataclasses.dataclass
-class Network:
+class TransitionNetwork:
     """Rule i is called `names[i]` and is matched by the deterministic `rules[i]`; the language is that of `start`."""
 
     names: list[str]
-    rules: list[RuleAutomaton]
+    rules: list[RuleNfa]
     start: int = 0
 
     def callers(self) -> list[list[int]]:
@@ -42,7 +42,7 @@ class Network:
         return found
 
 
-def build(grammar: Grammar, alphabet: Charset | None, budget: Budget) -> Network:
+def build(grammar: Grammar, alphabet: Charset | None, budget: Budget) -> TransitionNetwork:
     """One automaton per rule that `start` reaches, over the characters in `alphabet` (None: all).
 
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
@@ -55,7 +55,7 @@ def build(grammar: Grammar, alphabet: Charset | None, budget: Budget) -> Network
     for name in names:
         builder = _Thompson(numbers, alphabet, budget)
         rules.append(determinize_rule(name, builder.build(grammar.rules[name].expression), budget))
-    network = Network(names, rules)
+    network = TransitionNetwork(names, rules)
     remove_dead(network, budget)
     return network
 
@@ -119,9 +119,9 @@ class _Thompson:
         self._numbers = numbers
         self._alphabet = alphabet
         self._budget = budget
-        self._automaton = RuleAutomaton()
+        self._automaton = RuleNfa()
 
-    def build(self, expression: Expression) -> RuleAutomaton:
+    def build(self, expression: Expression) -> RuleNfa:
         first = self._state()
         self._automaton.finals.add(self._add(expression, first))
         return self._automaton
@@ -205,7 +205,7 @@ class _Thompson:
             self._automaton.edges[first].append((characters, last))
 
 
-def remove_dead(network: Network, budget: Budget) -> None:
+def remove_dead(network: TransitionNetwork, budget: Budget) -> None:
     """Drop calls that no text can complete, and states that lead to no end; raises UnsatisfiableError."""
     callers = network.callers()
     alive: set[int] = set()
@@ -226,7 +226,7 @@ def remove_dead(network: Network, budget: Budget) -> None:
             network.rules[number] = determinize_rule(network.names[number], automaton, budget)
 
 
-def _has_text(automaton: RuleAutomaton, alive: set[int], budget: Budget) -> bool:
+def _has_text(automaton: RuleNfa, alive: set[int], budget: Budget) -> bool:
     found = {0}
     pending = [0]
     while pending:
@@ -241,7 +241,7 @@ def _has_text(automaton: RuleAutomaton, alive: set[int], budget: Budget) -> bool
     return False
 
 
-def remove_empty_texts(network: Network, budget: Budget) -> None:
+def remove_empty_texts(network: TransitionNetwork, budget: Budget) -> None:
     """Rewrite the rules so that none that is called matches the empty text; the language stays.
 
     Where a rule that could be empty is called, the call may be skipped instead. A new start rule, which nothing calls,
@@ -251,7 +251,7 @@ def remove_empty_texts(network: Network, budget: Budget) -> None:
     for number, automaton in enumerate(network.rules):
         if number not in nullable and nullable.isdisjoint(automaton.calls()):
             continue
-        result = RuleAutomaton()
+        result = RuleNfa()
         result.state()
         base = automaton.copy_into(result)
         result.finals = {base + state for state in automaton.finals}
@@ -262,7 +262,7 @@ def remove_empty_texts(network: Network, budget: Budget) -> None:
             budget.spend(8 + len(result.edges[state]))
             result.edges[0] += result.edges[state]
         network.rules[number] = determinize_rule(network.names[number], result, budget)
-    start = RuleAutomaton([[(network.start, 1)], []], [[], []], {1})
+    start = RuleNfa([[(network.start, 1)], []], [[], []], {1})
     if network.start in nullable:
         start.finals.add(0)
     network.rules.append(start)
@@ -271,7 +271,7 @@ def remove_empty_texts(network: Network, budget: Budget) -> None:
     remove_dead(network, budget)
 
 
-def _nullable(network: Network, budget: Budget) -> set[int]:
+def _nullable(network: TransitionNetwork, budget: Budget) -> set[int]:
     """The rules that match the empty text."""
     callers = network.callers()
     nullable: set[int] = set()

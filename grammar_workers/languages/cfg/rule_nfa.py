@@ -10,7 +10,7 @@ import numpy as np
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset, class_starts, classes_of
-from grammar_workers.dfa.dfa import CharacterAutomaton, minimize
+from grammar_workers.dfa.dfa import Dfa, minimize
 from grammar_workers.dfa.minimize import DEAD, minimal
 from grammar_workers.errors import LimitExceededError
 
@@ -22,7 +22,7 @@ Label = Charset | int
 
 
 @dataclasses.dataclass
-class RuleAutomaton:
+class RuleNfa:
     """`edges[state]` are (label, target), `silent[state]` targets without a text; reading begins in state 0.
 
     Deterministic ones (from `determinize`) have no silent moves, disjoint character sets, at most one move per rule and
@@ -46,7 +46,7 @@ class RuleAutomaton:
         """The numbers of the rules that it calls, each once, in order."""
         return list(dict.fromkeys(label for moves in self.edges for label, _ in moves if isinstance(label, int)))
 
-    def copy_into(self, other: RuleAutomaton) -> int:
+    def copy_into(self, other: RuleNfa) -> int:
         """Append all states to `other` and return the number that state 0 got."""
         base = len(other)
         other.edges += [[(label, base + target) for label, target in moves] for moves in self.edges]
@@ -73,9 +73,7 @@ class TooLargeError(Exception):
     """A construction that outgrew the states or steps that the caller allowed."""
 
 
-def determinize(
-    source: RuleAutomaton, budget: Budget, *, max_states: int, max_steps: int | None = None
-) -> RuleAutomaton:
+def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: int | None = None) -> RuleNfa:
     """The minimal deterministic automaton, calls being letters; raises TooLargeError and LimitExceededError."""
     labels = {label for moves in source.edges for label, _ in moves}
     charsets = [label for label in labels if not isinstance(label, int)]
@@ -118,7 +116,7 @@ def determinize(
 
 def _minimal(
     moves: list[dict[int, int]], finals: set[int], starts: list[int], called: list[int], budget: Budget
-) -> RuleAutomaton:
+) -> RuleNfa:
     """Merge what `moves` (a letter each) has in equal states, and drop what leads to no final one."""
     used = sorted({letter for row in moves for letter in row})
     budget.spend(len(moves) * (1 + len(used) // _CELLS_PER_STEP))
@@ -129,7 +127,7 @@ def _minimal(
     accepting = np.zeros(len(moves), np.int32)
     accepting[list(finals)] = 1
     dense, accepting = minimal(dense, accepting)
-    result = RuleAutomaton()
+    result = RuleNfa()
     result.finals = set(np.flatnonzero(accepting).tolist())
     borders = [*starts, 0x110000]
     for state in range(len(dense)):
@@ -145,7 +143,7 @@ def _minimal(
     return result
 
 
-def to_characters(automaton: RuleAutomaton) -> CharacterAutomaton:
+def to_characters(automaton: RuleNfa) -> Dfa:
     """A deterministic automaton without calls as one over characters."""
     starts = class_starts(label for moves in automaton.edges for label, _ in moves if not isinstance(label, int))
     rows = []
@@ -157,10 +155,10 @@ def to_characters(automaton: RuleAutomaton) -> CharacterAutomaton:
                 row[number] = target
         rows.append(row)
     accepting = [int(state in automaton.finals) for state in range(len(automaton))]
-    return minimize(CharacterAutomaton.of(starts, rows, accepting))
+    return minimize(Dfa.of(starts, rows, accepting))
 
 
-def determinize_rule(name: str, source: RuleAutomaton, budget: Budget) -> RuleAutomaton:
+def determinize_rule(name: str, source: RuleNfa, budget: Budget) -> RuleNfa:
     """`determinize` within the limit for one regular expression; raises LimitExceededError naming the rule."""
     most = budget.limits.max_regex_states
     try:

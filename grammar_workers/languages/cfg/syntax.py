@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Characters:
 class Regular:
     """A text that the automaton accepts (a regular expression inside a grammar)."""
 
-    automaton: CharacterAutomaton
+    automaton: Dfa
 
 
 @dataclasses.dataclass(frozen=True)

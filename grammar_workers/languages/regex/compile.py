@@ -16,7 +16,7 @@ import numpy as np
 from grammar_workers.budget import remembered
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import CharacterAutomaton, from_table
+from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import DEAD, minimal
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.regex.determinize import SubsetConstruction
@@ -35,7 +35,7 @@ from grammar_workers.languages.regex.parse import (
 from grammar_workers.options import Limits
 
 
-def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = False) -> CharacterAutomaton:
+def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = False) -> Dfa:
     """The automaton of the texts that `pattern` matches: somewhere inside when `search`, else as a whole.
 
     Both dialects agree that these texts match; with `either`, at least one says so (what a negation must avoid).
@@ -46,7 +46,7 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
     if not either:
         return compile_tree(tree, search=search, limits=limits)
 
-    def agreed() -> CharacterAutomaton:
+    def agreed() -> Dfa:
         return search_automaton(pattern, limits) if search else compile_tree(tree, search=False, limits=limits)
 
     if _consists_of(tree, _is_agreed):
@@ -63,12 +63,12 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
     return _construct(tree, Positions(limits), search=search, either=True, limits=limits)
 
 
-def compile_tree(tree: Node, *, search: bool, limits: Limits) -> CharacterAutomaton:
+def compile_tree(tree: Node, *, search: bool, limits: Limits) -> Dfa:
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
     return _construct(tree, Positions(limits), search=search, either=False, limits=limits)
 
 
-def _construct(tree: Node, positions: Positions, *, search: bool, either: bool, limits: Limits) -> CharacterAutomaton:
+def _construct(tree: Node, positions: Positions, *, search: bool, either: bool, limits: Limits) -> Dfa:
     whole = positions.automaton(tree, either, anywhere=search)
     construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
     return construction.automaton(whole)
@@ -105,7 +105,7 @@ def _is_agreed(node: Node) -> bool:
     return _is_plain(node) and not (isinstance(node, Characters) and not node.characters.is_agreed)
 
 
-def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
+def _with_line_feed(automaton: Dfa) -> Dfa | None:
     """The texts of `automaton`, with or without a line feed at the end; None where one may go on with a line feed.
 
     Python's `$` matches before a final line feed, too. Patterns may be long: adding a state is cheaper than looking
@@ -125,7 +125,7 @@ def _with_line_feed(automaton: CharacterAutomaton) -> CharacterAutomaton | None:
 
 
 @remembered(maxsize=4096)
-def search_automaton(pattern: str, limits: Limits, either: bool = False) -> CharacterAutomaton:
+def search_automaton(pattern: str, limits: Limits, either: bool = False) -> Dfa:
     """`compile_regex` with `search`, shared between schemas."""
     return compile_regex(pattern, search=True, limits=limits, either=either)
 

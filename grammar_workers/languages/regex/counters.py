@@ -1,7 +1,7 @@
 r"""Regular expressions with large counts, without writing the counts out: `.{2,100000}`, `([a-z]{2},){0,50000}`.
 
-The register of the machine counts the repetitions. That is exact where at most one count is running at any time, and
-all ways to read the text so far agree about it; other patterns are left to be written out.
+The counter of the pushdown automaton counts the repetitions. That is exact where at most one count is running at any
+time, and all ways to read the text so far agree about it; other patterns are left to be written out.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from grammar_workers.languages.regex.determinize import bits_of
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import Alternatives, Anchor, Node, Repeat, Sequence, read_regex
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import TOLERATES_UNESCAPED
-from grammar_workers.pushdown.strings import UNESCAPED, StringMachine
+from grammar_workers.pushdown.strings import UNESCAPED, StringLowering
 
 _LARGE = 1000
 """Parts that are longer than this when written out are counted."""
 
 
 class NotCountableError(Exception):
-    """The register alone cannot tell the counts of this pattern."""
+    """The counter alone cannot tell the counts of this pattern."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +61,7 @@ _Arrival = tuple[_Choice, ...]
 """What a character leads to: the first choice that the count allows. () is dead."""
 
 
-def counted_text(pattern: str, allowed: Charset, builder: MachineBuilder, limits: Limits) -> int | None:
+def counted_text(pattern: str, allowed: Charset, builder: PushdownBuilder, limits: Limits) -> int | None:
     """Append states that read what `pattern` matches as a whole in `allowed` characters; returns the first.
 
     None when nothing matches. Raises NotCountableError, and LimitExceededError when even so it is too large.
@@ -195,18 +195,18 @@ class _Construction:
                     row[character] = ()
         self.is_empty = 0 not in alive
 
-    # -- states of the machine -----------------------------------------------------------------------------------------
+    # -- states of the pushdown automaton ----------------------------------------------------------------------------
 
-    def lower(self, builder: MachineBuilder) -> int:
-        """Append the states of the machine; returns the first."""
+    def lower(self, builder: PushdownBuilder) -> int:
+        """Append the states of the pushdown automaton; returns the first."""
         numbers = {0: builder.state()}
         entries: dict[_Arrival, int] = {}
-        # (machine state, state, op on entering it)
+        # (pushdown automaton state, state, op on entering it)
         pending = [(numbers[0], 0, 0)]
-        text = StringMachine(builder)
+        text = StringLowering(builder)
 
         def enter(arrival: _Arrival) -> int:
-            """The machine state that a character leads to."""
+            """The pushdown automaton state that a character leads to."""
             known = entries.get(arrival)
             if known is not None:
                 return known
@@ -242,7 +242,7 @@ class _Construction:
         counter = self._counters[self._states[state].counter]
         return counter.low if counter.high is None else counter.high
 
-    def _tolerance(self, number: int, builder: MachineBuilder) -> int:
+    def _tolerance(self, number: int, builder: PushdownBuilder) -> int:
         """The loop number of a state that counts single characters, all that need no escape in JSON among them."""
         state = self._states[number]
         if state.counter < 0 or state.counted.bit_count() != 1:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import CharacterAutomaton, from_table
+from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import DEAD, minimal
 from grammar_workers.languages.regex.determinize_kernel import MOST_BITS, TOO_MANY_STATES, reachable_subsets
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
@@ -78,7 +78,7 @@ class SubsetConstruction:
         for source in behinds:
             self._behinds.append(_listed(*self._determinize(source, (0,) * len(self._behinds), at_start=True)))
 
-    def automaton(self, source: GlushkovNfa) -> CharacterAutomaton:
+    def automaton(self, source: GlushkovNfa) -> Dfa:
         """The minimal automaton of a whole pattern; raises LimitExceededError."""
         table, accepting = self._determinize(source, (0,) * len(self._behinds), at_start=True)
         return from_table(self._starts, self._class_at, table, accepting)

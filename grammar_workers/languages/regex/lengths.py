@@ -1,13 +1,13 @@
 r"""Patterns that repeat one class of characters often, as a pattern without the count and a length.
 
 `^v[0-9a-f]{1,255}$` matches what `^v[0-9a-f]*$` matches in 2 to 256 characters: all else has a fixed length, so the
-length tells how often the class was repeated. Lengths are counted in the register, where counts are written out.
+length tells how often the class was repeated. Lengths are counted in the counter, where counts are written out.
 """
 
 from __future__ import annotations
 
 from grammar_workers.budget import remembered
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.regex.compile import compile_tree, search_automaton
 from grammar_workers.languages.regex.parse import Alternatives, Anchor, Characters, Node, Repeat, Sequence, read_regex
 from grammar_workers.options import Limits
@@ -18,7 +18,7 @@ _LONG = 16
 
 
 @remembered(maxsize=4096)
-def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[CharacterAutomaton, Interval]:
+def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[Dfa, Interval]:
     """`search_automaton` as an automaton and bounds of the lengths of its texts; raises what that raises."""
     parts = _flat(read_regex(pattern, limits))
     if len(parts) > 2 and _is_anchor(parts[0], at_end=False) and _is_anchor(parts[-1], at_end=True):

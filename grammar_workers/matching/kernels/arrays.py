@@ -111,7 +111,7 @@ _pointer: Any = _address_as_pointer
 
 @njit(inline="always", **OPTIONS)
 def tables_of(entries):  # type: ignore[no-untyped-def]
-    """`Machine.tables`."""
+    """`PushdownAutomaton.tables`."""
     return Tables(
         carray(_pointer(entries[_STATES, _ADDRESS]), (entries[_STATES, _LENGTH], STATE_COLUMNS), np.int32),
         carray(_pointer(entries[_DENSE_ROWS, _ADDRESS]), (entries[_DENSE_ROWS, _LENGTH], 256), np.int32),
@@ -137,7 +137,7 @@ def stack_of(entries):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **OPTIONS)
 def classes_of(entries):  # type: ignore[no-untyped-def]
-    """`RowClasses.tables`."""
+    """`MaskClasses.tables`."""
     return ClassTables(
         carray(_pointer(entries[_CLASSES, _ADDRESS]), (entries[_CLASSES, _LENGTH], CLASS_COLUMNS), np.int64),
         carray(_pointer(entries[_CLASS_BUCKETS, _ADDRESS]), (entries[_CLASS_BUCKETS, _LENGTH],), np.int64),

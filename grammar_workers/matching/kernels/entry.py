@@ -22,8 +22,8 @@ from grammar_workers.numba_options import OPTIONS
 
 
 @njit(**OPTIONS)
-def arrive(entries, state, register, frame):  # type: ignore[no-untyped-def]
-    return step.arrive(tables_of(entries), stack_of(entries), state, register, frame)
+def arrive(entries, state, counter, frame):  # type: ignore[no-untyped-def]
+    return step.arrive(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
 @njit(**OPTIONS)
@@ -32,13 +32,13 @@ def look_into(entries, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def may_end(entries, state, register, frame):  # type: ignore[no-untyped-def]
-    return step.may_end(tables_of(entries), stack_of(entries), state, register, frame)
+def may_end(entries, state, counter, frame):  # type: ignore[no-untyped-def]
+    return step.may_end(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
 @njit(**OPTIONS)
-def find_class(entries, state, register, frame):  # type: ignore[no-untyped-def]
-    return mask_classes.find_class(classes_of(entries), stack_of(entries), state, register, frame)
+def find_class(entries, state, counter, frame):  # type: ignore[no-untyped-def]
+    return mask_classes.find_class(classes_of(entries), stack_of(entries), state, counter, frame)
 
 
 @njit(**OPTIONS)
@@ -47,15 +47,15 @@ def note_class(entries, state, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def advance(entries, token, state, register, frame):  # type: ignore[no-untyped-def]
+def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-def]
     text, offsets = text_of(entries)
     return mask_classes.advance(
-        tables_of(entries), stack_of(entries), classes_of(entries), text, offsets, token, state, register, frame
+        tables_of(entries), stack_of(entries), classes_of(entries), text, offsets, token, state, counter, frame
     )
 
 
 @njit(**OPTIONS)
-def make_row(entries, noting, state, register, frame, mask, whole):  # type: ignore[no-untyped-def]
+def make_row(entries, noting, state, counter, frame, mask, whole):  # type: ignore[no-untyped-def]
     return mask_kernels.make_row(
         tables_of(entries),
         stack_of(entries),
@@ -65,7 +65,7 @@ def make_row(entries, noting, state, register, frame, mask, whole):  # type: ign
         classes_of(entries),
         noting,
         state,
-        register,
+        counter,
         frame,
         mask,
         whole,
@@ -78,7 +78,7 @@ def common_target(entries, state):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def fill_entering_row(entries, runs, entering, state, register, frame, mask):  # type: ignore[no-untyped-def]
+def fill_entering_row(entries, runs, entering, state, counter, frame, mask):  # type: ignore[no-untyped-def]
     return mask_kernels.fill_entering_row(
         tables_of(entries),
         stack_of(entries),
@@ -87,14 +87,14 @@ def fill_entering_row(entries, runs, entering, state, register, frame, mask):  #
         entering,
         path_of(entries),
         state,
-        register,
+        counter,
         frame,
         mask,
     )
 
 
 @njit(**OPTIONS)
-def fill_folded_row(entries, folded, quoted, state, register, frame, mask):  # type: ignore[no-untyped-def]
+def fill_folded_row(entries, folded, quoted, state, counter, frame, mask):  # type: ignore[no-untyped-def]
     return mask_kernels.fill_folded_row(
         tables_of(entries),
         stack_of(entries),
@@ -103,7 +103,7 @@ def fill_folded_row(entries, folded, quoted, state, register, frame, mask):  # t
         quoted,
         path_of(entries),
         state,
-        register,
+        counter,
         frame,
         mask,
     )
@@ -126,14 +126,14 @@ def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-unt
 
 
 @njit(**OPTIONS)
-def machine_targets(entries, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    return transitions.machine_targets(
+def pushdown_targets(entries, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    return transitions.pushdown_targets(
         tables_of(entries),
         stack_of(entries),
         trees_of(entries),
         path_of(entries),
         state,
-        register,
+        counter,
         frame,
         found,
         seen,

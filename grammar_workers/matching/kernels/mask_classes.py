@@ -1,7 +1,7 @@
-"""Configurations that share a mask row although their stacks or registers differ where no token can tell.
+"""Configurations that share a mask row although their stacks or counters differ where no token can tell.
 
 A walk notes what it looked at (the trace, see `step`); its row is kept under that: the state, the topmost
-frames that were looked into, bounds of the register. A string deep inside of nested objects mostly depends on one or
+frames that were looked into, bounds of the counter. A string deep inside of nested objects mostly depends on one or
 two frames, one with a maximal length only near its end: endlessly many configurations have a few dozen rows.
 """
 
@@ -33,7 +33,7 @@ from grammar_workers.pushdown.instructions import DEAD
 
 CLASS_STATE, CLASS_FRAMES, CLASS_TOP, CLASS_NEXT, CLASS_BOUNDS = range(5)
 """Columns of a class: the state; how many frames are looked into, and the topmost of them; the next class in the same
-hash bucket (-1: none); and from there on the lowest and the highest register of each level of the trace."""
+hash bucket (-1: none); and from there on the lowest and the highest counter of each level of the trace."""
 CLASS_COLUMNS = CLASS_BOUNDS + 2 * TRACE_LEVELS
 
 
@@ -48,7 +48,7 @@ class ClassTables(NamedTuple):
     """[1]: how many classes there are"""
 
 
-class RowClasses:
+class MaskClasses:
     """Numbers the classes in the order in which they are noted. The caller serialises all calls."""
 
     def __init__(self) -> None:
@@ -79,22 +79,22 @@ def _bucket(buckets, frames, state, looked_into, frame):  # type: ignore[no-unty
 
 
 @njit(**BORROWS)
-def find_class(known, stack, state, register, frame):  # type: ignore[no-untyped-def]
-    """The class of this configuration, or -1; `known` is `RowClasses.tables`."""
+def find_class(known, stack, state, counter, frame):  # type: ignore[no-untyped-def]
+    """The class of this configuration, or -1; `known` is `MaskClasses.tables`."""
     classes, buckets, frames = known.classes, known.buckets, stack.frames
     for looked_into in range(2):
         place = buckets[_bucket(buckets, frames, state, looked_into, frame)]
         while place >= 0:
-            if classes[place, CLASS_STATE] == state and _belongs(classes, place, frames, register, frame):
+            if classes[place, CLASS_STATE] == state and _belongs(classes, place, frames, counter, frame):
                 return place
             place = classes[place, CLASS_NEXT]
     return np.int64(-1)
 
 
 @njit(inline="always", **BORROWS)
-def _belongs(classes, place, frames, register, frame):  # type: ignore[no-untyped-def]
-    """Whether the register is within the bounds of the class, and its topmost frames are like those of the class."""
-    if not classes[place, CLASS_BOUNDS] <= register <= classes[place, CLASS_BOUNDS + 1]:
+def _belongs(classes, place, frames, counter, frame):  # type: ignore[no-untyped-def]
+    """Whether the counter is within the bounds of the class, and its topmost frames are like those of the class."""
+    if not classes[place, CLASS_BOUNDS] <= counter <= classes[place, CLASS_BOUNDS + 1]:
         return False
     other = classes[place, CLASS_TOP]
     for level in range(1, classes[place, CLASS_FRAMES] + 1):
@@ -148,17 +148,17 @@ def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def advance(tables, stack, known, text, offsets, token, state, register, frame):  # type: ignore[no-untyped-def]
+def advance(tables, stack, known, text, offsets, token, state, counter, frame):  # type: ignore[no-untyped-def]
     """The configuration after the bytes text[offsets[token] : offsets[token + 1]], at least one.
 
     Its state is DEAD or FRAMES_FULL when there is none. The fourth number is whether the text may stop there (see
     `step.may_end`), the fifth the class or -1.
     """
     if offsets[token] == offsets[token + 1]:
-        return np.int64(DEAD), register, frame, np.int64(0), np.int64(-1)
+        return np.int64(DEAD), counter, frame, np.int64(0), np.int64(-1)
     for i in range(offsets[token], offsets[token + 1]):
-        state, register, frame = step(tables, stack, state, register, frame, text[i])
+        state, counter, frame = step(tables, stack, state, counter, frame, text[i])
         if state < 0:
-            return state, register, frame, np.int64(0), np.int64(-1)
-    ends = may_end(tables, stack, state, register, frame)
-    return state, register, frame, ends, find_class(known, stack, state, register, frame)
+            return state, counter, frame, np.int64(0), np.int64(-1)
+    ends = may_end(tables, stack, state, counter, frame)
+    return state, counter, frame, ends, find_class(known, stack, state, counter, frame)

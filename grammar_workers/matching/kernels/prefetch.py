@@ -1,6 +1,6 @@
 """The compiled walk over the places ahead: configurations between ASCII characters, and their mask rows.
 
-`tables` and `stack` are as in `step`, `known` is `RowClasses.tables`.
+`tables` and `stack` are as in `step`, `known` is `MaskClasses.tables`.
 
 Whatever finds a table full can be done again once there is room: places are told apart by what they are, and marks are
 set last.
@@ -88,14 +88,14 @@ class Constants(NamedTuple):
     sites: NDArray[np.int32]
     """Where return sites begin, ascending."""
     assigned: NDArray[np.int32]
-    """The values that instructions assign to the register, ascending."""
+    """The values that instructions assign to the counter, ascending."""
 
 
 @njit(**BORROWS)
-def add_place(walk, state, register, frame):  # type: ignore[no-untyped-def]
+def add_place(walk, state, counter, frame):  # type: ignore[no-untyped-def]
     """Put a configuration at the end of the places unless it is one of them; FOUND_FULL or something else."""
     places, counters = walk.places, walk.counters
-    place = place_of(places, walk.seen, counters[COUNT_FOUND], state, register, frame)
+    place = place_of(places, walk.seen, counters[COUNT_FOUND], state, counter, frame)
     if place == counters[COUNT_FOUND]:
         places[place, PLACE_HAS_ROW] = 0
         counters[COUNT_FOUND] = place + 1
@@ -103,14 +103,14 @@ def add_place(walk, state, register, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def add_again(walk, state, register, frame):  # type: ignore[no-untyped-def]
+def add_again(walk, state, counter, frame):  # type: ignore[no-untyped-def]
     """Put a configuration, whose row has been made meanwhile, at the end of the places. 0 or FOUND_FULL."""
     places, counters = walk.places, walk.counters
     place = counters[COUNT_FOUND]
     if place == places.shape[0]:
         return np.int64(FOUND_FULL)
     places[place, PLACE_STATE] = state
-    places[place, PLACE_REGISTER] = register
+    places[place, PLACE_REGISTER] = counter
     places[place, PLACE_FRAME] = frame
     places[place, PLACE_HAS_ROW] = 1
     counters[COUNT_FOUND] = place + 1
@@ -118,7 +118,7 @@ def add_again(walk, state, register, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def _after_ascii(tables, stack, path, walk, state, register, frame):  # type: ignore[no-untyped-def]
+def _after_ascii(tables, stack, path, walk, state, counter, frame):  # type: ignore[no-untyped-def]
     """Add where bytes below 128 lead to. Returns how many such bytes were found, FRAMES_FULL or FOUND_FULL."""
     states, table = tables.states, tables.table
     many = np.int64(0)
@@ -135,29 +135,29 @@ def _after_ascii(tables, stack, path, walk, state, register, frame):  # type: ig
             if direct == before and not literal:
                 continue
             before = direct
-            reached, register_there, frame_there = step(tables, stack, state, register, frame, byte)
+            reached, counter_there, frame_there = step(tables, stack, state, counter, frame, byte)
             if reached == FRAMES_FULL:
                 return reached
             if reached >= 0:
-                place = add_place(walk, reached, register_there, frame_there)
+                place = add_place(walk, reached, counter_there, frame_there)
                 if place < 0:
                     return place
                 many += 1
         # What is left is read by the caller.
-        state, register, frame = leave(tables, stack, state, register, frame)
+        state, counter, frame = leave(tables, stack, state, counter, frame)
         if state < 0:
             return state if state == FRAMES_FULL else many
     return many
 
 
 @njit(**BORROWS)
-def _beside(tables, known, assigned, state, register, row_class):  # type: ignore[no-untyped-def]
-    """The least register of `assigned` (sorted) above the bounds of the class that (state, register) belongs to, or -1.
+def _beside(tables, known, assigned, state, counter, row_class):  # type: ignore[no-untyped-def]
+    """The least counter of `assigned` (sorted) above the bounds of the class that (state, counter) belongs to, or -1.
 
-    -1 also for a state that counts what it reads: its register gets to other values than assigned ones.
+    -1 also for a state that counts what it reads: its counter gets to other values than assigned ones.
     """
     states, table, instructions = tables.states, tables.table, tables.instructions
-    high = max(known.classes[row_class, CLASS_BOUNDS + 1], register)
+    high = max(known.classes[row_class, CLASS_BOUNDS + 1], counter)
     first = np.searchsorted(assigned, high, side="right")
     if first == assigned.shape[0]:
         return np.int64(-1)
@@ -180,12 +180,12 @@ def _after_return(tables, stack, walk, sites, frame):  # type: ignore[no-untyped
     end = np.int64(sites[following]) if following < sites.shape[0] else returns.shape[0]
     for place in range(site, end):
         if returns[place] >= 0:
-            state, register, below = arrive(
+            state, counter, below = arrive(
                 tables, stack, np.int64(returns[place]), frames[frame, FRAME_SAVED], frames[frame, FRAME_PARENT]
             )
             added = state
             if state >= 0:
-                added = add_place(walk, state, register, below)
+                added = add_place(walk, state, counter, below)
             if added < DEAD:
                 return added
     return np.int64(0)
@@ -222,15 +222,15 @@ def _intern(rows, digests, weights, many):  # type: ignore[no-untyped-def]
 
 @njit(**BORROWS)
 def _make_row(  # type: ignore[no-untyped-def]
-    tables, stack, trees, slices, path, known, counters, batch, constants, state, register, frame
+    tables, stack, trees, slices, path, known, counters, batch, constants, state, counter, frame
 ):
     """Make the row of a place whose class is not known. Returns the class, or what `make_row` does."""
     rows, classes = batch.rows, batch.classes
-    ends = may_end(tables, stack, state, register, frame)
+    ends = may_end(tables, stack, state, counter, frame)
     if ends == FRAMES_FULL:
         return ends
     row = rows[counters[COUNT_ROWS]]
-    row_class = make_row(tables, stack, trees, slices, path, known, 1, state, register, frame, row, 0)
+    row_class = make_row(tables, stack, trees, slices, path, known, 1, state, counter, frame, row, 0)
     if row_class < 0:
         return row_class
     if ends:
@@ -244,12 +244,12 @@ def _make_row(  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def _follow(tables, stack, path, known, walk, constants, state, register, frame, row_class):  # type: ignore[no-untyped-def]
+def _follow(tables, stack, path, known, walk, constants, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
     """Add the places that follow one, or stand beside it. Returns 0 (or more), FRAMES_FULL or FOUND_FULL."""
-    reached = _after_ascii(tables, stack, path, walk, state, register, frame)
+    reached = _after_ascii(tables, stack, path, walk, state, counter, frame)
     # Where nothing may be read, neither may it after another choice that comes later still.
     if reached > 0 and row_class >= 0:
-        other = _beside(tables, known, constants.assigned, state, register, row_class)
+        other = _beside(tables, known, constants.assigned, state, counter, row_class)
         if other >= 0:
             return add_place(walk, state, other, frame)
     return reached
@@ -275,10 +275,10 @@ def look_ahead(  # type: ignore[no-untyped-def]
         place = counters[COUNT_NEXT]
         if place == counters[COUNT_FOUND]:
             return np.int64(MORE if counters[COUNT_OTHERS] > 0 else OVER)
-        state, register = places[place, PLACE_STATE], places[place, PLACE_REGISTER]
+        state, counter = places[place, PLACE_STATE], places[place, PLACE_REGISTER]
         frame = places[place, PLACE_FRAME]
         has_row = places[place, PLACE_HAS_ROW] == 1
-        row_class = find_class(known, stack, state, register, frame)
+        row_class = find_class(known, stack, state, counter, frame)
         if row_class >= 0 and looked_at[row_class]:
             counters[COUNT_NEXT] += 1
             continue
@@ -287,12 +287,12 @@ def look_ahead(  # type: ignore[no-untyped-def]
                 return np.int64(MORE if counters[COUNT_OTHERS] > 0 else OVER)
             if row_class < 0 and not by_hand:
                 row_class = _make_row(
-                    tables, stack, trees, slices, path, known, counters, batch, constants, state, register, frame
+                    tables, stack, trees, slices, path, known, counters, batch, constants, state, counter, frame
                 )
                 if row_class in (FRAMES_FULL, CLASSES_FULL):
                     return row_class
         if has_row or (row_class >= 0 and not by_hand):
-            status = _follow(tables, stack, path, known, walk, constants, state, register, frame, row_class)
+            status = _follow(tables, stack, path, known, walk, constants, state, counter, frame, row_class)
             if status < 0:
                 return status
             if row_class >= 0:

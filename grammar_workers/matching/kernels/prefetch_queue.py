@@ -1,4 +1,4 @@
-"""What a walk over the places ahead of a machine holds (see `prefetch`)."""
+"""What a walk over the places ahead of a pushdown automaton holds (see `prefetch`)."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from grammar_workers.matching.kernels.prefetch import (
     Batch,
     Walk,
 )
-from grammar_workers.matching.recognizer import Configuration, RowsAhead
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows
 
 _PLACES = 1024
 _BATCH = 64
 """Places that one call looks at: half a millisecond, in which nobody else can walk the automaton."""
 
 
-class PlacesAhead:
+class PrefetchQueue:
     """Places found, `start` first, of which `budget` may be looked at, and rows (uint32 [words]) made there."""
 
     def __init__(self, start: Configuration, budget: int, words: int) -> None:
@@ -68,12 +68,12 @@ class PlacesAhead:
         while prefetch.add_again(self.walk, *configuration) < 0:
             self.grow()
 
-    def take(self) -> tuple[RowsAhead, list[Configuration]]:
+    def take(self) -> tuple[PrefetchedRows, list[Configuration]]:
         """The rows made since the last time, valid until the next call of the kernel, and places without one."""
         counters = self.walk.counters
         rows, digests, classes, others = self.batch
         many = counters[COUNT_ROWS]
-        made = RowsAhead(rows[:many], digests[:many].tolist(), classes[: counters[COUNT_CLASSES]].tolist())
+        made = PrefetchedRows(rows[:many], digests[:many].tolist(), classes[: counters[COUNT_CLASSES]].tolist())
         without = self.walk.places[others[: counters[COUNT_OTHERS]], : PLACE_FRAME + 1].tolist()
         counters[[COUNT_ROWS, COUNT_CLASSES, COUNT_OTHERS]] = 0
         return made, list(map(tuple, without))

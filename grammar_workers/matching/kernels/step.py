@@ -1,24 +1,24 @@
 """Compiled steps of a pushdown automaton: what one byte, or the bytes of one token, do to a configuration.
 
-A *configuration* is (state, register, frame). `state` is a row of `Machine.states`; `register` belongs to the rule
-instance being matched (it counts items or characters, holds the position among property names, or a bit for each name
-that has been seen); `frame` is the hash-consed return stack: frame f returns to `returns[FRAME_SITE + label]` with the
-register FRAME_SAVED, columns of its row; frame 0 is the bottom.
+A *configuration* is (state, counter, frame). `state` is a row of `PushdownAutomaton.states`; `counter` belongs to the
+rule instance being matched (it counts items or characters, holds the position among property names, or a bit for each
+name that has been seen); `frame` is the hash-consed return stack: frame f returns to `returns[FRAME_SITE + label]` with
+the counter FRAME_SAVED, columns of its row; frame 0 is the bottom.
 
-Every kernel takes `tables`, which is `Machine.tables`, and a `Stack`. `entry` has what is called from Python and makes
-them.
+Every kernel takes `tables`, which is `PushdownAutomaton.tables`, and a `Stack`. `entry` has what is called from
+Python and makes them.
 
 The *trace* notes what a walk has looked at besides the state it began in. Level 0 is the rule it began in, level j the
-caller that it gets to by leaving j frames. For each level it holds the register that was found there (TRACE_ORIGIN) and
+caller that it gets to by leaving j frames. For each level it holds the counter that was found there (TRACE_ORIGIN) and
 for which values instead every question would have got the same answer (TRACE_LOW, TRACE_HIGH); TRACE_LOOKED_INTO says
 how many frames have been left, the bottom of the stack counting as one. Walks that begin in the same state, with equal
-sites of that many frames and registers in these bounds, go the same way: they have the same mask row (see
-`mask_classes`). Registers are only counted up, so one that stems from a level differs from its origin by as much
+sites of that many frames and counters in these bounds, go the same way: they have the same mask row (see
+`mask_classes`). Counters are only counted up, so one that stems from a level differs from its origin by as much
 whatever that was.
 
-The caller serialises kernels that may add frames. Index checks are off, so `Machine.validate` must have seen every
-array before a kernel does. A kernel that finds the frame table full answers FRAMES_FULL and has done nothing that doing
-it again would not overwrite.
+The caller serialises kernels that may add frames. Index checks are off, so `PushdownAutomaton.validate` must have seen
+every array before a kernel does. A kernel that finds the frame table full answers FRAMES_FULL and has done nothing that
+doing it again would not overwrite.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from grammar_workers.pushdown.instructions import (
 )
 
 FRAME_PARENT, FRAME_SITE, FRAME_SAVED, FRAME_NEXT, FRAME_DEPTH, FRAME_COLUMNS = range(6)
-"""Columns of the frame table: the frame below, where the return site begins, the caller's register; the next frame in
+"""Columns of the frame table: the frame below, where the return site begins, the caller's counter; the next frame in
 the same hash bucket (-1: none); how many frames are below."""
 TRACE_BASE, TRACE_LOOKED_INTO, TRACE_FIRST_LEVEL = range(3)
 """The trace: the frame it began in, how many were left, and from there on TRACE_COLUMNS numbers for each level."""
@@ -124,27 +124,27 @@ def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always", **BORROWS)
-def _begin_level(trace, level, register):  # type: ignore[no-untyped-def]
+def _begin_level(trace, level, counter):  # type: ignore[no-untyped-def]
     place = TRACE_FIRST_LEVEL + TRACE_COLUMNS * level
-    trace[place + TRACE_ORIGIN] = register
+    trace[place + TRACE_ORIGIN] = counter
     trace[place + TRACE_LOW] = -FAR
     trace[place + TRACE_HIGH] = FAR
 
 
 @njit(inline="always", **BORROWS)
-def begin_trace(stack, register, frame):  # type: ignore[no-untyped-def]
+def begin_trace(stack, counter, frame):  # type: ignore[no-untyped-def]
     """Start noting what a walk from here depends on."""
     trace = stack.trace
     trace[TRACE_BASE] = frame
     trace[TRACE_LOOKED_INTO] = 0
-    _begin_level(trace, 0, register)
+    _begin_level(trace, 0, counter)
 
 
 @njit(**BORROWS)
-def depend(stack, register, frame, low, high):  # type: ignore[no-untyped-def]
-    """Note that the walk goes on like this for values of `register` from `low` to `high` only.
+def depend(stack, counter, frame, low, high):  # type: ignore[no-untyped-def]
+    """Note that the walk goes on like this for values of `counter` from `low` to `high` only.
 
-    The register may stem from that of any level at or below its own.
+    The counter may stem from that of any level at or below its own.
     """
     frames, trace = stack.frames, stack.trace
     above = frames[frame, FRAME_DEPTH] - frames[trace[TRACE_BASE], FRAME_DEPTH]
@@ -152,7 +152,7 @@ def depend(stack, register, frame, low, high):  # type: ignore[no-untyped-def]
         if level == 0 and above == 0 and frame != trace[TRACE_BASE]:
             continue
         place = TRACE_FIRST_LEVEL + TRACE_COLUMNS * level
-        shift = trace[place + TRACE_ORIGIN] - register
+        shift = trace[place + TRACE_ORIGIN] - counter
         trace[place + TRACE_LOW] = max(trace[place + TRACE_LOW], low + shift)
         trace[place + TRACE_HIGH] = min(trace[place + TRACE_HIGH], high + shift)
 
@@ -169,7 +169,7 @@ def look_into(stack, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
+def arrive(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """Follow everything that happens on entering `state` without consuming a byte: guards, counting, calls, returns.
 
     Returns the configuration at the next state that consumes a byte (or ACCEPT), or DEAD / FRAMES_FULL as its state.
@@ -178,46 +178,46 @@ def arrive(tables, stack, state, register, frame):  # type: ignore[no-untyped-de
     for _ in range(SILENT_MOVES):
         number = tables.states[state, STATE_INSTRUCTION]
         if number == 0:
-            return state, register, frame
-        passed, register_after, low, high = perform(instructions, tables.guards, number, register)
+            return state, counter, frame
+        passed, counter_after, low, high = perform(instructions, tables.guards, number, counter)
         if low > -FAR or high < FAR:
-            depend(stack, register, frame, low, high)
-        register = register_after
+            depend(stack, counter, frame, low, high)
+        counter = counter_after
         move = instructions[number, INSTRUCTION_MOVE]
         if not passed:
             if move != OTHERWISE:
-                return np.int64(DEAD), register, frame
+                return np.int64(DEAD), counter, frame
             state = np.int64(instructions[number, INSTRUCTION_TARGET])
             continue
         if move in (STAY, OTHERWISE):
-            return state, register, frame
+            return state, counter, frame
         if move == CALL:
-            pushed = push_frame(stack, frame, np.int64(instructions[number, INSTRUCTION_SITE]), register)
+            pushed = push_frame(stack, frame, np.int64(instructions[number, INSTRUCTION_SITE]), counter)
             if pushed < 0:
-                return pushed, register, frame
+                return pushed, counter, frame
             frame = pushed
             mode = instructions[number, INSTRUCTION_ENTRY]
             if mode == ENTER_AT_ZERO:
-                register = np.int64(0)
+                counter = np.int64(0)
             elif mode == ENTER_DEEPER:
-                register += 1
+                counter += 1
             state = np.int64(instructions[number, INSTRUCTION_TARGET])
         elif move == RETURN:
             look_into(stack, frame)
             if frame == 0:
                 return np.int64(ACCEPT), np.int64(0), frame
             state = np.int64(returns[frames[frame, FRAME_SITE] + instructions[number, INSTRUCTION_TARGET]])
-            register = frames[frame, FRAME_SAVED]
+            counter = frames[frame, FRAME_SAVED]
             frame = frames[frame, FRAME_PARENT]
             if state < 0:
-                return np.int64(DEAD), register, frame
+                return np.int64(DEAD), counter, frame
         else:
             state = np.int64(instructions[number, INSTRUCTION_TARGET])
-    return np.int64(DEAD), register, frame
+    return np.int64(DEAD), counter, frame
 
 
 @njit(inline="always", **BORROWS)
-def step(tables, stack, state, register, frame, byte):  # type: ignore[no-untyped-def]
+def step(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped-def]
     """The configuration after `byte`; its state is DEAD when it is forbidden, FRAMES_FULL when it must be redone.
 
     Most bytes are read by the state itself and set nothing else in motion: only the others are worth a call.
@@ -230,51 +230,51 @@ def step(tables, stack, state, register, frame, byte):  # type: ignore[no-untype
         target = np.int64(tables.table[row, byte]) if row >= 0 else np.int64(DEAD)
     if target >= 0:
         if states[target, STATE_INSTRUCTION] != 0:
-            target, register, frame = arrive(tables, stack, target, register, frame)
+            target, counter, frame = arrive(tables, stack, target, counter, frame)
     elif states[state, STATE_EXIT] >= 0:
-        target, register, frame = _leave_and_read(tables, stack, state, register, frame, byte)
-    return target, register, frame
+        target, counter, frame = _leave_and_read(tables, stack, state, counter, frame, byte)
+    return target, counter, frame
 
 
 @njit(**BORROWS)
-def leave(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
+def leave(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """Where the caller goes on when `state`, which is not self-delimiting (a number, white space), ends here.
 
     The state of the result is DEAD when it cannot end here, FRAMES_FULL when it must be redone.
     """
     label = tables.states[state, STATE_EXIT]
     if label < 0:
-        return np.int64(DEAD), register, frame
+        return np.int64(DEAD), counter, frame
     look_into(stack, frame)
     if frame == 0:
-        return np.int64(DEAD), register, frame
+        return np.int64(DEAD), counter, frame
     frames = stack.frames
     state = np.int64(tables.returns[frames[frame, FRAME_SITE] + label])
-    register = frames[frame, FRAME_SAVED]
+    counter = frames[frame, FRAME_SAVED]
     frame = frames[frame, FRAME_PARENT]
     if state < 0:
-        return np.int64(DEAD), register, frame
-    return arrive(tables, stack, state, register, frame)
+        return np.int64(DEAD), counter, frame
+    return arrive(tables, stack, state, counter, frame)
 
 
 @njit(**BORROWS)
-def _leave_and_read(tables, stack, state, register, frame, byte):  # type: ignore[no-untyped-def]
+def _leave_and_read(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped-def]
     """What `step` does where `state` cannot read `byte` itself: its callers may."""
     states, table = tables.states, tables.table
     for _ in range(SILENT_MOVES):
-        state, register, frame = leave(tables, stack, state, register, frame)
+        state, counter, frame = leave(tables, stack, state, counter, frame)
         if state < 0:
-            return state, register, frame
+            return state, counter, frame
         row = states[state, STATE_ROW]
         if states[state, STATE_LITERAL] == byte:
-            return arrive(tables, stack, state + 1, register, frame)
+            return arrive(tables, stack, state + 1, counter, frame)
         if row >= 0 and table[row, byte] >= 0:
-            return arrive(tables, stack, np.int64(table[row, byte]), register, frame)
-    return np.int64(DEAD), register, frame
+            return arrive(tables, stack, np.int64(table[row, byte]), counter, frame)
+    return np.int64(DEAD), counter, frame
 
 
 @njit(**BORROWS)
-def may_end(tables, stack, state, register, frame):  # type: ignore[no-untyped-def]
+def may_end(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """1 when the text may stop here, 0 when it may not, FRAMES_FULL when it must be asked again."""
     states = tables.states
     for _ in range(SILENT_MOVES):
@@ -283,7 +283,7 @@ def may_end(tables, stack, state, register, frame):  # type: ignore[no-untyped-d
         if states[state, STATE_EXIT] >= 0 and frame == 0:
             look_into(stack, frame)
             return np.int64(1)
-        state, register, frame = leave(tables, stack, state, register, frame)
+        state, counter, frame = leave(tables, stack, state, counter, frame)
         if state < 0:
             return state if state == FRAMES_FULL else np.int64(0)
     return np.int64(0)

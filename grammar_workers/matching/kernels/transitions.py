@@ -39,20 +39,20 @@ def place_of(found, seen, many, first, second, third):  # type: ignore[no-untype
 
 
 @njit(**BORROWS)
-def machine_targets(tables, stack, trees, path, state, register, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    """Walk the whole prefix tree from (state, register, frame).
+def pushdown_targets(tables, stack, trees, path, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    """Walk the whole prefix tree from (state, counter, frame).
 
     `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
     with -1) for each allowed token the place of its own among them. Returns how many were found, FRAMES_FULL or
     FOUND_FULL.
     """
     tree, same = trees.tree, trees.same_bytes
-    put(path, 0, state, register, frame)
+    put(path, 0, state, counter, frame)
     many = np.int64(0)
     i = np.int64(0)
     while i < tree.shape[0]:
         depth = tree[i, TRIE_DEPTH]
-        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
+        state, counter, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state == FRAMES_FULL:
             return state
         if state < 0:
@@ -60,14 +60,14 @@ def machine_targets(tables, stack, trees, path, state, register, frame, found, s
             continue
         token = tree[i, TRIE_TOKEN]
         if token >= 0:
-            place = place_of(found, seen, many, state, register, frame)
+            place = place_of(found, seen, many, state, counter, frame)
             if place < 0:
                 return place
             many = max(many, place + 1)
             while token >= 0:
                 places[token] = place
                 token = same[token]
-        put(path, depth + 1, state, register, frame)
+        put(path, depth + 1, state, counter, frame)
         i += 1
     return many
 

@@ -37,9 +37,9 @@ PATH_FAN, PATH_FAN_END, PATH_DEAD = PATH_BASE_STATE, PATH_BASE_REGISTER, PATH_BA
 
 
 @njit(inline="always", **BORROWS)
-def put(path, depth, state, register, frame):  # type: ignore[no-untyped-def]
+def put(path, depth, state, counter, frame):  # type: ignore[no-untyped-def]
     path[depth, PATH_STATE] = state
-    path[depth, PATH_REGISTER] = register
+    path[depth, PATH_REGISTER] = counter
     path[depth, PATH_FRAME] = frame
 
 
@@ -63,13 +63,13 @@ def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: igno
     i = np.int64(first)
     while i < last:
         depth = tree[i, TRIE_DEPTH]
-        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
+        state, counter, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state < 0:
             if state == FRAMES_FULL:
                 return state
             i = np.int64(tree[i, TRIE_END])
             continue
-        put(path, depth + 1, state, register, frame)
+        put(path, depth + 1, state, counter, frame)
         _allow(mask, same, tree[i, TRIE_TOKEN])
         i += 1
     return np.int64(0)
@@ -109,7 +109,7 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
 
     Most states read few bytes, and the subtrees of a node lie far apart: where a node has many children, the dead ones
     are not even looked at (`trie.build_fans`). `dead` is a state (or -1) that cannot be entered with the
-    register and the frame of path[0]: what leads where it leads is dead, too.
+    counter and the frame of path[0]: what leads where it leads is dead, too.
     Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
     """
     tree, fans = trees.tree, trees.fans
@@ -125,16 +125,16 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
                 if status < 0:
                     return status
             node = _next_child(tables, fans, 0, state, byte + 1, dead)
-        state, register, frame = leave(tables, stack, path[0, PATH_STATE], path[0, PATH_REGISTER], path[0, PATH_FRAME])
+        state, counter, frame = leave(tables, stack, path[0, PATH_STATE], path[0, PATH_REGISTER], path[0, PATH_FRAME])
         if state < 0:
             return state if state == FRAMES_FULL else np.int64(0)
-        put(path, 0, state, register, frame)
+        put(path, 0, state, counter, frame)
         dead = np.int64(-1)
     return np.int64(0)
 
 
 @njit(inline="always", **BORROWS)
-def _tolerates(stack, loops, loop, staying, register, frame):  # type: ignore[no-untyped-def]
+def _tolerates(stack, loops, loop, staying, counter, frame):  # type: ignore[no-untyped-def]
     """Whether all tokens that stay within a string (see `slices.mark_staying`) go on from a state with `loop`."""
     base, minimum, maximum = loops[loop, LOOP_BASE], np.int64(loops[loop, LOOP_MINIMUM]), loops[loop, LOOP_MAXIMUM]
     if base >= 0 or (base == TOLERATES_UNESCAPED and staying < STAYS_UNESCAPED):
@@ -143,9 +143,9 @@ def _tolerates(stack, loops, loop, staying, register, frame):  # type: ignore[no
         minimum = np.int64(-FAR)
     following = np.int64(staying & (STAYS_UNESCAPED - 1)) - 1
     last = np.int64(maximum) - following if maximum >= 0 else np.int64(FAR)
-    if not minimum <= register <= last:
+    if not minimum <= counter <= last:
         return False
-    depend(stack, register, frame, minimum, last)
+    depend(stack, counter, frame, minimum, last)
     return True
 
 
@@ -169,23 +169,23 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
             if i < 0:
                 i = end
                 continue
-        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
+        state, counter, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state < 0:
             if state == FRAMES_FULL:
                 return state
             i = np.int64(tree[i, TRIE_END])
             continue
         loop = states[state, STATE_LOOP]
-        if loop > 0 and staying[i] and _tolerates(stack, loops, loop, staying[i], register, frame):
+        if loop > 0 and staying[i] and _tolerates(stack, loops, loop, staying[i], counter, frame):
             for j in range(i, tree[i, TRIE_END]):
                 _allow(mask, same, tree[j, TRIE_TOKEN])
             i = np.int64(tree[i, TRIE_END])
             continue
-        put(path, depth + 1, state, register, frame)
+        put(path, depth + 1, state, counter, frame)
         # What a state does not read itself, its callers may.
         path[depth + 1, PATH_FAN] = np.int64(fan_of[i]) if states[state, STATE_EXIT] < 0 else np.int64(-1)
         path[depth + 1, PATH_FAN_END] = np.int64(tree[i, TRIE_END])
-        unmoved = register == path[0, PATH_REGISTER] and frame == path[0, PATH_FRAME]
+        unmoved = counter == path[0, PATH_REGISTER] and frame == path[0, PATH_FRAME]
         like_before = loop > 0 and loops[loop, LOOP_BASE] == dead
         path[depth + 1, PATH_DEAD] = dead if unmoved and like_before else np.int64(-1)
         _allow(mask, same, tree[i, TRIE_TOKEN])
@@ -207,13 +207,13 @@ def walk_tails(tables, stack, runs, path, shortest, longest, mask):  # type: ign
     while i < last:
         depth = tails[i, TRIE_DEPTH]
         if i > 0:
-            state, register, frame = step_from(tables, stack, path, depth - 1, tails[i, TRIE_BYTE])
+            state, counter, frame = step_from(tables, stack, path, depth - 1, tails[i, TRIE_BYTE])
             if state < 0:
                 if state == FRAMES_FULL:
                     return state
                 i = np.int64(tails[i, TRIE_END])
                 continue
-            put(path, depth, state, register, frame)
+            put(path, depth, state, counter, frame)
         for j in range(spans[i], spans[i + 1]):
             if shortest <= lengths[j] <= longest:
                 token = tokens[j]
@@ -227,8 +227,8 @@ def _alike(tables, path, depth, byte):  # type: ignore[no-untyped-def]
     """Whether both configurations at `depth` (see `correct_row`) surely go the same way on `byte`."""
     states, table = tables.states, tables.table
     one, other = path[depth, PATH_STATE], path[depth, PATH_BASE_STATE]
-    same_register = path[depth, PATH_REGISTER] == path[depth, PATH_BASE_REGISTER]
-    if other < 0 or not same_register or path[depth, PATH_FRAME] != path[depth, PATH_BASE_FRAME]:
+    same_counter = path[depth, PATH_REGISTER] == path[depth, PATH_BASE_REGISTER]
+    if other < 0 or not same_counter or path[depth, PATH_FRAME] != path[depth, PATH_BASE_FRAME]:
         return False
     if states[one, STATE_LITERAL] == byte:
         target = one + 1
@@ -268,7 +268,7 @@ def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore
         if _alike(tables, path, depth, tree[i, TRIE_BYTE]):
             i = end
             continue
-        state, register, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
+        state, counter, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state == FRAMES_FULL:
             return state
         if state < 0:
@@ -283,18 +283,18 @@ def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore
         if loop > 0 and loops[loop, LOOP_BASE] == FREE_STRING and frame == path[0, PATH_FRAME]:
             i = end
             continue
-        base, base_register = path[depth, PATH_BASE_STATE], path[depth, PATH_BASE_REGISTER]
+        base, base_counter = path[depth, PATH_BASE_STATE], path[depth, PATH_BASE_REGISTER]
         base_frame = path[depth, PATH_BASE_FRAME]
         if base >= 0:
-            base, base_register, base_frame = step(tables, stack, base, base_register, base_frame, tree[i, TRIE_BYTE])
+            base, base_counter, base_frame = step(tables, stack, base, base_counter, base_frame, tree[i, TRIE_BYTE])
         if base == FRAMES_FULL:
             return base
-        if base == state and base_register == register and base_frame == frame:
+        if base == state and base_counter == counter and base_frame == frame:
             i = end
             continue
-        put(path, depth + 1, state, register, frame)
+        put(path, depth + 1, state, counter, frame)
         path[depth + 1, PATH_BASE_STATE] = base
-        path[depth + 1, PATH_BASE_REGISTER] = base_register
+        path[depth + 1, PATH_BASE_REGISTER] = base_counter
         path[depth + 1, PATH_BASE_FRAME] = base_frame
         _allow(mask, same, tree[i, TRIE_TOKEN])
         i += 1

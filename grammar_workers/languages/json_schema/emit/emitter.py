@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.dfa.dfa import CharacterAutomaton, literal_set, relabel
+from grammar_workers.dfa.dfa import Dfa, literal_set, relabel
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.emit.graphs import living_graph, runs_of
 from grammar_workers.languages.json_schema.emit.numbers import number_moves
@@ -33,12 +33,12 @@ from grammar_workers.languages.json_schema.solve.text_language import TextLangua
 from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_pointer
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
-from grammar_workers.pushdown.builder import MachineBuilder, no_moves
+from grammar_workers.pushdown.builder import PushdownBuilder, no_moves
 from grammar_workers.pushdown.escape_spelling import ESCAPE_CHARACTERS
 from grammar_workers.pushdown.instructions import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.pushdown.json_text import encode_string_body
-from grammar_workers.pushdown.strings import StringMachine
-from grammar_workers.pushdown.trie import literal_tree
+from grammar_workers.pushdown.strings import StringLowering
+from grammar_workers.pushdown.trie import trie_of_texts
 
 MAX_FREE_DEPTH = 64
 """How deep JSON values nest about which a schema says nothing."""
@@ -54,22 +54,22 @@ class Emitter:
     reads leads somewhere.
     """
 
-    def __init__(self, solver: Solver, builder: MachineBuilder, options: GrammarOptions) -> None:
+    def __init__(self, solver: Solver, builder: PushdownBuilder, options: GrammarOptions) -> None:
         self._solver = solver
         self._builder = builder
         can_escape = solver.spellable is None or solver.spellable.issuperset(ESCAPE_CHARACTERS)
         if options.escapes == "any" and not can_escape:
             solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
-        self._strings = StringMachine(builder, any_escape=can_escape and options.escapes == "any")
+        self._strings = StringLowering(builder, any_escape=can_escape and options.escapes == "any")
         self._separators = Separators(builder, options)
         # A free name has one spelling: spelled in another way, it could be a declared one.
-        plain = StringMachine(builder) if self._strings.any_escape else self._strings
+        plain = StringLowering(builder) if self._strings.any_escape else self._strings
         self._names = PropertyNameStates(solver, builder, plain)
         self._entries: dict[tuple[Demand, Labels], int] = {}
         self._queue: list[tuple[Demand, Labels]] = []
         self._return_states: dict[tuple[int, Guard], int] = {}
         self._item_or_end: dict[tuple[int, int], int] = {}
-        self._number_rows: dict[CharacterAutomaton, NDArray[np.int32]] = {}
+        self._number_rows: dict[Dfa, NDArray[np.int32]] = {}
 
     def emit(self, root: Demand) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
@@ -143,7 +143,7 @@ class Emitter:
             ]
             if not entries:
                 return None
-            return literal_tree(self._builder, sorted(entries), self._builder.return_)
+            return trie_of_texts(self._builder, sorted(entries), self._builder.return_)
         automaton = self._usable(language, labels)
         if automaton is None:
             return None
@@ -169,7 +169,7 @@ class Emitter:
         np.copyto(row, moves, where=moves >= 0)
 
     @staticmethod
-    def _usable(language: TextLanguage, labels: Labels) -> CharacterAutomaton | None:
+    def _usable(language: TextLanguage, labels: Labels) -> Dfa | None:
         """The automaton with its labels numbered as in `labels`, without those that the caller cannot use."""
         if language.automaton is None:
             return None
@@ -197,7 +197,7 @@ class Emitter:
         return self._plain_array(demand, plain, longest, labels.index(container.plain_label))
 
     def _plain_array(self, demand: Demand, plain: PlainArray, longest: int | None, label: int) -> int:
-        """Counts items in the register: it holds how many are complete."""
+        """Counts items in the counter: it holds how many are complete."""
         builder = self._builder
         counted = plain.minimum > 0 or longest is not None
         cap = plain.minimum if longest is None else longest
@@ -286,7 +286,7 @@ class Emitter:
         return self._plain_object(demand, container, labels.index(container.plain_label))
 
     def _plain_object(self, demand: Demand, container: Objects, label: int) -> int | None:
-        """One state for the whole object: the register knows which names may come."""
+        """One state for the whole object: the counter knows which names may come."""
         solver, builder = self._solver, self._builder
         plain = container.plain
         usable = [solver.satisfiable(child) for _, child in plain.properties]
@@ -329,7 +329,7 @@ class Emitter:
         return self._builder.call(names, site, guard=guard, enter=INHERIT), guard
 
     def _labelled_object(self, demand: Demand, container: Objects, labels: Labels) -> int | None:
-        """A state for each run of nodes, in which the register is the position among the declared names."""
+        """A state for each run of nodes, in which the counter is the position among the declared names."""
         builder = self._builder
         graph = living_graph(self._solver, demand, container, labels, builder.spend)
         if graph.is_empty:

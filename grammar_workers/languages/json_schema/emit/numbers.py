@@ -1,4 +1,4 @@
-"""Lowers number automata to machine states that end where the next byte belongs to whatever follows the number."""
+"""Lowers DFAs of numbers to states that end where the next byte belongs to whatever follows the number."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS, digits_needed
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.shared import shared
 
 
-def number_moves(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
+def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
     """Append states that read the automaton's language; the moves over its first byte, int32 [256] of states or -1.
 
-    The register counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
+    The counter counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
     Accepting states exit with their label.
     """
     return shared(builder, ("number", automaton), functools.partial(_lay_out, automaton=automaton))
 
 
-def _lay_out(builder: MachineBuilder, automaton: CharacterAutomaton) -> NDArray[np.int32]:
+def _lay_out(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
     # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not: entry
     # 2 * state + 1 and 2 * state. Entry -1 leads nowhere.
     by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])

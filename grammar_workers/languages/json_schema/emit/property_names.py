@@ -9,16 +9,16 @@ import dataclasses
 import functools
 from collections.abc import Hashable, Sequence
 
-from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, relabel, restrict
+from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, relabel, restrict
 from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.pushdown.automaton import NEVER, Guard, union_guards
-from grammar_workers.pushdown.builder import Beside, MachineBuilder
+from grammar_workers.pushdown.builder import Beside, PushdownBuilder
 from grammar_workers.pushdown.json_text import encode_string_body
-from grammar_workers.pushdown.strings import StringMachine
-from grammar_workers.pushdown.trie import literal_tree
+from grammar_workers.pushdown.strings import StringLowering
+from grammar_workers.pushdown.trie import trie_of_texts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Tree:
 class PropertyNameStates:
     """The states of property names in one builder: objects of equal names and guards share them."""
 
-    def __init__(self, solver: Solver, builder: MachineBuilder, strings: StringMachine) -> None:
+    def __init__(self, solver: Solver, builder: PushdownBuilder, strings: StringLowering) -> None:
         self._solver = solver
         self._builder = builder
         self._strings = strings
@@ -84,7 +84,7 @@ class PropertyNameStates:
             index, window = guarded[number]
             return builder.return_(index + 1, guard=window)
 
-        return literal_tree(
+        return trie_of_texts(
             builder, entries, end_op, beside=beside, guard=None if free == () else guard, known=tree.branches
         )
 
@@ -113,7 +113,7 @@ class PropertyNameStates:
             self._encoded[names] = known
         return known
 
-    def _classified_keys(self, automaton: CharacterAutomaton, guards: Sequence[Guard]) -> int | None:
+    def _classified_keys(self, automaton: Dfa, guards: Sequence[Guard]) -> int | None:
         """The same where patterns tell names apart; `guards[label - 1]` guards what the automaton labels so."""
         usable = automaton
         if NEVER in guards:
@@ -138,7 +138,7 @@ class PropertyNameStates:
         return known
 
     @functools.cached_property
-    def _any_name(self) -> CharacterAutomaton:
+    def _any_name(self) -> Dfa:
         language = self._solver.strings(Demand(TRUE))
         return ANY_TEXT if language.automaton is None else language.automaton
 

@@ -1,4 +1,4 @@
-"""Property orders as guards: what the register of an object must be for a name to come, and what reading it changes."""
+"""Property orders as guards: what the counter of an object must be for a name to come, and what reading it changes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class PropertyOrder:
 
 
 def order_by_nodes(usable: Sequence[bool], last: int, *, has_runs: bool) -> PropertyOrder:
-    """The states of the machine keep the order, up to the names that may follow only some positions of a run.
+    """The states keep the order, up to the names that may follow only some positions of a run.
 
-    With `has_runs`, the register is the position among the declared names, in this state `last` at most.
+    With `has_runs`, the counter is the position among the declared names, in this state `last` at most.
     """
     many = len(usable)
     windows: list[Guard] = [
@@ -48,14 +48,14 @@ def order_by_nodes(usable: Sequence[bool], last: int, *, has_runs: bool) -> Prop
 
 @functools.lru_cache(maxsize=64)
 def _position_marks(many: int) -> tuple[Mark, ...]:
-    """The register becomes the position after the name that has been read."""
+    """The counter becomes the position after the name that has been read."""
     return tuple(Mark(assign=index + 1) for index in range(many))
 
 
 def declared_order(usable: Sequence[bool], required: Collection[int]) -> PropertyOrder:
-    """The register is the position among the declared names: those before it may not come any more.
+    """The counter is the position among the declared names: those before it may not come any more.
 
-    Name i may come while the register is between the last required name before it, exclusive, and i.
+    Name i may come while the counter is between the last required name before it, exclusive, and i.
     """
     windows: list[Guard] = []
     first = 0
@@ -76,7 +76,7 @@ def declared_order(usable: Sequence[bool], required: Collection[int]) -> Propert
 def any_order(
     usable: Sequence[bool], endings: Sequence[Collection[int]], advised: Collection[int] = ()
 ) -> PropertyOrder:
-    """The register has a bit per declared name that has been read. One of `endings` must have been read at the end.
+    """The counter has a bit per declared name that has been read. One of `endings` must have been read at the end.
 
     The shortest way to finish reads what is missing of an ending, first names first, and perhaps some of `advised`:
     other names, or other orders, would only multiply what a search has to try.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from grammar_workers.languages.json_schema.emit.property_order import NO_MARK, Mark
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import Guard
-from grammar_workers.pushdown.builder import MachineBuilder
+from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import CALL
 
 
@@ -17,7 +17,7 @@ def separator(sign: str, options: GrammarOptions) -> str:
 class Separators:
     """The separators in one builder. All of them call the same states of white space, which count up to the limit."""
 
-    def __init__(self, builder: MachineBuilder, options: GrammarOptions) -> None:
+    def __init__(self, builder: PushdownBuilder, options: GrammarOptions) -> None:
         self._builder = builder
         self._compact = options.whitespace == "compact"
         self._limit = options.whitespace_limit

@@ -13,7 +13,7 @@ from grammar_workers.options import Limits
 _MAX_MAGNITUDE = 400
 """Powers of ten that a numeric keyword may have: more than a double has."""
 _MAX_COUNT = 1_000_000_000
-"""The largest count that registers hold."""
+"""The largest count that counters hold."""
 
 
 def property_names(value: Any, scope: Scope) -> tuple[str, ...]:

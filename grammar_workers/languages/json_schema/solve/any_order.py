@@ -1,11 +1,11 @@
 """Objects whose properties come in any order: which names have been seen is part of the configuration, not of nodes.
 
-The machine keeps a bit per declared name in the register, so that no name comes twice and an object closes only when
-what is required has been read. Nodes follow what values decide about the formulas, and only those names on which a
-formula can depend in more than one way (`_tracked`): names in a negated shape, and names that a count or a classifier
-depends on. Of all other names it holds that reading one can only make the demanded formula harder to satisfy. So
-whatever can be completed by reading such a name once more can be completed without it, and no node is a dead end for
-any set of seen names.
+The pushdown automaton keeps a bit per declared name in the counter, so that no name comes twice and an object closes
+only when what is required has been read. Nodes follow what values decide about the formulas, and only those names on
+which a formula can depend in more than one way (`_tracked`): names in a negated shape, and names that a count or a
+classifier depends on. Of all other names it holds that reading one can only make the demanded formula harder to
+satisfy. So whatever can be completed by reading such a name once more can be completed without it, and no node is a
+dead end for any set of seen names.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Disjointness:
         try:
             return all(self._is_empty(self._pool.resolve(formula, type_)) for type_ in JsonType)
         except InvalidSpecificationError:
-            # References in a circle are reported if the machine needs them.
+            # References in a circle are reported if the pushdown automaton needs them.
             return False
 
     def _is_empty(self, resolved: FormulaId) -> bool:

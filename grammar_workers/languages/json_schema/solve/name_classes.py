@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
 from grammar_workers.dfa.charset import ALL, Charset
-from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, literal_set, restrict
+from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, literal_set, restrict
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
     FormulaId,
@@ -28,7 +28,7 @@ from grammar_workers.languages.json_schema.solve.strings import Strings
 
 NameTest: TypeAlias = str | FormulaId
 """The source of a pattern, or the formula of `propertyNames`."""
-_Classified: TypeAlias = tuple[CharacterAutomaton, list[frozenset[NameTest]]]
+_Classified: TypeAlias = tuple[Dfa, list[frozenset[NameTest]]]
 """An automaton of property names, and which tests the undeclared names of each class pass."""
 
 
@@ -76,7 +76,7 @@ class NameClasses:
         # The dialects disagree about what `propertyNames` says of a name only where they do about a pattern in it.
         judging = [source for formula in formulas for source in _patterns(languages.pool, formula)]
         patterns |= dict.fromkeys(source for source in judging if strings.doubtful(source))
-        self._tests: dict[NameTest, CharacterAutomaton] = {source: strings.pattern(source) for source in patterns}
+        self._tests: dict[NameTest, Dfa] = {source: strings.pattern(source) for source in patterns}
         self._tests |= {formula: strings.texts(formula) for formula in formulas}
         self._doubtful = [(source, found) for source in patterns if (found := strings.doubtful(source)) is not None]
         self.disputed = [name for name in names if self._is_disputed(name)]
@@ -84,7 +84,7 @@ class NameClasses:
         passed = frozenset(test for test, found in self._tests.items() if found == ANY_TEXT)
         deciding = [test for test in self._tests if test not in passed]
         self.classes: list[frozenset[NameTest]] = [passed]
-        self.automaton: CharacterAutomaton | None = None
+        self.automaton: Dfa | None = None
         if deciding or self._permitted:
             identity = (names, *deciding)
             if identity not in languages.classified:

@@ -14,7 +14,7 @@ import numpy as np
 
 from grammar_workers.budget import remembered
 from grammar_workers.dfa import dfa
-from grammar_workers.dfa.dfa import CharacterAutomaton, literal_set
+from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.options import Limits
@@ -33,24 +33,24 @@ _ANY = (
 
 
 @functools.cache
-def any_number() -> CharacterAutomaton:
+def any_number() -> Dfa:
     """Every JSON number that is a finite double, with or without an exponent."""
     return compile_regex(_ANY, search=False, limits=Limits())
 
 
 @functools.cache
-def plain_number() -> CharacterAutomaton:
+def plain_number() -> Dfa:
     """Numbers without an exponent."""
     return compile_regex(_PLAIN, search=False, limits=Limits())
 
 
 @functools.cache
-def integer() -> CharacterAutomaton:
+def integer() -> Dfa:
     """Integers without fraction or exponent."""
     return compile_regex(r"-?(0|[1-9][0-9]*)", search=False, limits=Limits())
 
 
-def spellings(labels: Mapping[Decimal, int]) -> CharacterAutomaton:
+def spellings(labels: Mapping[Decimal, int]) -> Dfa:
     """Every spelling of these values without an exponent, each with its label: zeros may follow a fraction."""
     plain = {value: format(value, "f") for value in labels}
     decimals = max((len(text.partition(".")[2]) for text in plain.values()), default=0) + 1
@@ -69,7 +69,7 @@ def spellings(labels: Mapping[Decimal, int]) -> CharacterAutomaton:
 
 
 @functools.lru_cache(maxsize=256)
-def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> tuple[int, ...]:
+def digits_needed(automaton: Dfa, label: int | None = None) -> tuple[int, ...]:
     """Per state: the fewest digits on a way to acceptance (with `label`); above MAX_DIGITS when there is none."""
     by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
     # The last entry stands for the dead state, which index -1 finds.
@@ -85,7 +85,7 @@ def digits_needed(automaton: CharacterAutomaton, label: int | None = None) -> tu
 
 
 @remembered(maxsize=4096)
-def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> CharacterAutomaton:
+def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> Dfa:
     """The plain decimals x with x < bound, x = bound or x > bound, whichever are wanted. -0 equals 0."""
     comparison = _Comparison(bound)
 
@@ -101,7 +101,7 @@ _Remainder: TypeAlias = tuple[int, int, bool, bool]
 
 
 @remembered(maxsize=1024)
-def multiple_of(divisor: Decimal, limits: Limits) -> CharacterAutomaton:
+def multiple_of(divisor: Decimal, limits: Limits) -> Dfa:
     """The plain decimals that are a multiple of `divisor` (positive), by remainders, digit for digit.
 
     Raises LimitExceededError when the divisor has too many remainders.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from grammar_workers.budget import remembered
-from grammar_workers.dfa.dfa import CharacterAutomaton, combine, intersect, literal_set, relabel
+from grammar_workers.dfa.dfa import Dfa, combine, intersect, literal_set, relabel
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
     FiniteTexts,
@@ -132,12 +132,12 @@ class Numbers:
 
 
 @remembered(maxsize=4096)
-def _numbers(assertions: tuple[Assertion, ...], limits: Limits) -> CharacterAutomaton:
+def _numbers(assertions: tuple[Assertion, ...], limits: Limits) -> Dfa:
     """Shared between schemas: numbers for which all `assertions` hold."""
     return intersect([_number_atom(assertion, limits) for assertion in assertions], limits)
 
 
-def _number_atom(assertion: Assertion, limits: Limits) -> CharacterAutomaton:
+def _number_atom(assertion: Assertion, limits: Limits) -> Dfa:
     if isinstance(assertion, IsInteger):
         return number_dfa.integer()
     if isinstance(assertion, MultipleOf):

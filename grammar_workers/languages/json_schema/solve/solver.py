@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Set
 
-from grammar_workers.dfa.dfa import CharacterAutomaton
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, JsonType, PropertyCount
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
@@ -53,7 +53,7 @@ class Solver:
         pool: FormulaPool,
         limits: Limits,
         spellable: frozenset[str] | None,
-        permitted: CharacterAutomaton | None = None,
+        permitted: Dfa | None = None,
         *,
         any_order: bool = False,
         comma: str = ", ",

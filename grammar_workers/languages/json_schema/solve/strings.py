@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from grammar_workers.budget import budget_of, remembered
-from grammar_workers.dfa.dfa import ANY_TEXT, CharacterAutomaton, combine, intersect, literal_set
+from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, intersect, literal_set
 from grammar_workers.dfa.minimize import DEAD
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
@@ -34,7 +34,7 @@ from grammar_workers.pushdown.strings import has_length
 
 
 @remembered(maxsize=256)
-def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> CharacterAutomaton:
+def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Dfa:
     """Texts of `minimum` to `maximum` characters, one state per length."""
     if maximum is not None and maximum < minimum:
         return literal_set({})
@@ -44,7 +44,7 @@ def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Chara
     budget_of(limits).check_states(longest)
     following = [*range(1, longest + 1), longest if maximum is None else DEAD]
     moves = [(target, DEAD, target) for target in following]
-    return CharacterAutomaton.of((0, 0xD800, 0xE000), moves, (int(n >= minimum) for n in range(longest + 1)))
+    return Dfa.of((0, 0xD800, 0xE000), moves, (int(n >= minimum) for n in range(longest + 1)))
 
 
 class Strings:
@@ -53,9 +53,7 @@ class Strings:
     Every string of the document, property names included, is in the language of `permitted` (None: any text).
     """
 
-    def __init__(
-        self, pool: FormulaPool, limits: Limits, spelling: Spelling, permitted: CharacterAutomaton | None = None
-    ) -> None:
+    def __init__(self, pool: FormulaPool, limits: Limits, spelling: Spelling, permitted: Dfa | None = None) -> None:
         self._pool = pool
         self.limits = limits
         self._spelling = spelling
@@ -85,11 +83,11 @@ class Strings:
             return EMPTY
         return without_unused_labels(dataclasses.replace(language, automaton=automaton))
 
-    def pattern(self, source: str) -> CharacterAutomaton:
+    def pattern(self, source: str) -> Dfa:
         """The texts in which a pattern matches somewhere."""
         return search_automaton(source, self.limits)
 
-    def doubtful(self, source: str) -> CharacterAutomaton | None:
+    def doubtful(self, source: str) -> Dfa | None:
         """The texts that match a pattern in at least one dialect; None when the dialects agree about all texts.
 
         Of a format: the texts that may be of it, though its pattern leaves them out.
@@ -99,7 +97,7 @@ class Strings:
         either = search_automaton(source, self.limits, True)
         return None if either == self.pattern(source) else either
 
-    def texts(self, formula: FormulaId) -> CharacterAutomaton:
+    def texts(self, formula: FormulaId) -> Dfa:
         """The strings that satisfy a formula, as one automaton (for `propertyNames`)."""
         language = self.language((self._pool.resolve(formula, JsonType.STRING),))
         if language.texts is not None:
@@ -116,7 +114,7 @@ class Strings:
 
     def _plain_strings(self, atoms: Sequence[FormulaId], label: Label) -> TextLanguage:
         minimum, maximum = 0, UNBOUNDED
-        automata: list[CharacterAutomaton] = []
+        automata: list[Dfa] = []
         finite: list[FiniteTexts] = []
         for atom in atoms:
             assertion = self._pool.assertion(atom)
@@ -191,7 +189,7 @@ class Strings:
         return self._spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
 
 
-def _string_atom(assertion: Assertion, limits: Limits) -> CharacterAutomaton:
+def _string_atom(assertion: Assertion, limits: Limits) -> Dfa:
     if isinstance(assertion, StringLengths):
         return length_automaton(assertion.minimum, assertion.maximum, limits)
     assert isinstance(assertion, StringPattern)

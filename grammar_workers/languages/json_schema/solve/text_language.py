@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from grammar_workers.dfa.dfa import CharacterAutomaton, relabel
+from grammar_workers.dfa.dfa import Dfa, relabel
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE
@@ -25,7 +25,7 @@ class TextLanguage:
 
     labels: tuple[Label, ...]
     texts: dict[str, int] | None = None
-    automaton: CharacterAutomaton | None = None
+    automaton: Dfa | None = None
     lengths: Interval = (0, UNBOUNDED)
 
 
