@@ -1,4 +1,4 @@
-"""The pipeline: specification -> byte automaton (`combination` knows every front end) -> TokenFSM."""
+"""The pipeline: specification -> pushdown automaton (`languages.combine` knows every front end) -> TokenFSM."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class PositionsSpecification(_Specification):
 class GrammarTextSpecification(_Specification):
     """Text of a context-free grammar: `gbnf` (llama.cpp's notation; the language of `root`) or `lark` (of `start`).
 
-    What is understood of the two notations stands in `grammar/gbnf_reader.py` and `grammar/lark_reader.py`.
+    What is understood of the two notations stands in `languages/cfg/gbnf.py` and `languages/cfg/lark.py`.
     """
 
     type: Literal["grammar"] = "grammar"

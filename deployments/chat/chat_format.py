@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from deployments.chat.output_parser import AnswerReader
-from deployments.chat.thinking import Thinking, ThoughtReader
+from deployments.chat.output_parser import OutputParser
+from deployments.chat.thinking import ReasoningParser, Thinking
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 
 
 @dataclasses.dataclass(frozen=True)
-class Manner:
+class ChatFormat:
     """What its chat template, or the configuration, says about the model."""
 
     dialect: ToolDialect
@@ -33,9 +33,9 @@ class Manner:
             fields["special_token_text"] = True
         return fields
 
-    def reader(self, body: ChatCompletionBody, *call_id_seed: object) -> AnswerReader:
+    def reader(self, body: ChatCompletionBody, *call_id_seed: object) -> OutputParser:
         """Reads one choice of the answer."""
         markers = self.thinking.markers
-        thoughts = ThoughtReader(markers) if markers is not None and self.thinks(body) else None
+        thoughts = ReasoningParser(markers) if markers is not None and self.thinks(body) else None
         calls = None if body.offer() is None else ToolCallParser(self.dialect.format, *call_id_seed)
-        return AnswerReader(thoughts, calls)
+        return OutputParser(thoughts, calls)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deployments.chat.thinking import ThoughtReader
+from deployments.chat.thinking import ReasoningParser
 from deployments.chat.tool_calls import Delta, ToolCallParser
 
 
-class AnswerReader:
+class OutputParser:
     """Puts the readers of a choice in a row; each is None where the model writes no such thing."""
 
-    def __init__(self, thoughts: ThoughtReader | None = None, calls: ToolCallParser | None = None) -> None:
+    def __init__(self, thoughts: ReasoningParser | None = None, calls: ToolCallParser | None = None) -> None:
         self.thoughts = thoughts
         self._calls = calls
 

@@ -110,7 +110,7 @@ class Thinking:
         return (*inside, ("/tags/0/content/schema", ""), ("/tags/0/content", ""))
 
 
-class ThoughtReader:
+class ReasoningParser:
     """Cuts one choice's text, which begins with thoughts, into thoughts and answer.
 
     White space before the marker is dropped, and so is as much behind it as a constraint puts there. `answer_at`: how

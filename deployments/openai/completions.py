@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from deployments.chat.output_parser import AnswerReader
+from deployments.chat.output_parser import OutputParser
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import block
 from deployments.openai.logprobs import (
@@ -143,7 +143,7 @@ class Answer:
         model: str,
         system_fingerprint: str,
         logprobs: bool,
-        readers: Sequence[AnswerReader] = (),
+        readers: Sequence[OutputParser] = (),
     ) -> None:
         self._generation = generation
         self._chat = bool(readers)
@@ -280,7 +280,7 @@ class Answer:
         return {} if grammar is None else {"grammar": grammar_report(grammar, self._readers)}
 
 
-def grammar_report(grammar: CompiledGrammar, readers: Sequence[AnswerReader]) -> dict[str, Any]:
+def grammar_report(grammar: CompiledGrammar, readers: Sequence[OutputParser]) -> dict[str, Any]:
     """Data of `GrammarReport`."""
     thinks = any(reader.thoughts is not None for reader in readers)
     applies_to = "answer" if thinks else "output"

@@ -18,8 +18,8 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from deployments.arguments import MAX_PROMPT_BYTES, ThinkingArguments
-from deployments.chat.chat_format import Manner
-from deployments.chat.output_parser import AnswerReader
+from deployments.chat.chat_format import ChatFormat
+from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import SWITCH, Thinking
 from deployments.chat.tool_formats import ToolFormatName
 from deployments.chat.tools import ToolDialect
@@ -68,7 +68,7 @@ class Begun:
 
     request_id: str
     generation: Generation
-    readers: list[AnswerReader]
+    readers: list[OutputParser]
 
 
 class Service:
@@ -91,7 +91,7 @@ class Service:
         self._tool_format = tool_format
         self._max_prompt_bytes = max_prompt_bytes
         self._thinking = thinking
-        self._manner: Manner | None = None
+        self._chat_format: ChatFormat | None = None
         self._keys = GrammarKeys(tiers)
         self.grammars = Grammars(tiers, self._keys)
 
@@ -121,12 +121,12 @@ class Service:
         self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
-        manner = None if chat is None else await self._served_manner()
-        grammar = await self._grammar(body, manner)
-        readers: list[AnswerReader] = []
-        if chat is not None and manner is not None:
-            generation_request |= manner.prompt_fields(chat)
-            readers = [manner.reader(chat, drawn_seed, index) for index in range(body.choices)]
+        chat_format = None if chat is None else await self._served_chat_format()
+        grammar = await self._grammar(body, chat_format)
+        readers: list[OutputParser] = []
+        if chat is not None and chat_format is not None:
+            generation_request |= chat_format.prompt_fields(chat)
+            readers = [chat_format.reader(chat, drawn_seed, index) for index in range(body.choices)]
         self._check_prompt(generation_request)
         generation = await self._tiers.start_generation(generation_request, grammar, tenant.name, choices=body.choices)
         return Begun(request_id, generation, readers)
@@ -178,16 +178,16 @@ class Service:
             message = f"the prompt has {size} bytes, more than the {self._max_prompt_bytes} that this server accepts"
             raise ApiError(400, message, param=param, code="prompt_too_large")
 
-    async def _served_manner(self) -> Manner:
-        if self._manner is None:
+    async def _served_chat_format(self) -> ChatFormat:
+        if self._chat_format is None:
             info = await self._tiers.replica_info({SWITCH: True}, {SWITCH: False})
             template, prompts = info["chat_template"], info["generation_prompts"]
             thinking = Thinking.of_model(self._thinking, template, *prompts)
-            self._manner = Manner(ToolDialect.of_model(self._tool_format, template), thinking)
-        return self._manner
+            self._chat_format = ChatFormat(ToolDialect.of_model(self._tool_format, template), thinking)
+        return self._chat_format
 
-    async def _grammar(self, body: GenerationBody, manner: Manner | None) -> Grammar | None:
-        thinks = isinstance(body, ChatCompletionBody) and manner is not None and manner.thinks(body)
+    async def _grammar(self, body: GenerationBody, chat_format: ChatFormat | None) -> Grammar | None:
+        thinks = isinstance(body, ChatCompletionBody) and chat_format is not None and chat_format.thinks(body)
         if (key := body.grammar_key()) is not None:
             if thinks:
                 message = "a compiled grammar applies to the whole output: send `thinking: false`, or its specification"
@@ -195,14 +195,14 @@ class Service:
             return Grammar(key, None, "structured_outputs")
         specification: GrammarSpecification
         places: tuple[tuple[str, str], ...] = ()
-        if isinstance(body, ChatCompletionBody) and manner is not None and (offer := body.offer()) is not None:
-            specification, param, places = manner.dialect.specification(offer), "tools", offer.places()
+        if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
+            specification, param, places = chat_format.dialect.specification(offer), "tools", offer.places()
         elif (asked := body.specification()) is not None:
             specification, param = asked
         else:
             return None
-        if thinks and manner is not None:
-            specification, places = manner.thinking.specification(specification), Thinking.places(places)
+        if thinks and chat_format is not None:
+            specification, places = chat_format.thinking.specification(specification), Thinking.places(places)
         return await self._keys.grammar(specification, param, places)
 
 

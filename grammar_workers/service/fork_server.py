@@ -31,7 +31,7 @@ LONGEST_MESSAGE = 1 << 16
 def main(descriptor: int, settings: dict[str, Any]) -> int:
     """Fork compile processes until the pool is gone; returns 1 if the compiler cannot be loaded.
 
-    `settings`: `target` ("module:function" returning what `compile_process.load_compiler` does), its `arguments`,
+    `settings`: `target` ("module:function" returning what `worker.load_compiler` does), its `arguments`,
     `memory_limit_mb`, of the server and of each compile process, and `parent`, the process id of the pool.
     """
     end_with(settings["parent"])  # the socket tells, too, but nobody listens to it while something loads

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.tool_calls import called, generated, vocabulary
 from deployments.arguments import ThinkingArguments
-from deployments.chat.thinking import FAMILIES, Thinking, ThoughtReader
+from deployments.chat.thinking import FAMILIES, ReasoningParser, Thinking
 from deployments.chat.tool_formats import FORMATS
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
@@ -164,10 +164,10 @@ def test_how_the_text_is_cut_does_not_matter(thoughts: str, answer: str, rng: ra
     text = f"{thoughts}{MARKERS.closes}{answer}"
     found = thoughts + MARKERS.end
     expected = found[: found.index(MARKERS.end)].rstrip()
-    whole = ThoughtReader(MARKERS)
+    whole = ReasoningParser(MARKERS)
     parts = [whole.feed(text)]
     assert parts[0][0] == expected and (MARKERS.end in thoughts or parts[0][1] == answer)
-    reader = ThoughtReader(MARKERS)
+    reader = ReasoningParser(MARKERS)
     pieces = []
     while text:
         size = rng.randrange(1, 5)
@@ -194,7 +194,7 @@ def test_whatever_was_thought_the_answer_matches(make: Any) -> None:
     rng = random.Random(1)
     for prefix in ("", "Well <", '{"a": 1} <call:f>', "x\n</think>\n\n"):
         text = generated(fsm, rng, prefix, rng.randrange(5, 60))
-        thoughts, answer = ThoughtReader(MARKERS).feed(text)
+        thoughts, answer = ReasoningParser(MARKERS).feed(text)
         jsonschema.validate(json.loads(answer), SCHEMA)
         assert MARKERS.end not in thoughts and prefix.split("\n")[0].rstrip() in thoughts
 
@@ -207,7 +207,7 @@ def test_calls_behind_thoughts_match() -> None:
     inner = ToolDialect(FORMATS["hermes"], by_template=False).specification(offer)
     fsm = compile_grammar(thinking.specification(inner), vocabulary(special=True))
     text = generated(fsm, random.Random(2), "No <tool_call\n</think>\n\nNow <tool_call>", 40)
-    _, answer = ThoughtReader(MARKERS).feed(text)
+    _, answer = ReasoningParser(MARKERS).feed(text)
     content, calls = called(FORMATS["hermes"], answer)
     assert content.startswith("Now") and calls and calls[0][0] == "f"
     jsonschema.validate(json.loads(calls[0][1]), SCHEMA)

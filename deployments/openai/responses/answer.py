@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from deployments.chat.output_parser import AnswerReader
+from deployments.chat.output_parser import OutputParser
 from deployments.chat.tool_calls import Delta
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import block
@@ -146,7 +146,7 @@ class ResponsesAnswer:
     """Formats one generation, which its caller closes. Iterate `events` once."""
 
     def __init__(
-        self, body: ResponsesBody, generation: Generation, reader: AnswerReader, *, request_id: str, model: str
+        self, body: ResponsesBody, generation: Generation, reader: OutputParser, *, request_id: str, model: str
     ) -> None:
         self._body = body
         self._generation = generation
@@ -208,7 +208,7 @@ class ResponsesAnswer:
         return thoughts is not None and thoughts.answer_at is None
 
     def _told(self, delta: Delta) -> Iterator[Event]:
-        """What a stream says about a delta (`AnswerReader`)."""
+        """What a stream says about a delta (`OutputParser`)."""
         if "content" in delta:
             yield from self._more_text("message", "output_text", delta["content"])
         elif "reasoning_content" in delta:

@@ -6,7 +6,7 @@
     item  6 -'x'-> 7;  6 calls list, returns to 0 (nothing is left to do in item: no return address is kept);  7 final
 
 Unlike a `PushdownAutomaton` it may be ambiguous: a state may move on a byte, call several rules and be final, all at
-once. So what has been read is a *set* of stacks (`stack_sets`). No called rule matches the empty text and no rule calls
+once. So what has been read is a *set* of stacks (`stacks`). No called rule matches the empty text and no rule calls
 itself before its first byte, so following calls always comes to an end.
 """
 
