@@ -99,7 +99,7 @@ class Combination:
         self._budget = budget_of(limits)
         self._builder = PushdownBuilder(limits)
         self.notes: list[str] = []
-        self._doubts: list[str] = []
+        self._doubt: str | None = None
 
     def pushdown(self, specification: GrammarSpecification) -> PushdownAutomaton | RuleGraph:
         """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
@@ -125,9 +125,9 @@ class Combination:
         try:
             return product.intersect(pushdown, automaton, self._limits)
         except UnsatisfiableError:
-            if self._doubts:
+            if self._doubt:
                 raise UnsupportedFeatureError(
-                    f"no text is certain to match all specifications: {self._doubts[0]}"
+                    f"no text is certain to match all specifications: {self._doubt}"
                 ) from None
             raise
 
@@ -288,8 +288,7 @@ class Combination:
         with located(parts.json[0][0], "/schema"):
             entry = Emitter(solver, self._builder, options).emit(root)
         self.notes += solver.notes
-        if solver.doubt:
-            self._doubts.append(solver.doubt)
+        self._doubt = self._doubt or solver.doubt
         if solver.has_doubts:
             self.notes.append(_DOUBTS)
         self.notes += [

@@ -58,7 +58,7 @@ Guard = tuple[Interval, ...]
 """Sorted, disjoint intervals one of which holds the counter, () for no condition, or a guard over bits (see below)."""
 NEVER: Guard = ((-1, -1),)
 """A guard that no counter passes."""
-REGISTER_BITS = 2 * GUARD_HALF
+COUNTER_BITS = 2 * GUARD_HALF
 """How many flags a counter holds."""
 
 _SHAPES = {
@@ -75,7 +75,7 @@ _SHAPES = {
 
 @dataclasses.dataclass(frozen=True)
 class PushdownAutomaton:
-    """A finished byte automaton; the arrays are int32 and read-only, their columns are named in `instructions`.
+    """A finished pushdown automaton; the arrays are int32 and read-only, their columns are named in `instructions`.
 
     `token_edges` is [t, EDGE_COLUMNS]; the others are as in `Tables`. Matching begins in START, and ACCEPT accepts.
     """
@@ -162,7 +162,7 @@ class PushdownAutomaton:
         guard_start, guard_end, action, value, move, target, site, mode = self.instructions.T
         _require(_inside(guard_start, 0, len(self.guards) + 1) and _inside(guard_end, 0, len(self.guards) + 1), "ops")
         _require(_inside(value, 0, UNBOUNDED + 1), "op values")
-        _require(_inside(value[action == SET_BIT], 0, REGISTER_BITS), "op bits")
+        _require(_inside(value[action == SET_BIT], 0, COUNTER_BITS), "op bits")
         _require(
             _inside(action, KEEP, SET_BIT + 1) and _inside(move, STAY, OTHERWISE + 1) and _inside(mode, 0, INHERIT + 1),
             "ops",

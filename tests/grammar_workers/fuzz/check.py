@@ -15,8 +15,7 @@ from typing import Any
 
 from grammar_workers.errors import UnsatisfiableError
 from tests.grammar_workers.fuzz.cases import Case, Draw, Subject, draw
-from tests.grammar_workers.fuzz.json_judge import JsonJudge
-from tests.grammar_workers.fuzz.laws import LAWS, Witness, is_accepted, verdict_of
+from tests.grammar_workers.fuzz.laws import LAWS, Witness, is_accepted
 from tests.grammar_workers.fuzz.spelling import many_orders
 from tests.grammar_workers.fuzz.walks import Walker, text_of
 
@@ -27,7 +26,6 @@ _WALKS = 8
 _STATES = 8
 _MUTATIONS = 24
 _MOST_ORDERS = 24
-_JUDGING = frozenset([verdict_of.__name__, JsonJudge.of_value.__name__])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +81,7 @@ def check(drawn: Draw, rng: random.Random, counts: Counts) -> list[Failure]:
         with cpu_limit(CPU_SECONDS):
             round_.run()
     except (Exception, TimeIsUpError) as error:
-        if _is_of_a_judge(error) or _is_of_judging(error, round_.judging_s):
+        if _is_the_judges(error, round_.subject, CPU_SECONDS):
             counts["cut short by a judge that takes too long"] += 1
         else:
             round_.fail(*round_.doing, _said(error))
@@ -93,22 +91,18 @@ def check(drawn: Draw, rng: random.Random, counts: Counts) -> list[Failure]:
 
 def examine(law: str, case: Case, witness: Witness, seconds: float = CPU_SECONDS) -> str | None:
     """How a case breaks a law, None when it does not."""
+    subject = None
     try:
         with cpu_limit(seconds):
-            return LAWS[law](Subject(case), witness)
+            subject = Subject(case)
+            return LAWS[law](subject, witness)
     except (Exception, TimeIsUpError) as error:
-        return None if _is_of_a_judge(error) else _said(error)
+        return None if _is_the_judges(error, subject, seconds) else _said(error)
 
 
-def _is_of_judging(error: BaseException, judging_s: float) -> bool:
-    """Whether a judge took most of the time that is up, wherever that was noticed."""
-    return isinstance(error, TimeIsUpError) and judging_s > CPU_SECONDS / 2
-
-
-def _is_of_a_judge(error: BaseException) -> bool:
-    """Whether it is a judge that did not come to an end, as patterns read by backtracking may not."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, TimeIsUpError) and any(frame.name in _JUDGING for frame in frames)
+def _is_the_judges(error: BaseException, subject: Subject | None, seconds: float) -> bool:
+    """Whether `seconds` are up because of the judge, as patterns read by backtracking take, wherever it was noticed."""
+    return isinstance(error, TimeIsUpError) and subject is not None and subject.judging_s > seconds / 2
 
 
 def _said(error: BaseException) -> str:
@@ -124,14 +118,10 @@ class _Round:
         self._drawn = drawn
         self._rng = rng
         self._counts = counts
+        self.subject: Subject | None = None
+        """None until the case has been compiled."""
         self.failures: dict[str, Failure] = {}
         self.doing: tuple[str, Witness] = ("compiles", None)
-
-    @property
-    def judging_s(self) -> float:
-        """CPU time that the judge has taken; none where compiling has not ended."""
-        subject: Subject | None = getattr(self, "_subject", None)
-        return 0.0 if subject is None else subject.judging_s
 
     def fail(self, law: str, witness: Witness, message: str) -> None:
         self.failures.setdefault(law, Failure(law, self._drawn.case, witness, message))
@@ -141,7 +131,7 @@ class _Round:
         self._counts[f"specifications: {case.specification['type']}"] += 1
         for name, value in case.options.items():
             self._counts[f"options: {name} {value}"] += 1
-        self._subject = subject = Subject(case)
+        self.subject = self._subject = subject = Subject(case)
         if subject.refusal is not None:
             self._counts[f"refused: {subject.refusal.code}"] += 1
             if not isinstance(subject.refusal, UnsatisfiableError):

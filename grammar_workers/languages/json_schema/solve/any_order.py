@@ -20,7 +20,7 @@ from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyO
 from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.derivatives import Counts, Demand, Ending, Move, Node
 from grammar_workers.languages.json_schema.solve.objects import Objects
-from grammar_workers.pushdown.automaton import REGISTER_BITS
+from grammar_workers.pushdown.automaton import COUNTER_BITS
 
 _MAX_TRACKED = 8
 """Names per object that nodes track: there may be a node per set of them."""
@@ -39,8 +39,8 @@ class AnyOrderObjects(Objects):
 
     def check(self) -> None:
         """Raise TooManyOrdersError for an object that would take too many nodes."""
-        if len(self.names) > REGISTER_BITS:
-            raise TooManyOrdersError(f"it declares more than {REGISTER_BITS} properties")
+        if len(self.names) > COUNTER_BITS:
+            raise TooManyOrdersError(f"it declares more than {COUNTER_BITS} properties")
         if len(self._tracked(self.formulas)) > _MAX_TRACKED:
             raise TooManyOrdersError(f"its alternatives depend on more than {_MAX_TRACKED} properties")
 
