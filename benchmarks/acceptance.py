@@ -32,14 +32,14 @@ from benchmarks.instances import FAMILIES, Instance, load_instances
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
-from gpu_workers.engine.sequence import Sequence
 from gpu_workers.guided.forced_text import ForcedTextFinder
 from gpu_workers.guided.masks import Constraint, MaskReader
 from gpu_workers.model.loader import load
 from gpu_workers.output import Outbox, OutputStream
 from gpu_workers.request import GenerationRequest
+from gpu_workers.sequence.drafts import Drafter
+from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.draft_model import DraftModel
-from gpu_workers.speculative.drafts import Drafter
 from grammar_workers import GrammarOptions, Vocabulary, compile_grammar
 from models.batches import render_prompt
 from models.evaluate import held_out_records

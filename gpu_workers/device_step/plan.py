@@ -16,10 +16,9 @@ from torch import Tensor
 from gpu_workers.config import EngineConfig
 from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, pack, shape_of, static_step
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
-from gpu_workers.engine.scheduler import StepPlan
-from gpu_workers.engine.sequence import Sequence, State
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.model.model_runner import ScheduledTokens
+from gpu_workers.sequence.sequence import Sequence, State
 
 Step = Callable[[Tensor, StaticShape], StaticResult]
 Drawn = list[tuple[int, int]]
@@ -37,7 +36,7 @@ class _Place:
 
 @dataclass(slots=True)
 class DevicePlan:
-    """The decode rows of a step, masked ones first; `places` and `sequences` follow `decode` of the plan.
+    """The decode rows of a step, masked ones first; `places` and `sequences` are in the order scheduled.
 
     `told`: what the step said, as in `StaticResult`.
     """
@@ -83,9 +82,11 @@ class DeviceStep:
             step = GraphedStep(step, loaded.pool.device)
         self._step = step
 
-    def plan(self, plan: StepPlan, without: Sequence | None = None) -> DevicePlan:
-        """Lays out the decode rows of `plan`, at least one; `without` is left to the host."""
-        pairs = list(zip(plan.decode, plan.sequences, strict=False))
+    def plan(
+        self, decode: list[ScheduledTokens], sequences: list[Sequence], without: Sequence | None = None
+    ) -> DevicePlan:
+        """Lays out the decode rows of a step, at least one, of the first `sequences`; `without` is left to the host."""
+        pairs = list(zip(decode, sequences, strict=False))
         able = [(_draws(one) and one is not without) for _, one in pairs]
         fsms = [
             one.constraint.fsm if draws and one.constraint else None

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.device_step.tables import TableMemory
 from gpu_workers.model.attention import AttentionPlan, CacheRead, DecodeGroup, DeviceMask
+from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.sampling.distribution import DrawSettings, draw_weights, inverse_cdf
 from gpu_workers.sampling.randomness import device_uniforms

@@ -11,18 +11,18 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.engine.sequence import Sequence
+from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Message
 from gpu_workers.engine.step_loop import StepLoop
 from gpu_workers.guided.automaton_view import add_surroundings
 from gpu_workers.guided.masks import ForbiddenTokenError
-from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Message
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput, OutputStream
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.sampling.beam_search import beam_search
+from gpu_workers.sequence.drafts import Drafter
+from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.draft_model import DraftModel
-from gpu_workers.speculative.drafts import Drafter
 from grammar_workers import TokenFSM
 
 logger = logging.getLogger(__name__)

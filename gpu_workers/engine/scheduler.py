@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from gpu_workers.cache.kv_pool import KVPool
-from gpu_workers.cache.prefix_cache import PrefixCache
-from gpu_workers.engine.sequence import Sequence, State
+from gpu_workers.engine.prefix_cache import PrefixCache
+from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.model_runner import ScheduledTokens
+from gpu_workers.sequence.sequence import Sequence, State
 
 _GROUP_TOKENS = 8
 """Feeds up to this long attend as one padded group; a longer one is cheaper alone."""

@@ -25,18 +25,18 @@ from torch import Tensor
 
 from gpu_workers.config import EngineConfig
 from gpu_workers.device_step.plan import DevicePlan, device_step
+from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Inbox
 from gpu_workers.engine.overlap import Launch, Wait, launching, when_awaited
 from gpu_workers.engine.scheduler import Scheduler, StepPlan
-from gpu_workers.engine.sequence import Sequence, State
 from gpu_workers.guided.forced_text import ForcedTextFinder
 from gpu_workers.guided.mask_loss import RejectionMeter
 from gpu_workers.guided.masks import Constraint, MaskReader
-from gpu_workers.messages import Add, Cancel, Close, Constrain, Fail, Inbox
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.output import FinishReason, Outbox
 from gpu_workers.request import RequestError
 from gpu_workers.sampling.logprobs import reports
 from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
+from gpu_workers.sequence.sequence import Sequence, State
 from gpu_workers.speculative.draft_model import DraftModel
 from grammar_workers import GrammarError
 
@@ -203,8 +203,10 @@ class StepLoop(threading.Thread):
     def _launch(self, plan: StepPlan) -> Pass:
         device_plan = None
         if self._device_step is not None and plan.decode:
-            measured = self.rejection_meter.wanted(plan.sequences, self.statistics.steps)
-            device_plan = self._device_step.plan(plan, without=measured)
+            measured = None
+            if self.rejection_meter.due(self.statistics.steps):
+                measured = next((sequence for sequence in plan.sequences if sequence.constraint is not None), None)
+            device_plan = self._device_step.plan(plan.decode, plan.sequences, without=measured)
         wait = self._start_pass(lambda: self._forward(plan, device_plan))
         self._pass_running = True
         return Pass(plan, device_plan, wait)

@@ -8,9 +8,8 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from gpu_workers.engine.sequence import Sequence
-from gpu_workers.guided.masks import AllowedTokens, unpack
 from gpu_workers.model.output_head import OutputHead
+from gpu_workers.sampling.allowed_tokens import AllowedTokens, unpack
 from gpu_workers.sampling.sampler import Draw
 
 
@@ -26,15 +25,9 @@ class RejectionMeter:
         self._interval = interval
         self._next = 0
 
-    def wanted(self, sequences: Iterable[Sequence], step: int) -> Sequence | None:
-        """Whose draw of this step is to be made on the host, where it can be measured."""
-        if not self._due(step):
-            return None
-        return next((sequence for sequence in sequences if sequence.constraint is not None), None)
-
     def measure(self, hidden_states: Tensor, draws: Iterable[Draw], step: int) -> None:
         """Measures one of the draws, if it is time; hidden_states [n, H], one row per draw."""
-        if not self._due(step):
+        if not self.due(step):
             return
         for row, draw in zip(hidden_states, draws, strict=True):
             if draw.allowed is not None:
@@ -42,7 +35,8 @@ class RejectionMeter:
                 self.masses.append(rejection_mass(self._head, row, draw.allowed))
                 return
 
-    def _due(self, step: int) -> bool:
+    def due(self, step: int) -> bool:
+        """Whether a row of this step is to be drawn on the host, where it can be measured."""
         return self._interval > 0 and step >= self._next
 
 

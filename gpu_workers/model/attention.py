@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from gpu_workers.cache.kv_pool import KVPool
+from gpu_workers.model.kv_pool import KVPool
 
 IMPLEMENTATION = "turnstile_slots"
 _KV_BUCKET = 64

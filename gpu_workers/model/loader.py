@@ -13,9 +13,9 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.config import EngineConfig
 from gpu_workers.model.attention import IMPLEMENTATION
+from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.model_runner import ModelRunner, ScheduledTokens
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.model.quantization import quantize_int8

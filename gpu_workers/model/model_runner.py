@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.model.attention import AttentionPlan, DecodeGroup, Segment, decode_group, segment
+from gpu_workers.model.kv_pool import KVPool
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpu_workers.guided.masks import AllowedTokens, unpack
 from gpu_workers.model.output_head import OutputHead
+from gpu_workers.sampling.allowed_tokens import AllowedTokens, unpack
 from gpu_workers.sampling.sampler import Draw
 from grammar_workers import Vocabulary
 

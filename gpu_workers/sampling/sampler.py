@@ -21,13 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gpu_workers.guided.masks import AllowedTokens, unpack
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.allowed_tokens import AllowedTokens, unpack
 from gpu_workers.sampling.distribution import DrawSettings, draw_settings, draw_weights, inverse_cdf
 from gpu_workers.sampling.penalties import Adjustment, History, adjust, adjustment
 from gpu_workers.sampling.randomness import Stream, uniforms
-from gpu_workers.speculative.verification import Proposal, Verification
+from gpu_workers.sampling.verification import Proposal, Verification
 from grammar_workers.matching.masks import forbid_unmasked
 
 _CACHED_SUMS = 1 << 17

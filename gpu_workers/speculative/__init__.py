@@ -1,4 +1,4 @@
-"""Speculative decoding (Leviathan et al. 2023): several tokens in one pass of the model.
+"""Speculative decoding with a model of its own (Leviathan et al. 2023): several tokens in one pass of the target.
 
-drafts (from the text so far), draft_model (a small model) --> verification by the model's own distribution
+draft_model: a small model drafts for all rows together --> `sampling.verification` keeps the target's distribution
 """

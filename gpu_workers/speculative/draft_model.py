@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.engine.sequence import Sequence
-from gpu_workers.guided.masks import AllowedTokens
 from gpu_workers.model.loader import LoadedModel, UnsupportedModelError, load
 from gpu_workers.model.model_runner import ScheduledTokens
+from gpu_workers.sampling.allowed_tokens import AllowedTokens
 from gpu_workers.sampling.distribution import draw_settings, draw_weights, inverse_cdf
 from gpu_workers.sampling.randomness import Stream, uniforms
-from gpu_workers.speculative.drafts import AcceptanceRate, Draft
-from gpu_workers.speculative.verification import Proposal
+from gpu_workers.sampling.verification import Proposal
+from gpu_workers.sequence.drafts import AcceptanceRate, Draft
+from gpu_workers.sequence.sequence import Sequence
 
 _PRIOR = 0.7
 

@@ -23,7 +23,7 @@ import jsonschema
 from tqdm import tqdm
 
 from gpu_workers.engine.engine import Engine
-from gpu_workers.engine.sequence import Sequence
+from gpu_workers.sequence.sequence import Sequence
 from grammar_workers import TokenFSM, compile_grammar
 from tests.gpu_workers.support import byte_vocabulary, engine_config, grammars, request, running_engine
 

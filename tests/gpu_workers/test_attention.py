@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.model.attention import AttentionPlan, decode_group, segment, slot_attention
+from gpu_workers.model.kv_pool import KVPool
 
 HEADS, KV_HEADS, HEAD_DIM, LENGTH = 4, 2, 8, 100
 

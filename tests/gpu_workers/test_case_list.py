@@ -16,9 +16,10 @@ import pytest
 import torch
 from torch import nn
 
-from gpu_workers.guided.masks import AllowedTokens, Constraint, MaskReader, read_row
+from gpu_workers.guided.masks import Constraint, MaskReader
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from gpu_workers.sampling.sampler import Draw, Sampler
 from grammar_workers import compile_grammar
 from tests.gpu_workers.support import (
@@ -131,7 +132,11 @@ def test_zero_overhead_without_a_grammar() -> None:
     def watch(frame: FrameType, event: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
         # The vocabulary tells the bytes of tokens, which any text is made of.
-        if event == "call" and path.stem != "vocabulary" and (path.stem == "masks" or "grammar_workers" in path.parts):
+        if (
+            event == "call"
+            and path.stem != "vocabulary"
+            and (path.stem in ("masks", "allowed_tokens") or "grammar_workers" in path.parts)
+        ):
             entered.add(f"{path.stem}.{frame.f_code.co_name}")
 
     settings: list[dict[str, Any]] = [{}, {"temperature": 0}, {"logprobs": 2}, {"banned_words": {"words": ["a"]}}]
@@ -150,7 +155,7 @@ def test_zero_overhead_without_a_grammar() -> None:
         threading.setprofile(None)
     assert all(result.error is None and result.token_ids for result in results)
     assert not without
-    assert {"masks.allowed", "masks.read_row"} <= entered
+    assert {"masks.allowed", "allowed_tokens.read_row"} <= entered
 
 
 def test_end_to_end_regex() -> None:

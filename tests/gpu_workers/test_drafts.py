@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpu_workers.guided.forced_text import ForcedTextFinder
-from gpu_workers.speculative.drafts import AcceptanceRate, Drafter, NgramIndex
+from gpu_workers.sequence.drafts import AcceptanceRate, Drafter, NgramIndex
 from grammar_workers import Vocabulary, compile_grammar
 from tests.gpu_workers.support import (
     END,

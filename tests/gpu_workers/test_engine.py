@@ -431,8 +431,9 @@ def test_no_grammar_code_runs_for_rows_without_one(monkeypatch: pytest.MonkeyPat
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("grammar code entered")
 
-    for name in ("read_row", "unpack", "advance", "MaskReader.start", "MaskReader.table", "Constraint.__init__"):
-        monkeypatch.setattr(f"gpu_workers.guided.masks.{name}", never)
+    names = ("read_row", "advance", "MaskReader.start", "MaskReader.table", "Constraint.__init__")
+    for name in (*(f"guided.masks.{name}" for name in names), "sampling.sampler.unpack"):
+        monkeypatch.setattr(f"gpu_workers.{name}", never)
     with running_engine() as engine:
         results = run(engine, *(request("abc", max_tokens=10, temperature=i % 2) for i in range(6)))
     assert all(result.error is None for result in results)

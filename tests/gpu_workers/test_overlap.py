@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from gpu_workers.engine.engine import Engine
+from gpu_workers.engine.messages import Cancel
 from gpu_workers.engine.overlap import launching
-from gpu_workers.engine.sequence import Sequence
-from gpu_workers.messages import Cancel
 from gpu_workers.output import Outbox, OutputStream
+from gpu_workers.sequence.sequence import Sequence
 from tests.gpu_workers.support import (
     byte_vocabulary,
     collect,

@@ -12,14 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from gpu_workers.guided.masks import read_row
 from gpu_workers.model.loader import prepare
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.allowed_tokens import read_row
 from gpu_workers.sampling.randomness import Stream, uniforms
 from gpu_workers.sampling.sampler import Draw, Sampler
+from gpu_workers.sampling.verification import Proposal
 from gpu_workers.speculative.draft_model import DraftModel
-from gpu_workers.speculative.verification import Proposal
 from tests.gpu_workers.support import (
     CONFIGS,
     byte_tokenizer,

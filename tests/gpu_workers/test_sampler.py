@@ -19,9 +19,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from gpu_workers.guided.masks import AllowedTokens, read_row, unpack
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
+from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row, unpack
 from gpu_workers.sampling.distribution import inverse_cdf, softmax_weights
 from gpu_workers.sampling.penalties import History, adjust, adjustment
 from gpu_workers.sampling.sampler import Draw, Sampler

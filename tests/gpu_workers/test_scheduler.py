@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_workers.cache.kv_pool import KVPool
 from gpu_workers.engine.scheduler import Scheduler
-from gpu_workers.engine.sequence import Sequence
+from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.output import Outbox, OutputStream
-from gpu_workers.speculative.drafts import Draft
+from gpu_workers.sequence.drafts import Draft
+from gpu_workers.sequence.sequence import Sequence
 from tests.gpu_workers.support import byte_vocabulary, request
 
 LENGTH = 64

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from gpu_workers.engine.output_text import OutputText
-from gpu_workers.engine.step_result import StepResult
 from gpu_workers.guided.banned_text import PATIENCE, BannedText, HeldToken
 from gpu_workers.guided.finish_budget import FinishBudget
-from gpu_workers.guided.masks import AllowedTokens, Constraint, advance
+from gpu_workers.guided.masks import Constraint, advance
 from gpu_workers.output import FinishReason, OutputStream
 from gpu_workers.request import GenerationRequest
+from gpu_workers.sampling.allowed_tokens import AllowedTokens
 from gpu_workers.sampling.logprobs import TokenNames, TokenReport
 from gpu_workers.sampling.penalties import History
 from gpu_workers.sampling.sampler import Draw
-from gpu_workers.speculative.drafts import Draft, Drafter
+from gpu_workers.sequence.drafts import Draft, Drafter
+from gpu_workers.sequence.output_text import OutputText
+from gpu_workers.sequence.step_result import StepResult
 from grammar_workers import TokenFSM, Vocabulary
 
 Description = Callable[[], dict[str, Any]] | None

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_workers.cache.kv_pool import KVPool
-from gpu_workers.engine.sequence import Sequence
+from gpu_workers.model.kv_pool import KVPool
+from gpu_workers.sequence.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

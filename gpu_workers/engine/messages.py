@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_workers.engine.sequence import Sequence
 from gpu_workers.request import RequestError
+from gpu_workers.sequence.sequence import Sequence
 from grammar_workers import TokenFSM
 
 

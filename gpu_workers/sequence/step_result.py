@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
-from gpu_workers.speculative.drafts import Draft
+from gpu_workers.sequence.drafts import Draft
 
 
 class StepResult:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpu_workers.guided.masks import Constraint
-from gpu_workers.speculative.verification import Proposal
+from gpu_workers.sampling.verification import Proposal
 
 _MEMORY = 0.15
 _RECOVERY = 0.01

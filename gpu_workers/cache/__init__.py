@@ -1,1 +1,0 @@
-"""Keys and values of attention: `kv_pool` holds the slots, `prefix_cache` finds prompts that begin alike."""
