@@ -176,17 +176,12 @@ def _static_row(part: ScheduledTokens, sequence: Sequence, base: int, draws: boo
     row = StaticRow(part.slot, part.past, part.token_ids, first=len(part.token_ids) - part.wanted)
     if not draws:
         return row
-    sampling = sequence.request.sampling
     return replace(
         row,
         state=base + sequence.constraint.state if sequence.constraint is not None else 0,
         position=sequence.output_length,
         choice_index=sequence.request.choice_index,
-        seed=sampling.seed,
-        top_k=sampling.top_k,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
+        sampling=sequence.request.sampling,
     )
 
 

@@ -25,6 +25,7 @@ from gpu_workers.device_step.tables import TableMemory
 from gpu_workers.model.attention import AttentionPlan, CacheRead, DecodeGroup, DeviceMask
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.output_head import OutputHead
+from gpu_workers.request import SamplingParameters
 from gpu_workers.sampling.distribution import DrawSettings, draw_weights, inverse_cdf
 from gpu_workers.sampling.randomness import device_uniforms
 
@@ -48,11 +49,7 @@ class StaticRow:
     state: int = 0
     position: int = 0
     choice_index: int = 0
-    seed: int = 0
-    top_k: int = 0
-    temperature: float = 0.0
-    top_p: float = 1.0
-    min_p: float = 0.0
+    sampling: SamplingParameters = SamplingParameters(temperature=0)  # noqa: RUF009 - immutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ def shape_of(rows: Sequence[StaticRow], pool: KVPool, fineness: int = 2) -> Stat
         queries=_bucket(max(len(row.token_ids) for row in rows), fineness),
         kv_length=min(_SHORTEST_KV * _bucket(-(-longest // _SHORTEST_KV), fineness), pool.length),
         masked=_bucket(masked, fineness) if masked else 0,
-        truncates=any(row.top_k or row.top_p < 1 for row in rows if row.temperature > 0),
+        truncates=any(one.top_k or one.top_p < 1 for one in (row.sampling for row in rows) if one.temperature > 0),
     )
 
 
@@ -90,12 +87,12 @@ def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
     packed[len(rows) :, _INTEGERS.index("slot")] = pool.dummy_slot
     packed[len(rows) :, _INTEGERS.index("fed")] = 1
     for line, values, row in zip(packed, floats, rows, strict=False):
-        seed = row.seed & 0xFFFFFFFFFFFFFFFF
+        seed = row.sampling.seed & 0xFFFFFFFFFFFFFFFF
         line[: len(_INTEGERS)] = (
             row.slot, row.past, len(row.token_ids), row.first, row.state, row.position, row.choice_index,
-            seed & 0xFFFFFFFF, seed >> 32, row.top_k,
+            seed & 0xFFFFFFFF, seed >> 32, row.sampling.top_k,
         )  # fmt: skip
-        values[len(_INTEGERS) : _TOKENS] = (row.temperature, row.top_p, row.min_p)
+        values[len(_INTEGERS) : _TOKENS] = [getattr(row.sampling, setting) for setting in _FLOATS]
         line[_TOKENS : _TOKENS + len(row.token_ids)] = row.token_ids
     return torch.from_numpy(packed)
 
