@@ -40,7 +40,7 @@ class BeamSearch(StrictModel):
 class SamplingParameters(BaseModel):
     """How tokens are drawn and when an output ends.
 
-    Order: mask, logit bias, repetition, presence and frequency penalties, temperature, top-k, top-p, min-p, draw.
+    Order: mask, logit bias, repetition, presence and frequency penalties, then as in `sampling.distribution`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -80,7 +80,7 @@ def shape_of(rows: Sequence[StaticRow], pool: KVPool, fineness: int = 2) -> Stat
 
 
 def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
-    """All that a step reads from the host, int64 [rows, 13 + queries]; float64 values as their bits."""
+    """All that a step reads from the host, int64 [rows, _TOKENS + queries]; float64 values as their bits."""
     packed = np.zeros((shape.rows, _TOKENS + shape.queries), np.int64)
     floats = packed.view(np.float64)
     # Padding: one token in the dummy slot, greedy.
@@ -176,9 +176,9 @@ def _draw(logits: Tensor, integers: dict[str, Tensor], floats: dict[str, Tensor]
     temperature = each(floats["temperature"])
     settings = DrawSettings(
         temperature,
-        each(integers["top_k"]) if shape.truncates else None,
-        each(floats["top_p"]) if shape.truncates else None,
-        each(floats["min_p"]),
+        top_k=each(integers["top_k"]) if shape.truncates else None,
+        top_p=each(floats["top_p"]) if shape.truncates else None,
+        min_p=each(floats["min_p"]),
     )
     query = torch.arange(shape.queries, device=logits.device)
     position = (integers["position"][:, None] + query - integers["first"][:, None]).clamp(min=0).flatten()

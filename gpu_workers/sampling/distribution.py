@@ -43,7 +43,7 @@ def draw_settings(rows: Sequence[SamplingParameters], device: torch.device) -> D
             truncated = torch.tensor(index).to(device)
     if any(row.min_p for row in rows):
         min_p = torch.tensor([row.min_p for row in rows], dtype=torch.float64).to(device)
-    return DrawSettings(temperature, top_k, top_p, min_p, truncated)
+    return DrawSettings(temperature, top_k=top_k, top_p=top_p, min_p=min_p, truncated=truncated)
 
 
 def draw_weights(logits: Tensor, settings: DrawSettings) -> Tensor:

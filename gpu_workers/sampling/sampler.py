@@ -1,4 +1,4 @@
-"""Draws one token per row: mask -> bias and penalties -> temperature -> top-k -> top-p -> min-p -> inverse CDF.
+"""Draws one token per row: mask -> bias and penalties -> settings of the draw (`distribution`) -> inverse CDF.
 
 Rows are split by what their mask leaves to decide, cheapest first:
 

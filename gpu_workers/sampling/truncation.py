@@ -1,4 +1,4 @@
-"""Which tokens are likely enough to be drawn: top-k, top-p and min-p over a batch of weights.
+"""Which tokens are likely enough to be drawn: filters of a batch of weights, in the order of `distribution`.
 
 On a CPU top-p finds the likeliest tokens with a given share of the mass without sorting a vocabulary: weights are
 summed by the leading bits of their floating-point numbers, which order them, and only the bucket that the share ends in
