@@ -11,17 +11,16 @@ import re
 import time
 import uuid
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from deployments.arguments import MAX_PROMPT_BYTES, ThinkingArguments
+from deployments.arguments import AppArguments
 from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import SWITCH, Thinking
-from deployments.chat.tool_formats import ToolFormatName
 from deployments.chat.tools import ToolDialect
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
@@ -74,23 +73,13 @@ class Begun:
 class Service:
     """What the paths do; one per router replica."""
 
-    def __init__(
-        self,
-        tiers: Tiers,
-        *,
-        model: str,
-        tool_format: ToolFormatName | Literal["auto"] = "auto",
-        thinking: ThinkingArguments | Literal["auto", "off"] = "auto",
-        max_prompt_bytes: int = MAX_PROMPT_BYTES,
-    ) -> None:
+    def __init__(self, tiers: Tiers, args: AppArguments) -> None:
         self._tiers = tiers
-        self.model = model
+        self._args = args
+        self.model = args.model_name
         version = importlib.metadata.version("turnstile")
-        self.system_fingerprint = f"fp_{hashlib.sha256(f'{version} {model}'.encode()).hexdigest()[:10]}"
+        self.system_fingerprint = f"fp_{hashlib.sha256(f'{version} {self.model}'.encode()).hexdigest()[:10]}"
         self._started = int(time.time())
-        self._tool_format = tool_format
-        self._max_prompt_bytes = max_prompt_bytes
-        self._thinking = thinking
         self._chat_format: ChatFormat | None = None
         self._keys = GrammarKeys(tiers)
         self.grammars = Grammars(tiers, self._keys)
@@ -174,16 +163,17 @@ class Service:
         self._check_size(size, param)
 
     def _check_size(self, size: int, param: str) -> None:
-        if size > self._max_prompt_bytes:
-            message = f"the prompt has {size} bytes, more than the {self._max_prompt_bytes} that this server accepts"
+        most = self._args.router.max_prompt_bytes
+        if size > most:
+            message = f"the prompt has {size} bytes, more than the {most} that this server accepts"
             raise ApiError(400, message, param=param, code="prompt_too_large")
 
     async def _served_chat_format(self) -> ChatFormat:
         if self._chat_format is None:
             info = await self._tiers.replica_info({SWITCH: True}, {SWITCH: False})
             template, prompts = info["chat_template"], info["generation_prompts"]
-            thinking = Thinking.of_model(self._thinking, template, *prompts)
-            self._chat_format = ChatFormat(ToolDialect.of_model(self._tool_format, template), thinking)
+            thinking = Thinking.of_model(self._args.thinking, template, *prompts)
+            self._chat_format = ChatFormat(ToolDialect.of_model(self._args.tool_format, template), thinking)
         return self._chat_format
 
     async def _grammar(self, body: GenerationBody, chat_format: ChatFormat | None) -> Grammar | None:
