@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -108,8 +108,7 @@ def _compile(
 
 
 def _as_json(finding: Finding) -> str:
-    fields = {name: getattr(finding, name) for name in Finding.__slots__}
-    return json.dumps({"supported": True, **fields}, ensure_ascii=False)
+    return json.dumps({"supported": True, **asdict(finding)}, ensure_ascii=False)
 
 
 def _as_text(finding: Finding) -> list[str]:

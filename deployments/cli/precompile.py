@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,14 +34,9 @@ class Outcome:
 
     def row(self) -> tuple[str, ...]:
         """The cells of the table, in the order of `_COLUMNS`."""
-        if self.status is None:
-            return (self.path, "refused", "", "", "", "")
-        numbers = (_number(self.status.get(name)) for name in ("automaton_states", "artifact_bytes"))
-        return (self.path, str(self.status["status"]), self.status["key"], *numbers, self._seconds())
-
-    def _seconds(self) -> str:
-        seconds = (self.status or {}).get("compile_seconds")
-        return "" if seconds is None else f"{seconds:.3f}"
+        status = self.status or {"status": "refused", "key": ""}
+        forms = {"automaton_states": ",", "artifact_bytes": ",", "compile_seconds": ".3f"}
+        return (self.path, status["status"], status["key"], *(_shown(status.get(name), forms[name]) for name in forms))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,21 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when all are ready, 1 when one was refused. Raises `Failure` when the server is not there."""
-    if options.jobs < 1:
-        raise UsageFailure("--jobs: at least 1")
     files = _files(options.paths)
     server = Server.of(options)
-    outcomes: dict[str, Outcome] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
-        calls = [pool.submit(_compile, server, path, options.kind) for path in files]
-        try:
-            for call in tqdm(as_completed(calls), total=len(calls), unit="grammar", file=sys.stderr):
-                outcomes[call.result().path] = call.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-    in_order = [outcomes[path] for path in files]
-    print("\n".join(_table([_COLUMNS, *(outcome.row() for outcome in in_order)])))
-    refused = [outcome for outcome in in_order if outcome.refusal is not None]
+        answers = pool.map(lambda path: _compile(server, path, options.kind), files)
+        outcomes = list(tqdm(answers, total=len(files), unit="grammar", file=sys.stderr))
+    print("\n".join(_table([_COLUMNS, *(outcome.row() for outcome in outcomes)])))
+    refused = [outcome for outcome in outcomes if outcome.refusal is not None]
     for outcome in refused:
         print(f"refused: {outcome.path}: {outcome.refusal}")
     return 1 if refused else 0
@@ -111,5 +98,5 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
