@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from deployments.arguments import REPOSITORY
 from deployments.reference.grammar_features import table
@@ -35,18 +36,18 @@ class Metric:
 
 def metrics() -> str:
     """The document as Markdown."""
-    found = {one.name: one for one in all_metrics()}
     rows = (
         (f"`{one.name}`", one.kind, one.place, ", ".join(f"`{tag}`" for tag in one.tags), one.description)
-        for _, one in sorted(found.items())
+        for one in sorted(all_metrics(), key=lambda metric: metric.name)
     )
     return f"{INTRODUCTION}\n\n{table(['metric', 'kind', 'of', 'tags', 'what it counts'], rows)}\n"
 
 
 def all_metrics() -> Iterator[Metric]:
-    """Every call of a metric's constructor in the three packages; those that both tiers make come more than once."""
-    for package, place in _PLACES.items():
+    """Every call of a metric's constructor in the three packages."""
+    for package, tier in _PLACES.items():
         for path in sorted((REPOSITORY / package).rglob("*.py")):
+            place = _BOTH_TIERS if path == Path(shared.__file__) else tier
             calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
             yield from (found for call in calls if (found := _metric(call, place)) is not None)
 
@@ -56,10 +57,6 @@ def _metric(call: ast.Call, place: str) -> Metric | None:
     if not isinstance(call.func, ast.Name) or call.func.id.lower() not in _KINDS:
         return None
     kind = call.func.id.lower()
-    if call.keywords and call.keywords[0].arg is None:
-        # Defined once for both tiers: `Gauge(**NAME)`.
-        definition = getattr(shared, ast.unparse(call.keywords[0].value))
-        return Metric(definition["name"], kind, definition["description"], definition["tag_keys"], _BOTH_TIERS)
     given = dict(zip(("name", "description", "tag_keys"), call.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     if "description" not in given:  # collections.Counter

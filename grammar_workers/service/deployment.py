@@ -18,7 +18,7 @@ from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.gc_control import collect_seldom
-from grammar_workers.service.metrics import COMPILATIONS, StoreMetrics
+from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import CompilePool
 from grammar_workers.service.service import Compiled, CompileService, Event, Refused, Waited
 
@@ -158,7 +158,6 @@ class _Metrics:
     def __init__(self, store: GrammarStore, pool: CompilePool) -> None:
         self._pool = pool
         self._compiled = 0
-        self._compilations = Gauge(**COMPILATIONS)
         self._queued = Gauge("turnstile_grammar_queue_length", "Compilations that wait for a process.")
         self._refusals = Counter("turnstile_grammar_refusals_total", "Specifications refused.", ("code",))
         self._waits = Counter(
@@ -172,7 +171,7 @@ class _Metrics:
         )
         self._bytes = Histogram("turnstile_grammar_artifact_bytes", "Size of compiled grammars.", boundaries=_BYTES)
         self._states = Histogram("turnstile_grammar_states", "States of compiled automata.", boundaries=_STATES)
-        self._stored = StoreMetrics(store.stats, Counter, Gauge)
+        self._shared = TierMetrics(store.stats, "grammar_compiler", Counter, Gauge)
 
     def report(self, event: Event) -> None:
         match event:
@@ -190,9 +189,8 @@ class _Metrics:
 
     def publish(self) -> None:
         """Show the gauges, which Ray forgets when they are not set again, and what the store has counted since."""
-        self._compilations.set(self._compiled, {"place": "grammar_compiler"})
         self._queued.set(self._pool.queued)
-        self._stored.publish()
+        self._shared.publish(self._compiled)
 
 
 def _refused(key: str, error: GrammarError) -> dict[str, Any]:
