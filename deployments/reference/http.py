@@ -38,7 +38,7 @@ def http() -> str:
         for part in ("requestBody", "responses")
         for name in references(operation.get(part))
     ]
-    parts = [INTRODUCTION, "## Paths", *operations, "## Bodies", *sections(begin, schemas, level=3, defaults=True)]
+    parts = [INTRODUCTION, "## Paths", *operations, "## Bodies", *sections(begin, schemas, level=3)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -66,7 +66,7 @@ def kind(schema: Schema) -> str:
     return f"{name} ({', '.join(bounds)})" if bounds else str(name)
 
 
-def fields(schema: Schema, *, defaults: bool) -> str:
+def fields(schema: Schema) -> str:
     """The table of an object's fields; without fields, the kind of value it is."""
     if "properties" not in schema:
         return f"{kind(schema)}."
@@ -74,13 +74,15 @@ def fields(schema: Schema, *, defaults: bool) -> str:
     rows = []
     for name, field in schema["properties"].items():
         value = field.get("default", _WITHOUT_DEFAULT)
-        shown = "required" if name in required else "" if value in (None, _WITHOUT_DEFAULT) else f"`{_plain(value)}`"
+        shown = (
+            "required" if name in required else "" if value in (None, _WITHOUT_DEFAULT) else f"`{json.dumps(value)}`"
+        )
         sizes = [text.format(field[key]) for key, text in _BOUNDS.items() if "Items" in key and key in field]
         # Elsewhere null is only another way to leave a field out.
         nullable = name in required and any(one.get("type") == "null" for one in field.get("anyOf", ()))
         what = ", ".join([kind(field) + " or null" * nullable, *sizes])
-        rows.append((f"`{name}`", what, *([shown] if defaults else []), _text(field.get("description", ""))))
-    return table(["field", "type", *(["default"] if defaults else []), "what it means"], rows)
+        rows.append((f"`{name}`", what, shown, _text(field.get("description", ""))))
+    return table(["field", "type", "default", "what it means"], rows)
 
 
 def references(schema: Any) -> Iterator[str]:
@@ -96,27 +98,19 @@ def references(schema: Any) -> Iterator[str]:
             yield from references(value)
 
 
-def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int, defaults: bool) -> Iterator[str]:
+def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int) -> Iterator[str]:
     """A section for each schema that can be reached from those named in `begin`, breadth first."""
     order = list(dict.fromkeys(begin))
     for name in order:  # grows meanwhile
         order += dict.fromkeys(found for found in references(schemas[name]) if found not in order)
         schema = schemas[name]
-        parts = [
-            f"{'#' * level} {title(name)}",
-            _text(schema.get("description", "")),
-            fields(schema, defaults=defaults),
-        ]
+        parts = [f"{'#' * level} {title(name)}", _text(schema.get("description", "")), fields(schema)]
         yield "\n\n".join(part for part in parts if part)
 
 
 def _text(description: str) -> str:
     """A docstring as running text."""
     return "\n\n".join(" ".join(part.split()) for part in description.split("\n\n"))
-
-
-def _plain(value: Any) -> str:
-    return json.dumps(value)
 
 
 def _number(value: Any) -> str:
