@@ -16,7 +16,8 @@ from deployments.http.strict_json import LargeBodies, StrictJsonRoute
 from deployments.http.tenants import Caller, Tenants
 from deployments.openai.completions import ChatCompletion, TextCompletion
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
-from deployments.openai.responses.routes import responses_routes
+from deployments.openai.responses.answer import Response as ResponseModel
+from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammars import grammar_routes
 from deployments.routing.service import Health, ModelCard, ModelList, Service
 
@@ -64,6 +65,15 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         """200 once the next request will be answered at full speed."""
         return await service.health()
 
+    @api.post("/v1/responses", response_model=ResponseModel, responses=GENERATION, tags=["completions"])
+    async def responses(
+        body: Annotated[ResponsesBody, Body(openapi_examples=examples.RESPONSES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
+        return await service.respond(body, request, tenant)
+
     app = FastAPI(
         title="Turnstile",
         description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
@@ -75,7 +85,6 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     app.state.tenants = tenants
     app.state.rate_limits = RateLimits(args.rate_limit)
     app.include_router(api)
-    app.include_router(responses_routes(service))
     app.include_router(grammar_routes(service.grammars))
     app.mount("/explorer", explorer())
     install_error_handlers(app)

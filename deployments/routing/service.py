@@ -27,6 +27,8 @@ from deployments.http.event_stream import EventStream
 from deployments.http.tenants import Tenant
 from deployments.openai.completions import Answer
 from deployments.openai.protocol import ChatCompletionBody, GenerationBody
+from deployments.openai.responses.answer import ResponsesAnswer
+from deployments.openai.responses.body import ResponsesBody, in_these_words
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
@@ -97,6 +99,19 @@ class Service:
         )
         if body.stream:
             return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
+        async with aclosing(begun.generation):
+            return JSONResponse(await answer.whole())
+
+    async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
+        """`/v1/responses`."""
+        try:
+            begun = await self.begin(body.chat, request, tenant)
+        except ApiError as error:
+            raise in_these_words(error) from error
+        (reader,) = begun.readers
+        answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=self.model)
+        if body.stream:
+            return EventStream(answer.blocks(), begun.generation)
         async with aclosing(begun.generation):
             return JSONResponse(await answer.whole())
 
