@@ -22,7 +22,6 @@ _BOUNDS = {
     "maxProperties": "at most {} entries",
     "pattern": "matches `{}`",
 }
-_WITHOUT_DEFAULT = object()
 
 
 def name_of(schema: Schema) -> str:
@@ -73,10 +72,8 @@ def fields(schema: Schema) -> str:
     required = schema.get("required", [])
     rows = []
     for name, field in schema["properties"].items():
-        value = field.get("default", _WITHOUT_DEFAULT)
-        shown = (
-            "required" if name in required else "" if value in (None, _WITHOUT_DEFAULT) else f"`{json.dumps(value)}`"
-        )
+        default = field.get("default")
+        shown = "required" if name in required else "" if default is None else f"`{json.dumps(default)}`"
         sizes = [text.format(field[key]) for key, text in _BOUNDS.items() if "Items" in key and key in field]
         # Elsewhere null is only another way to leave a field out.
         nullable = name in required and any(one.get("type") == "null" for one in field.get("anyOf", ()))
