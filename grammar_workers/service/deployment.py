@@ -20,7 +20,7 @@ from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.gc_control import collect_seldom
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import CompilePool
-from grammar_workers.service.service import Compiled, CompileService, Event, Refused, Waited
+from grammar_workers.service.service import CompileService
 
 LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
 
@@ -64,7 +64,7 @@ class GrammarCompiler:
         self._store = open_store(store_url, self._fingerprint)
         self._metrics = _Metrics(self._store, self._pool)
         self._max_wait_s = max_wait_s
-        self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics.report)
+        self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics)
         for specification in precompile:
             self._precompile(specification, grammar_options)
         collect_seldom()
@@ -173,19 +173,19 @@ class _Metrics:
         self._states = Histogram("turnstile_grammar_states", "States of compiled automata.", boundaries=_STATES)
         self._shared = TierMetrics(store.stats, "grammar_compiler", Counter, Gauge)
 
-    def report(self, event: Event) -> None:
-        match event:
-            case Compiled(queue_seconds, compile_seconds, artifact_bytes, automaton_states):
-                self._queue_seconds.observe(queue_seconds)
-                self._compile_seconds.observe(compile_seconds)
-                self._bytes.observe(artifact_bytes)
-                self._states.observe(automaton_states)
-            case Refused(code):
-                self._refusals.inc(1, {"code": code})
-            case Waited():
-                self._waits.inc()
-                return
+    def compiled(self, queue_seconds: float, compile_seconds: float, artifact_bytes: int, states: int) -> None:
         self._compiled += 1
+        self._queue_seconds.observe(queue_seconds)
+        self._compile_seconds.observe(compile_seconds)
+        self._bytes.observe(artifact_bytes)
+        self._states.observe(states)
+
+    def refused(self, code: str) -> None:
+        self._compiled += 1
+        self._refusals.inc(1, {"code": code})
+
+    def waited(self) -> None:
+        self._waits.inc()
 
     def publish(self) -> None:
         """Show the gauges, which Ray forgets when they are not set again, and what the store has counted since."""
