@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 for a complete answer, 1 for one that a limit cut under a constraint. Raises `Failure`."""
-    server = Server.of(options)
+    server = Server(options.url, timeout_s=options.timeout)
     body: dict[str, Any] = {name: value for name in _PASSED_ON if (value := getattr(options, name)) is not None}
     system = [] if options.system is None else [{"role": "system", "content": options.system}]
     prompt = read_text("-") if options.prompt == "-" else options.prompt

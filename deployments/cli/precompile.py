@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when all are ready, 1 when one was refused. Raises `Failure` when the server is not there."""
     files = _files(options.paths)
-    server = Server.of(options)
+    server = Server(options.url, timeout_s=options.timeout)
     with ThreadPoolExecutor(options.jobs) as pool:
         answers = pool.map(lambda path: _compile(server, path, options.kind), files)
         outcomes = list(tqdm(answers, total=len(files), unit="grammar", file=sys.stderr))
