@@ -202,7 +202,7 @@ class Service:
         places: tuple[tuple[str, str], ...] = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
             specification, param, places = chat_format.dialect.specification(offer), "tools", offer.places()
-        elif (asked := body.specification()) is not None:
+        elif (asked := body.specification) is not None:
             specification, param = asked
         else:
             return None
