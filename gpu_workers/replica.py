@@ -30,7 +30,7 @@ from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
-from grammar_workers.service.gc_control import collect_seldom
+from grammar_workers.gc_control import collect_seldom
 from grammar_workers.service.metrics import TierMetrics
 
 _RETRY_PAUSE_S = 0.1

@@ -11,7 +11,7 @@ from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
-from grammar_workers.service.gc_control import collect_seldom
+from grammar_workers.gc_control import collect_seldom
 
 
 @serve.deployment(name="Router")

@@ -13,11 +13,11 @@ from ray.serve.metrics import Counter, Gauge, Histogram
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store import GrammarStore, StoredArtifact, open_store
 from grammar_workers.errors import GrammarError
+from grammar_workers.gc_control import collect_seldom
 from grammar_workers.keys import grammar_key
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.service.fair_queue import QueueFullError
-from grammar_workers.service.gc_control import collect_seldom
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import CompilePool
 from grammar_workers.service.service import CompileService
