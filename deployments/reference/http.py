@@ -10,8 +10,7 @@ from ray.serve.handle import DeploymentHandle
 from deployments.arguments import AppArguments
 from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
-from deployments.reference.grammar_features import table
-from deployments.reference.schema_tables import link, name_of, references, sections
+from deployments.reference.schema_tables import link, name_of, references, sections, table
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployments.arguments import REPOSITORY
-from deployments.reference.grammar_features import table
+from deployments.reference.schema_tables import table
 from grammar_workers.service import metrics as shared
 
 INTRODUCTION = """\

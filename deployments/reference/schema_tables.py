@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-from deployments.reference.grammar_features import table
 
 Schema = Mapping[str, Any]
 
@@ -22,6 +20,16 @@ _BOUNDS = {
     "maxProperties": "at most {} entries",
     "pattern": "matches `{}`",
 }
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def name_of(schema: Schema) -> str:
