@@ -105,10 +105,6 @@ class CompileService:
         self._refusals.pop(key, None)
         await self._in_thread(self._store.discard, key)
 
-    def _forget(self, key: str, production: _Production) -> None:
-        if self._productions.get(key) is production:
-            del self._productions[key]
-
     async def _produce(
         self, key: str, specification: dict[str, Any], tenant: str, production: _Production
     ) -> StoredArtifact:
@@ -128,7 +124,8 @@ class CompileService:
         finally:
             if flight.leads:
                 await self._in_thread(flight.release)
-            self._forget(key, production)
+            if self._productions.get(key) is production:
+                del self._productions[key]
 
     async def _compile(self, key: str, specification: dict[str, Any], tenant: str, production: _Production) -> bytes:
         if not production.waiters:
