@@ -25,7 +25,7 @@ from deployments.openai.logprobs import (
     chat_logprobs,
     diagnostics,
 )
-from deployments.routing.tiers import CompiledGrammar, Event, Generation
+from deployments.routing.tiers import Event, Generation
 
 logger = logging.getLogger("ray.serve")
 
@@ -277,8 +277,8 @@ class Answer:
         return {} if grammar is None else {"grammar": grammar_report(grammar, self._readers)}
 
 
-def grammar_report(grammar: CompiledGrammar, readers: Sequence[OutputParser]) -> dict[str, Any]:
+def grammar_report(grammar: dict[str, Any], readers: Sequence[OutputParser]) -> dict[str, Any]:
     """Data of `GrammarReport`."""
     thinks = any(reader.thoughts is not None for reader in readers)
     applies_to = "answer" if thinks else "output"
-    return {"key": grammar.key, "source": grammar.source, "notes": grammar.notes, "applies_to": applies_to}
+    return {**{name: grammar[name] for name in ("key", "source", "notes")}, "applies_to": applies_to}
