@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 from deployments.arguments import REPOSITORY
@@ -23,27 +22,13 @@ _BOTH_TIERS = "grammar tier, model replicas"
 _KINDS = ("counter", "gauge", "histogram")
 
 
-@dataclass(frozen=True)
-class Metric:
-    """One metric as its constructor describes it. `place`: the part of the system that has it."""
-
-    name: str
-    kind: str
-    description: str
-    tags: Sequence[str]
-    place: str
-
-
 def metrics() -> str:
     """The document as Markdown."""
-    rows = (
-        (f"`{one.name}`", one.kind, one.place, ", ".join(f"`{tag}`" for tag in one.tags), one.description)
-        for one in sorted(all_metrics(), key=lambda metric: metric.name)
-    )
-    return f"{INTRODUCTION}\n\n{table(['metric', 'kind', 'of', 'tags', 'what it counts'], rows)}\n"
+    columns = ["metric", "kind", "of", "tags", "what it counts"]
+    return f"{INTRODUCTION}\n\n{table(columns, sorted(_all_metrics()))}\n"
 
 
-def all_metrics() -> Iterator[Metric]:
+def _all_metrics() -> Iterator[tuple[str, ...]]:
     """Every call of a metric's constructor in the three packages."""
     for package, tier in _PLACES.items():
         for path in sorted((REPOSITORY / package).rglob("*.py")):
@@ -52,8 +37,8 @@ def all_metrics() -> Iterator[Metric]:
             yield from (found for call in calls if (found := _metric(call, place)) is not None)
 
 
-def _metric(call: ast.Call, place: str) -> Metric | None:
-    """The metric that a call makes; None for any other call."""
+def _metric(call: ast.Call, place: str) -> tuple[str, ...] | None:
+    """The row of the metric that a call makes; None for any other call. `place`: the part of the system that has it."""
     if not isinstance(call.func, ast.Name) or call.func.id.lower() not in _KINDS:
         return None
     kind = call.func.id.lower()
@@ -63,4 +48,4 @@ def _metric(call: ast.Call, place: str) -> Metric | None:
         return None
     name, description = ast.literal_eval(given["name"]), ast.literal_eval(given["description"])
     tags = ast.literal_eval(given["tag_keys"]) if "tag_keys" in given else ()
-    return Metric(name, kind, description, tags, place)
+    return f"`{name}`", kind, place, ", ".join(f"`{tag}`" for tag in tags), description
