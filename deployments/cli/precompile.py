@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,8 @@ _REFUSALS = (400, 413)
 _COLUMNS = ("file", "status", "key", "states", "bytes", "seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one file: the server's answer, or why it was refused."""
-
-    path: str
-    status: dict[str, Any] | None
-    refusal: str | None = None
-
-    def row(self) -> tuple[str, ...]:
-        """The cells of the table, in the order of `_COLUMNS`."""
-        status = self.status or {"status": "refused", "key": ""}
-        forms = {"automaton_states": ",", "artifact_bytes": ",", "compile_seconds": ".3f"}
-        return (self.path, status["status"], status["key"], *(_shown(status.get(name), forms[name]) for name in forms))
+Outcome = dict[str, Any] | str
+"""What became of a file: the server's answer, or why it was refused."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,23 +47,23 @@ def run(options: argparse.Namespace) -> int:
     server = Server(options.url, timeout_s=options.timeout)
     with ThreadPoolExecutor(options.jobs) as pool:
         answers = pool.map(lambda path: _compile(server, path, options.kind), files)
-        outcomes = list(tqdm(answers, total=len(files), unit="grammar", file=sys.stderr))
-    print("\n".join(_table([_COLUMNS, *(outcome.row() for outcome in outcomes)])))
-    refused = [outcome for outcome in outcomes if outcome.refusal is not None]
-    for outcome in refused:
-        print(f"refused: {outcome.path}: {outcome.refusal}")
+        outcomes = dict(zip(files, tqdm(answers, total=len(files), unit="grammar", file=sys.stderr), strict=True))
+    print("\n".join(_table([_COLUMNS, *map(_row, outcomes, outcomes.values())])))
+    refused = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
+    for path, reason in refused.items():
+        print(f"refused: {path}: {reason}")
     return 1 if refused else 0
 
 
 def _compile(server: Server, path: str, kind: Kind | None) -> Outcome:
     try:
-        return Outcome(path, server.compile(specification(path, read_text(path), kind)))
+        return server.compile(specification(path, read_text(path), kind))
     except GrammarError as error:
-        return Outcome(path, None, str(error))
+        return str(error)
     except ServerFailure as failure:
         if failure.status not in _REFUSALS:
             raise
-        return Outcome(path, None, str(failure))
+        return str(failure)
 
 
 def _files(paths: Sequence[str]) -> list[str]:
@@ -96,6 +84,13 @@ def _files(paths: Sequence[str]) -> list[str]:
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _row(path: str, outcome: Outcome) -> tuple[str, ...]:
+    """The cells of the table, in the order of `_COLUMNS`."""
+    status: dict[str, Any] = {"status": "refused", "key": ""} if isinstance(outcome, str) else outcome
+    forms = {"automaton_states": ",", "artifact_bytes": ",", "compile_seconds": ".3f"}
+    return (path, status["status"], status["key"], *(_shown(status.get(name), form) for name, form in forms.items()))
 
 
 def _shown(value: float | None, form: str) -> str:
