@@ -20,7 +20,7 @@ MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024
 
 _BESIDE_BEAMS = {"beam_search", "n", "max_tokens", "temperature", "top_p", "top_k", "seed", "raw_logprobs"}
-"""Fields that a beam search bears: those without which it does what it would do, and those looked at apart."""
+"""Fields that a beam search bears: its own, those that change nothing about it, and those that are looked at apart."""
 
 Penalty = Annotated[StrictFloat, Field(ge=-2, le=2)]
 Bias = Annotated[StrictFloat, Field(ge=-100, le=100)]
