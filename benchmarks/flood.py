@@ -30,7 +30,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.load import START_DEADLINE_S, Measurements, Requests, connect, quantile_ms
-from grammar_workers.service.gc_control import skip_what_exists
+from grammar_workers.gc_control import skip_what_exists
 from tests.integration.server import Server
 from tests.redis_server import RedisServer
 

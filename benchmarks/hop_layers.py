@@ -23,7 +23,7 @@ from starlette.requests import Request
 from tqdm import tqdm
 
 from benchmarks.processes import cpu_seconds
-from deployments.arguments import REPOSITORY
+from deployments.arguments import REPOSITORY, AppArguments
 from deployments.config_file import load_config
 from deployments.http.event_stream import EventStream
 from deployments.http.tenants import Tenant
@@ -118,9 +118,8 @@ class Layers:
         self._engine = Engine(self._loaded, config, self._fetch)
         compiler = serve.get_deployment_handle(COMPILER, APPLICATION)
         self._replica = serve.get_deployment_handle(REPLICA, APPLICATION).options(stream=True)
-        self._service = Service(
-            Tiers(compiler, serve.get_deployment_handle(REPLICA, APPLICATION), new_grammars=2), model=MODEL.name
-        )
+        tiers = Tiers(compiler, serve.get_deployment_handle(REPLICA, APPLICATION), new_grammars=2)
+        self._service = Service(tiers, AppArguments(model=str(MODEL)))
         self._http = http
         (router,) = _processes("ServeReplica:turnstile:Router")
         low, high = (int(os.environ[f"RAY_SERVE_DIRECT_INGRESS_{end}_HTTP_PORT"]) for end in ("MIN", "MAX"))

@@ -47,13 +47,13 @@ from grammar_workers import compile_grammar, grammar_key
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.artifacts.store.redis_client import RedisClient
 from grammar_workers.service.deployment import GrammarCompiler
-from grammar_workers.service.metrics import COMPILATIONS
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.integration.server import Server
 from tests.redis_server import RedisServer
 
 TARGET = 1.6
 MODEL = str(REPOSITORY / "models" / "turnstile-tiny")
+COMPILATIONS = "turnstile_grammar_compilations"
 VIRTUAL_NODES = 100
 REDIS_CALLS = 5
 """Of one compilation: lookup, lock, lookup under the lock, store, release."""
@@ -239,8 +239,8 @@ async def join(server: Server, deadline_s: float) -> tuple[list[float], list[flo
             task.cancel()
         await asyncio.gather(load, *long, return_exceptions=True)
     return (
-        server.metric(COMPILATIONS["name"], place="grammar_compiler"),
-        server.metric(COMPILATIONS["name"], place="model_replica"),
+        server.metric(COMPILATIONS, place="grammar_compiler"),
+        server.metric(COMPILATIONS, place="model_replica"),
         measurements,
     )
 
@@ -288,7 +288,7 @@ def main() -> int:
             for name, seconds in found.items():
                 print(f"| {name} | {quantile_ms(seconds, 0.5):.1f} | {quantile_ms(seconds, 0.9):.1f} |", flush=True)
             before = options.repeats + 1
-            server.wait_metric(COMPILATIONS["name"], place="grammar_compiler")
+            server.wait_metric(COMPILATIONS, place="grammar_compiler")
             by_compilers, by_replicas, load = asyncio.run(join(server, deadline_s=180))
     expected = before + 8
     compiled = f"they compiled {by_replicas}, the compilers {sum(by_compilers):.0f} of {expected} new grammars"

@@ -46,20 +46,4 @@ def build_app(args: AppArguments) -> Application:
 
 def router(args: AppArguments, compiler: Application, replica: Application) -> Application:
     """The front over its two tiers."""
-    return (
-        cast(Deployment, Router)
-        .options(**args.router.deployment_options())
-        .bind(
-            compiler,
-            replica,
-            model=args.model_name,
-            max_body_bytes=args.router.max_body_bytes,
-            body_timeout_s=args.router.body_timeout_s,
-            api_keys=args.router.api_keys,
-            tool_format=args.tool_format,
-            thinking=args.thinking,
-            max_prompt_bytes=args.router.max_prompt_bytes,
-            rate_limit=args.router.rate_limit,
-            new_grammars=2 * args.compiler.processes * args.compiler.most_replicas,  # one done, the next is there
-        )
-    )
+    return cast(Deployment, Router).options(**args.router.deployment_options()).bind(compiler, replica, args)

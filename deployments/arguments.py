@@ -13,9 +13,6 @@ from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.specification import GrammarSpecification
 
-MAX_PROMPT_BYTES = 1 << 20
-"""By default; more would keep the tokenizer of a replica busy for long."""
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 """Relative paths in a config mean this folder, whatever the working directory of the process that reads them."""
 
@@ -112,7 +109,7 @@ class RouterArguments(Scale):
         "only API keys tell tenants apart for certain.",
     )
     max_prompt_bytes: int = Field(
-        MAX_PROMPT_BYTES,
+        1 << 20,  # more would keep the tokenizer of a replica busy for long
         ge=1,
         description="Largest prompt, messages and tools as JSON; a larger one is answered with 400.",
     )

@@ -30,8 +30,8 @@ from grammar_workers import GrammarOptions, grammar_key, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
-from grammar_workers.service.gc_control import collect_seldom
-from grammar_workers.service.metrics import COMPILATIONS, StoreMetrics
+from grammar_workers.gc_control import collect_seldom
+from grammar_workers.service.metrics import TierMetrics
 
 _RETRY_PAUSE_S = 0.1
 _SWITCH_INTERVAL_S = 1e-4
@@ -160,7 +160,7 @@ class _Metrics:
 
     def __init__(self, engine: Engine, grammars: GrammarSource) -> None:
         self._engine = engine
-        self._stored = StoreMetrics(grammars.stats, Counter, Gauge)
+        self._shared = TierMetrics(grammars.stats, "model_replica", Counter, Gauge)
         self._published = self._counts()  # the warm-up is no traffic
         self._counters = {
             "origin": Counter(
@@ -191,13 +191,10 @@ class _Metrics:
         )
         self._masks = Counter("turnstile_masks_total", "Tokens drawn under the mask of a grammar.")
         self._masks_published = 0
-        self._compilations = Gauge(**COMPILATIONS)
         self._compiled_to_warm_up = compilations()
 
     def publish(self) -> None:
         """Shows the gauges, which Ray forgets when they are not set again, and adds what was counted since."""
-        # An alarm: grammars come from the store or the compilers.
-        self._compilations.set(compilations() - self._compiled_to_warm_up, {"place": "model_replica"})
         counts = self._counts()
         for (tag, value), new in (counts - self._published).items():
             self._counters[tag].inc(new, {tag: value})
@@ -209,7 +206,8 @@ class _Metrics:
         if new_masks := self._engine.statistics.masks - self._masks_published:
             self._masks.inc(new_masks)
             self._masks_published += new_masks
-        self._stored.publish()
+        # Others than 0 are an alarm: grammars come from the store or the compilers.
+        self._shared.publish(compilations() - self._compiled_to_warm_up)
         self._running.set(len(self._engine.scheduler.running))
         self._waiting.set(len(self._engine.scheduler.waiting))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from grammar_workers.budget import Budget, running
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.gc_control import collector_pause, skip_what_exists
 from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
 from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
@@ -21,7 +22,6 @@ from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Recognizer
 from grammar_workers.matching.token_fsm import TokenFSM
 from grammar_workers.options import GrammarOptions, Limits
-from grammar_workers.service.gc_control import collector_pause, skip_what_exists
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 

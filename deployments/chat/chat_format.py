@@ -28,7 +28,7 @@ class ChatFormat:
         fields = self.thinking.prompt_fields(body.asks_for_thoughts)
         offer = body.offer()
         if body.speaks_of_tools:
-            fields |= self.dialect.prompt_fields(body.template_messages(), offer)
+            fields |= self.dialect.prompt_fields(body.template_messages, offer)
         if offer is not None or self.thinks(body):
             fields["special_token_text"] = True
         return fields

@@ -30,8 +30,8 @@ class OutputParser:
         """Whether a call has begun."""
         return self._calls is not None and self._calls.calls > 0
 
-    def feed(self, text: str) -> Iterator[Delta]:
-        """What is certain now."""
+    def read(self, text: str, finish_reason: str | None) -> Iterator[Delta]:
+        """What is certain after more text, and the rest where the output has ended (`finish_reason`)."""
         if self.thoughts is not None:
             thoughts, text = self.thoughts.feed(text)
             if thoughts:
@@ -40,10 +40,9 @@ class OutputParser:
             yield from self._calls.feed(text)
         elif text:
             yield {"content": text}
-
-    def finish(self, *, cut: bool) -> Iterator[Delta]:
-        """The rest, when no more text comes; `cut`: a limit is why."""
+        if finish_reason is None:
+            return
         if self.thoughts is not None and (rest := self.thoughts.finish()):
             yield {"reasoning_content": rest}
         if self._calls is not None:
-            yield from self._calls.finish(cut=cut)
+            yield from self._calls.finish(cut=finish_reason == "length")

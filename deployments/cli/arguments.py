@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T", int, float)
@@ -18,43 +19,27 @@ class Parser(argparse.ArgumentParser):
         sys.exit(2)
 
 
-def port(text: str) -> int:
-    """A TCP port."""
-    number = _number(int, text)
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is no port: ports are at most 65535")
-    return number
+def _number_type(parse: type[T], *demands: tuple[Callable[[T], bool], str]) -> Callable[[str], T]:
+    """An argument's `type`: a number that is as each demand wants it; what it is not is said otherwise."""
+
+    def read(text: str) -> T:
+        try:
+            number = parse(text)
+        except ValueError:
+            kind = "whole number" if parse is int else "number"
+            raise argparse.ArgumentTypeError(f"{_shown(text)} is no {kind}") from None
+        for is_met, otherwise in demands:
+            if not is_met(number):
+                raise argparse.ArgumentTypeError(f"{_shown(text)} is {otherwise}")
+        return number
+
+    return read
 
 
-def finite(text: str) -> float:
-    """A number other than NaN and infinity."""
-    number = _number(float, text)
-    if not math.isfinite(number):
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is no finite number")
-    return number
-
-
-def positive(text: str) -> float:
-    """A finite number above 0."""
-    number = finite(text)
-    if number <= 0:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is not above 0")
-    return number
-
-
-def natural(text: str) -> int:
-    """A whole number from 1."""
-    number = _number(int, text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is not at least 1")
-    return number
-
-
-def _number(kind: type[T], text: str) -> T:
-    try:
-        return kind(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is no {'whole ' if kind is int else ''}number") from None
+port = _number_type(int, (lambda number: 0 <= number <= 65535, "no port: ports are at most 65535"))
+finite = _number_type(float, (math.isfinite, "no finite number"))
+positive = _number_type(float, (math.isfinite, "no finite number"), (lambda number: number > 0, "not above 0"))
+natural = _number_type(int, (lambda number: number >= 1, "not at least 1"))
 
 
 def _shown(text: str) -> str:

@@ -9,7 +9,6 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -25,19 +24,6 @@ from grammar_workers.matching.examples import draw_examples
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 EMBEDDED_MODEL = str(REPOSITORY / "models" / "turnstile-tiny")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found out about a supported specification; `seconds` until the first mask is there."""
-
-    type: str
-    key: str
-    automaton_states: int
-    artifact_bytes: int
-    seconds: float
-    notes: list[str]
-    examples: list[str]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +59,8 @@ def run(options: argparse.Namespace) -> int:
         else:
             print("\n".join([f"refused ({error.code})", f"  {error.message}", *place_lines(error, asked)]))
         return 1
-    print(_as_json(finding) if options.json else "\n".join(_as_text(finding)))
+    as_json = json.dumps({"supported": True, **finding}, ensure_ascii=False)
+    print(as_json if options.json else "\n".join(_as_text(finding)))
     return 0
 
 
@@ -90,36 +77,32 @@ def _vocabulary(model: str) -> Vocabulary:
 
 def _compile(
     asked: dict[str, Any], vocabulary: Vocabulary, options: GrammarOptions, *, count: int, seed: int
-) -> Finding:
+) -> dict[str, Any]:
+    """What is found out about a supported specification; `seconds` until the first mask is there."""
     started = time.perf_counter()
     fsm = compile_grammar(asked, vocabulary, options=options)
     fsm.allowed_mask(fsm.initial_state)
     seconds = time.perf_counter() - started
     data = fsm.to_bytes()
-    return Finding(
-        type=asked["type"],
-        key=fsm.key,
-        automaton_states=artifact.read_details(data, key=fsm.key)["automaton_states"],
-        artifact_bytes=len(data),
-        seconds=seconds,
-        notes=fsm.notes,
-        examples=[example.decode("utf-8", "replace") for example in draw_examples(fsm, count, seed=seed)],
-    )
+    return {
+        "type": asked["type"],
+        "key": fsm.key,
+        "automaton_states": artifact.read_details(data, key=fsm.key)["automaton_states"],
+        "artifact_bytes": len(data),
+        "seconds": seconds,
+        "notes": fsm.notes,
+        "examples": [example.decode("utf-8", "replace") for example in draw_examples(fsm, count, seed=seed)],
+    }
 
 
-def _as_json(finding: Finding) -> str:
-    fields = {name: getattr(finding, name) for name in Finding.__slots__}
-    return json.dumps({"supported": True, **fields}, ensure_ascii=False)
-
-
-def _as_text(finding: Finding) -> list[str]:
+def _as_text(finding: dict[str, Any]) -> list[str]:
     return [
-        f"supported ({finding.type})",
-        f"  states    {finding.automaton_states:,} of the byte automaton",
-        f"  size      {finding.artifact_bytes:,} bytes as stored, compressed",
-        f"  compiled  in {finding.seconds * 1000:,.1f} ms, the first mask included",
-        f"  key       {finding.key}",
-        *(f"  note      {note}" for note in finding.notes),
-        *(["  examples, drawn from the automaton without a model:"] if finding.examples else []),
-        *(f"    {example}" for text in finding.examples for example in text.splitlines()),
+        f"supported ({finding['type']})",
+        f"  states    {finding['automaton_states']:,} of the byte automaton",
+        f"  size      {finding['artifact_bytes']:,} bytes as stored, compressed",
+        f"  compiled  in {finding['seconds'] * 1000:,.1f} ms, the first mask included",
+        f"  key       {finding['key']}",
+        *(f"  note      {note}" for note in finding["notes"]),
+        *(["  examples, drawn from the automaton without a model:"] if finding["examples"] else []),
+        *(f"    {example}" for text in finding["examples"] for example in text.splitlines()),
     ]

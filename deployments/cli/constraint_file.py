@@ -52,13 +52,16 @@ def specification(path: str, text: str, kind: Kind | None = None) -> dict[str, A
     """
     match kind or _KIND_BY_SUFFIX.get(Path(path).suffix.lower()):
         case "regex":
-            return {"type": "regex", "pattern": _without_line_end(text)}
+            # Editors end the last line, and a pattern file is one line.
+            return {"type": "regex", "pattern": text.removesuffix("\n").removesuffix("\r")}
         case "grammar":
             return {"type": "grammar", "syntax": guess_syntax(text), "text": text}
         case "choice":
             return {"type": "choice", "choices": text.splitlines()}
         case "specification":
-            return _object(text)
+            if not isinstance(data := _json(text), dict):
+                raise InvalidSpecificationError("a specification is a JSON object with a `type`")
+            return data
         case "json_schema":
             return {"type": "json_schema", "schema": _json(text)}
     if path != "-" and Path(path).suffix.lower() != ".json":
@@ -76,14 +79,3 @@ def _json(text: str) -> Any:
         if error.place:
             raise InvalidSpecificationError(str(error), pointer=pointer(error.place)) from error
         raise InvalidSpecificationError(f"the text is not JSON: {error}") from error
-
-
-def _object(text: str) -> dict[str, Any]:
-    if not isinstance(data := _json(text), dict):
-        raise InvalidSpecificationError("a specification is a JSON object with a `type`")
-    return data
-
-
-def _without_line_end(text: str) -> str:
-    """Editors end the last line, and a pattern file is one line."""
-    return text.removesuffix("\n").removesuffix("\r")

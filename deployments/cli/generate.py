@@ -14,6 +14,8 @@ from deployments.cli.server import Server, add_server_arguments
 from grammar_workers.errors import GrammarError
 
 _PASSED_ON = ("model", "max_tokens", "temperature", "seed")
+_SPELLED = {"json_schema": ("json", "schema"), "regex": ("regex", "pattern"), "choice": ("choice", "choices")}
+"""Types of specifications that are a key of `structured_outputs`, which holds what their one field does."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 for a complete answer, 1 for one that a limit cut under a constraint. Raises `Failure`."""
-    server = Server.of(options)
+    server = Server(options.url, timeout_s=options.timeout)
     body: dict[str, Any] = {name: value for name in _PASSED_ON if (value := getattr(options, name)) is not None}
     system = [] if options.system is None else [{"role": "system", "content": options.system}]
     prompt = read_text("-") if options.prompt == "-" else options.prompt
@@ -61,16 +63,10 @@ def _specification(options: argparse.Namespace) -> dict[str, Any] | None:
 
 def _structured_outputs(asked: dict[str, Any]) -> dict[str, Any]:
     """A specification in the spelling of the completion endpoints."""
-    match asked:
-        case {"type": "json_schema", "schema": schema, **rest} if not rest:
-            return {"json": schema}
-        case {"type": "regex", "pattern": pattern, **rest} if not rest:
-            return {"regex": pattern}
-        case {"type": "choice", "choices": choices, **rest} if not rest:
-            return {"choice": choices}
-        case {"type": "json_object", **rest} if not rest:
-            return {"json_object": True}
-    return {"all_of": [asked]}
+    if asked == {"type": "json_object"}:
+        return {"json_object": True}
+    name, field = _SPELLED.get(str(asked.get("type")), ("", ""))
+    return {name: asked[field]} if asked.keys() == {"type", field} else {"all_of": [asked]}
 
 
 def _print_answer(server: Server, body: dict[str, Any], *, constrained: bool) -> int:

@@ -19,7 +19,7 @@ def add_grammar_flags(parser: argparse.ArgumentParser) -> None:
             how = {"choices": choices}
         description = (field.description or "").replace("%", "%%")
         group.add_argument(
-            _flag(name),
+            "--" + name.replace("_", "-"),
             dest=f"option_{name}",
             default=argparse.SUPPRESS,
             help=f"{description} Default: {str(field.default).lower()}.",
@@ -31,7 +31,3 @@ def grammar_options(parsed: argparse.Namespace) -> GrammarOptions:
     """The options that the flags say. Raises pydantic's ValidationError for a number out of range."""
     given = {name: getattr(parsed, f"option_{name}", None) for name in GrammarOptions.model_fields}
     return GrammarOptions.model_validate({name: value for name, value in given.items() if value is not None})
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

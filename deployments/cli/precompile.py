@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +23,8 @@ _REFUSALS = (400, 413)
 _COLUMNS = ("file", "status", "key", "states", "bytes", "seconds")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one file: the server's answer, or why it was refused."""
-
-    path: str
-    status: dict[str, Any] | None
-    refusal: str | None = None
-
-    def row(self) -> tuple[str, ...]:
-        """The cells of the table, in the order of `_COLUMNS`."""
-        if self.status is None:
-            return (self.path, "refused", "", "", "", "")
-        numbers = (_number(self.status.get(name)) for name in ("automaton_states", "artifact_bytes"))
-        return (self.path, str(self.status["status"]), self.status["key"], *numbers, self._seconds())
-
-    def _seconds(self) -> str:
-        seconds = (self.status or {}).get("compile_seconds")
-        return "" if seconds is None else f"{seconds:.3f}"
+Outcome = dict[str, Any] | str
+"""What became of a file: the server's answer, or why it was refused."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,35 +43,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Returns 0 when all are ready, 1 when one was refused. Raises `Failure` when the server is not there."""
-    if options.jobs < 1:
-        raise UsageFailure("--jobs: at least 1")
     files = _files(options.paths)
-    server = Server.of(options)
-    outcomes: dict[str, Outcome] = {}
+    server = Server(options.url, timeout_s=options.timeout)
     with ThreadPoolExecutor(options.jobs) as pool:
-        calls = [pool.submit(_compile, server, path, options.kind) for path in files]
-        try:
-            for call in tqdm(as_completed(calls), total=len(calls), unit="grammar", file=sys.stderr):
-                outcomes[call.result().path] = call.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
-    in_order = [outcomes[path] for path in files]
-    print("\n".join(_table([_COLUMNS, *(outcome.row() for outcome in in_order)])))
-    refused = [outcome for outcome in in_order if outcome.refusal is not None]
-    for outcome in refused:
-        print(f"refused: {outcome.path}: {outcome.refusal}")
+        answers = pool.map(lambda path: _compile(server, path, options.kind), files)
+        outcomes = dict(zip(files, tqdm(answers, total=len(files), unit="grammar", file=sys.stderr), strict=True))
+    print("\n".join(_table([_COLUMNS, *map(_row, outcomes, outcomes.values())])))
+    refused = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
+    for path, reason in refused.items():
+        print(f"refused: {path}: {reason}")
     return 1 if refused else 0
 
 
 def _compile(server: Server, path: str, kind: Kind | None) -> Outcome:
     try:
-        return Outcome(path, server.compile(specification(path, read_text(path), kind)))
+        return server.compile(specification(path, read_text(path), kind))
     except GrammarError as error:
-        return Outcome(path, None, str(error))
+        return str(error)
     except ServerFailure as failure:
         if failure.status not in _REFUSALS:
             raise
-        return Outcome(path, None, str(failure))
+        return str(failure)
 
 
 def _files(paths: Sequence[str]) -> list[str]:
@@ -111,5 +86,12 @@ def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+def _row(path: str, outcome: Outcome) -> tuple[str, ...]:
+    """The cells of the table, in the order of `_COLUMNS`."""
+    status: dict[str, Any] = {"status": "refused", "key": ""} if isinstance(outcome, str) else outcome
+    forms = {"automaton_states": ",", "artifact_bytes": ",", "compile_seconds": ".3f"}
+    return (path, status["status"], status["key"], *(_shown(status.get(name), form) for name, form in forms.items()))
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -55,11 +55,6 @@ class Server:
             timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
         )
 
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Server:
-        """The server that the arguments name."""
-        return cls(options.url, timeout_s=options.timeout)
-
     def compile(self, specification: dict[str, Any]) -> dict[str, Any]:
         """The status of the grammar, compiled; waits while the server is full."""
         for _ in range(_MAX_RETRIES):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Path, Request, Response
 
-from deployments.arguments import RateLimit
+from deployments.arguments import RouterArguments
 from deployments.explorer import explorer
 from deployments.http import examples
 from deployments.http.body_arrival import BodyArrival
@@ -16,7 +16,8 @@ from deployments.http.strict_json import LargeBodies, StrictJsonRoute
 from deployments.http.tenants import Caller, Tenants
 from deployments.openai.completions import ChatCompletion, TextCompletion
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
-from deployments.openai.responses.routes import responses_routes
+from deployments.openai.responses.answer import Response as ResponseModel
+from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammars import grammar_routes
 from deployments.routing.service import Health, ModelCard, ModelList, Service
 
@@ -24,18 +25,8 @@ BODIES = 64
 """How many of the largest bodies may be arriving at the same time."""
 
 
-def create_http_app(
-    service: Service,
-    *,
-    max_body_bytes: int,
-    body_timeout_s: float,
-    tenants: Tenants,
-    rate_limit: RateLimit | None = None,
-) -> FastAPI:
-    """The application around `service`.
-
-    Bodies above `max_body_bytes` are answered with 413, those that are not there after `body_timeout_s` with 408.
-    """
+def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -> FastAPI:
+    """The application around `service`."""
     api = APIRouter(route_class=StrictJsonRoute)
 
     @api.post("/v1/chat/completions", response_model=ChatCompletion, responses=GENERATION, tags=["completions"])
@@ -74,18 +65,26 @@ def create_http_app(
         """200 once the next request will be answered at full speed."""
         return await service.health()
 
+    @api.post("/v1/responses", response_model=ResponseModel, responses=GENERATION, tags=["completions"])
+    async def responses(
+        body: Annotated[ResponsesBody, Body(openapi_examples=examples.RESPONSES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
+        return await service.respond(body, request, tenant)
+
     app = FastAPI(
         title="Turnstile",
         description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
         license_info={"name": "Apache-2.0"},
     )
-    app.add_middleware(BodyArrival, deadline_s=body_timeout_s, room_bytes=BODIES * max_body_bytes)
-    app.state.max_body_bytes = max_body_bytes
+    app.add_middleware(BodyArrival, deadline_s=args.body_timeout_s, room_bytes=BODIES * args.max_body_bytes)
+    app.state.max_body_bytes = args.max_body_bytes
     app.state.large_bodies = LargeBodies()
     app.state.tenants = tenants
-    app.state.rate_limits = RateLimits(rate_limit)
+    app.state.rate_limits = RateLimits(args.rate_limit)
     app.include_router(api)
-    app.include_router(responses_routes(service))
     app.include_router(grammar_routes(service.grammars))
     app.mount("/explorer", explorer())
     install_error_handlers(app)

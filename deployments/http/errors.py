@@ -41,37 +41,40 @@ class ErrorBody(BaseModel):
     error: ErrorDetail
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": ErrorBody, "description": "The request or its grammar specification is at fault; says where."},
-    401: {"model": ErrorBody, "description": "The server wants an API key."},
-    404: {"model": ErrorBody, "description": "No such model, grammar or path."},
-    408: {"model": ErrorBody, "description": "The request did not arrive in time."},
-    413: {"model": ErrorBody, "description": "The body is too large."},
-    415: {"model": ErrorBody, "description": "The body is compressed."},
-    429: {
-        "model": ErrorBody,
-        "description": "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
-    },
-    500: {"model": ErrorBody, "description": "A fault of the server."},
-    502: {"model": ErrorBody, "description": "The router died before it answered; repeat the request."},
-    503: {
-        "model": ErrorBody,
-        "description": "The server is shutting down, or no router can be reached; see `Retry-After`.",
-    },
-}
+Answers = dict[int | str, dict[str, Any]]
+"""The documentation of what a path may answer, by status."""
+
+
+def errors(descriptions: dict[int, str]) -> Answers:
+    """When a path answers with which status and the usual body."""
+    return {status: {"model": ErrorBody, "description": when} for status, when in descriptions.items()}
+
+
+ERRORS = errors(
+    {
+        400: "The request or its grammar specification is at fault; says where.",
+        401: "The server wants an API key.",
+        404: "No such model, grammar or path.",
+        408: "The request did not arrive in time.",
+        413: "The body is too large.",
+        415: "The body is compressed.",
+        429: "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
+        500: "A fault of the server.",
+        502: "The router died before it answered; repeat the request.",
+        503: "The server is shutting down, or no router can be reached; see `Retry-After`.",
+    }
+)
 """What any path may answer, for its documentation."""
 
-GENERATION: dict[int | str, dict[str, Any]] = {
+GENERATION: Answers = {
     **ERRORS,
     200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
-    408: {
-        "model": ErrorBody,
-        "description": "The request did not arrive in time, or the answer was not complete within its `timeout_s`.",
-    },
-    503: {
-        "model": ErrorBody,
-        "description": "The grammar did not arrive in time, or the server is shutting down; see `Retry-After`.",
-    },
+    **errors(
+        {
+            408: "The request did not arrive in time, or the answer was not complete within its `timeout_s`.",
+            503: "The grammar did not arrive in time, or the server is shutting down; see `Retry-After`.",
+        }
+    ),
 }
 """What paths that generate may answer: a stream, too, if the body asks for one."""
 

@@ -9,10 +9,9 @@ import socket
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
+import httpx
 import ray
 from ray import serve
 from ray.serve._private.api import serve_start
@@ -236,11 +235,9 @@ def _check_port(host: str, port: int) -> None:
 
 
 def _answers(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+    except httpx.HTTPError:
         return False
 
 

@@ -25,7 +25,7 @@ from deployments.openai.logprobs import (
     chat_logprobs,
     diagnostics,
 )
-from deployments.routing.tiers import CompiledGrammar, Event, Generation
+from deployments.routing.tiers import Event, Generation
 
 logger = logging.getLogger("ray.serve")
 
@@ -216,10 +216,7 @@ class Answer:
         """What a stream says about an event; what is told about its tokens stands in the first of several."""
         index, text, reports = event["index"], event["text"], event.get("reports", [])
         if self._chat:
-            reader = self._readers[index]
-            deltas = list(reader.feed(text))
-            if event["finish_reason"] is not None:
-                deltas += reader.finish(cut=event["finish_reason"] == "length")
+            deltas = self._readers[index].read(text, event["finish_reason"])
             parts: list[dict[str, Any]] = [{"delta": delta} for delta in deltas]
         else:
             parts = [{"text": text}] if text else []
@@ -237,7 +234,7 @@ class Answer:
     def _message(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
         reader = self._readers[index]
         content, thoughts, calls = "", "", []
-        for delta in (*reader.feed(text), *reader.finish(cut=reason == "length")):
+        for delta in reader.read(text, reason):
             content += delta.get("content", "")
             thoughts += delta.get("reasoning_content", "")
             for call in delta.get("tool_calls", ()):
@@ -280,8 +277,8 @@ class Answer:
         return {} if grammar is None else {"grammar": grammar_report(grammar, self._readers)}
 
 
-def grammar_report(grammar: CompiledGrammar, readers: Sequence[OutputParser]) -> dict[str, Any]:
+def grammar_report(grammar: dict[str, Any], readers: Sequence[OutputParser]) -> dict[str, Any]:
     """Data of `GrammarReport`."""
     thinks = any(reader.thoughts is not None for reader in readers)
     applies_to = "answer" if thinks else "output"
-    return {"key": grammar.key, "source": grammar.source, "notes": grammar.notes, "applies_to": applies_to}
+    return {**{name: grammar[name] for name in ("key", "source", "notes")}, "applies_to": applies_to}

@@ -6,6 +6,7 @@ grammar tier sees one of the specifications in `grammar_workers.specification`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, Tag, field_validator, model_validator
@@ -177,34 +178,33 @@ class StructuredOutputs(StrictModel):
 
     @model_validator(mode="after")
     def _one_key(self) -> StructuredOutputs:
-        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
-        if len(given) != 1:
+        if len(self._given()) != 1:
             names = (field.alias or name for name, field in type(self).model_fields.items())
             listed = ", ".join(f"`{name}`" for name in names)
             raise PydanticCustomError("one_constraint", "give exactly one of {names}", {"names": listed})
         return self
 
     def specification(self) -> GrammarSpecification | None:
-        if self.key is not None:
-            return None
-        if isinstance(self.json_schema, dict | bool):
-            return JsonSchemaSpecification.model_validate({"schema": self.json_schema})
-        if self.regex is not None:
-            return RegexSpecification(pattern=self.regex)
-        if self.choice is not None:
-            return ChoiceSpecification(choices=self.choice)
-        if self.grammar is not None:
-            return GrammarTextSpecification(syntax=guess_syntax(self.grammar), text=self.grammar)
-        if self.structural_tag is not None:
-            return self.structural_tag.specification()
-        if self.pattern is not None:
-            return PatternSpecification(elements=self.pattern)
-        if self.positions is not None:
-            return PositionsSpecification(allowed=self.positions)
-        if isinstance(self.banned_words, BannedWords):
-            return BannedWordsSpecification(**self.banned_words.model_dump())
-        if self.banned_words is not None:
-            return BannedWordsSpecification(words=self.banned_words)
-        if self.all_of is not None:
-            return AllOfSpecification(specifications=self.all_of)
-        return JsonObjectSpecification()
+        (name,) = self._given()
+        return _SPECIFICATIONS[name](getattr(self, name))
+
+    def _given(self) -> list[str]:
+        return [name for name in type(self).model_fields if getattr(self, name) is not None]
+
+
+_SPECIFICATIONS: dict[str, Callable[[Any], GrammarSpecification | None]] = {
+    "json_schema": lambda schema: JsonSchemaSpecification(json_schema=schema),
+    "regex": lambda pattern: RegexSpecification(pattern=pattern),
+    "choice": lambda choices: ChoiceSpecification(choices=choices),
+    "json_object": lambda true: JsonObjectSpecification(),
+    "key": lambda key: None,
+    "grammar": lambda text: GrammarTextSpecification(syntax=guess_syntax(text), text=text),
+    "structural_tag": lambda tag: tag.specification(),
+    "pattern": lambda elements: PatternSpecification(elements=elements),
+    "positions": lambda allowed: PositionsSpecification(allowed=allowed),
+    "banned_words": lambda banned: BannedWordsSpecification(
+        **({"words": banned} if isinstance(banned, list) else banned.model_dump())
+    ),
+    "all_of": lambda specifications: AllOfSpecification(specifications=specifications),
+}
+"""What the value of each field of `StructuredOutputs` asks for."""

@@ -130,15 +130,12 @@ class GenerationBody(SamplingBody):
     def include_usage(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage
 
+    @functools.cached_property
     def specification(self) -> tuple[GrammarSpecification, str] | None:
         """The grammar specification asked for, with the name of the field it came from; None for free text.
 
         Banned words are part of it: under a constraint they cannot come up, so nothing has to be taken back.
         """
-        return self._specification
-
-    @functools.cached_property
-    def _specification(self) -> tuple[GrammarSpecification, str] | None:
         for name in ("response_format", "structured_outputs"):
             constraint = getattr(self, name)
             if constraint is not None and (specification := constraint.specification()) is not None:
@@ -151,7 +148,7 @@ class GenerationBody(SamplingBody):
     @property
     def constrained(self) -> bool:
         """Whether a grammar applies to the output."""
-        return self.specification() is not None or self.grammar_key() is not None
+        return self.specification is not None or self.grammar_key() is not None
 
     def grammar_key(self) -> str | None:
         """The key of a compiled grammar, where the client names one instead of sending its specification."""
@@ -168,7 +165,7 @@ class GenerationBody(SamplingBody):
     def generation_request(self, request_id: str, *, drawn_seed: int) -> dict[str, Any]:
         """The first choice's request as a model replica takes it (`gpu_workers.request`), without its grammar."""
         sampling = self.sampling(drawn_seed=drawn_seed)
-        if self.specification() is not None:
+        if self.specification is not None:
             sampling.pop("banned_words", None)
         return {
             "request_id": request_id,
@@ -279,17 +276,14 @@ class ChatCompletionBody(GenerationBody):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def prompt_fields(self) -> dict[str, Any]:
-        return {"messages": self.template_messages()}
+        return {"messages": self.template_messages}
 
     def sent_characters(self) -> int:
         return sum(message.sent_characters() for message in self.messages)
 
+    @functools.cached_property
     def template_messages(self) -> list[dict[str, Any]]:
         """The messages as chat templates take them; results of calls have the name of their function."""
-        return self._template_messages
-
-    @functools.cached_property
-    def _template_messages(self) -> list[dict[str, Any]]:
         names = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
         return [
             message.template_input() | ({"name": names[message.tool_call_id]} if message.tool_call_id else {})

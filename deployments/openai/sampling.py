@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
 from deployments.http.fields import DecimalName, Natural, Positive, TokenId, contradiction
-from gpu_workers.request import BannedWords, BeamSearch
+from gpu_workers.request import BannedWords, BeamSearch, SamplingParameters
 from grammar_workers.validation import FailFast, StrictModel, at_most, by_json_type
 
 MAX_CHOICES = 16
@@ -19,36 +19,8 @@ MAX_STOP_LENGTH = 4096
 MAX_TOP_LOGPROBS = 20
 MAX_BIASES = 1024
 
-_PASSED_ON = (
-    "min_tokens",
-    "temperature",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop_token_ids",
-    "ignore_eos",
-    "finish_within_budget",
-    "raw_logprobs",
-    "diagnostics",
-)
-"""Fields that a replica takes by the same name and in the same form."""
-
-_NOT_WITH_BEAMS = (
-    "min_tokens",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "stop",
-    "stop_token_ids",
-    "ignore_eos",
-    "finish_within_budget",
-    "banned_words",
-    "diagnostics",
-)
+_BESIDE_BEAMS = {"beam_search", "n", "max_tokens", "temperature", "top_p", "top_k", "seed", "raw_logprobs"}
+"""Fields that a beam search bears: its own, those that change nothing about it, and those that are looked at apart."""
 
 Penalty = Annotated[StrictFloat, Field(ge=-2, le=2)]
 Bias = Annotated[StrictFloat, Field(ge=-100, le=100)]
@@ -119,7 +91,8 @@ class SamplingBody(StrictModel):
         if limit is not None and (self.min_tokens or 0) > limit:
             raise contradiction("min_tokens", "is above `max_tokens`")
         if self.beam_search is not None:
-            beside = [name for name in _NOT_WITH_BEAMS if getattr(self, name)]
+            others = (name for name in SamplingBody.model_fields if name not in _BESIDE_BEAMS)
+            beside = [name for name in others if getattr(self, name)]
             if beside or self.choices > 1 or self.top_logprobs_wanted() is not None:
                 raise contradiction("beam_search", f"does not go with `{(beside or ['n or logprobs'])[0]}`")
         if self.raw_logprobs and self.top_logprobs_wanted() is None:
@@ -146,14 +119,8 @@ class SamplingBody(StrictModel):
 
         `drawn_seed` replaces an absent seed: a retry on another replica then repeats the same tokens.
         """
-        given = {name: value for name in _PASSED_ON if (value := getattr(self, name)) is not None}
-        if self.logit_bias is not None:
-            given["logit_bias"] = {int(token_id): bias for token_id, bias in self.logit_bias.items()}
-        for name in ("banned_words", "beam_search"):
-            if (value := getattr(self, name)) is not None:
-                given[name] = value.model_dump()
         return {
-            **given,
+            **self.model_dump(include=set(SamplingParameters.model_fields), exclude_none=True),
             "max_tokens": self.limit(),
             "top_k": max(self.top_k or 0, 0),
             "seed": drawn_seed if self.seed is None else self.seed,

@@ -32,4 +32,4 @@ def config() -> str:
     # The reference of features describes them; here they would be most of the text.
     specification = {"type": "[grammar specification](../features.md#specifications)"}
     schemas["CompilerArguments"]["properties"]["precompile"]["items"] = specification
-    return "\n\n".join([INTRODUCTION, *sections(["AppArguments"], schemas, level=2, defaults=True)]) + "\n"
+    return "\n\n".join([INTRODUCTION, *sections(["AppArguments"], schemas, level=2)]) + "\n"

@@ -1,7 +1,4 @@
-"""The reference of supported features, made from the tables that the compiler itself works with.
-
-python -m deployments.reference.grammar_features > docs/features.md, or with the rest of the reference: make reference
-"""
+"""The reference of supported features, made from the tables that the compiler itself works with."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import inspect
 import typing
 from collections.abc import Iterable, Sequence
 
+from deployments.reference.schema_tables import fields, table
 from grammar_workers.errors import GrammarError
 from grammar_workers.languages.json_schema.read import formats
 from grammar_workers.languages.json_schema.read.keywords import DRAFTS, KEYWORDS, RESTRICTIONS
@@ -50,10 +48,10 @@ def reference() -> str:
     sections = [
         (
             "# Supported features",
-            "Made by `python -m deployments.reference.grammar_features`; a test keeps it current.",
+            "Made by `make reference` from the tables that the compiler works with; a test keeps it current.",
         ),
         ("## Specifications", table(["type", "what it means"], _specifications())),
-        ("## Options", table(["option", "values", "default", "what it means"], _options())),
+        ("## Options", fields(GrammarOptions.model_json_schema())),
         ("## Limits", table(["limit", "default", "what it bounds"], _limits())),
         (
             "## JSON Schema keywords",
@@ -86,13 +84,6 @@ def _specifications() -> Iterable[Sequence[str]]:
     union, *_ = typing.get_args(GrammarSpecification)
     for model in typing.get_args(union):
         yield f"`{model.model_fields['type'].default}`", inspect.getdoc(model) or ""
-
-
-def _options() -> Iterable[Sequence[str]]:
-    for name, field in GrammarOptions.model_fields.items():
-        values = typing.get_args(field.annotation)
-        shown = ", ".join(f"`{value}`" for value in values) or getattr(field.annotation, "__name__", "")
-        yield f"`{name}`", shown, f"`{field.default}`", field.description or ""
 
 
 def _limits() -> Iterable[Sequence[str]]:
@@ -133,16 +124,6 @@ def _draft(number: int) -> str:
     return _DRAFT_NAMES.get(number, str(number))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
 def _attribute_docstrings(kind: type) -> dict[str, str]:
     """Attribute -> the string literal that follows it in the class body."""
     (definition,) = ast.parse(inspect.getsource(kind)).body
@@ -153,7 +134,3 @@ def _attribute_docstrings(kind: type) -> dict[str, str]:
             assert isinstance(statement.target, ast.Name) and isinstance(following.value, ast.Constant)
             found[statement.target.id] = str(following.value.value)
     return found
-
-
-if __name__ == "__main__":
-    print(reference(), end="")

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from ray.serve.handle import DeploymentHandle
 
+from deployments.arguments import AppArguments
 from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
-from deployments.reference.grammar_features import table
-from deployments.reference.schema_tables import link, name_of, references, sections
+from deployments.reference.schema_tables import link, name_of, references, sections, table
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
 
@@ -37,15 +37,16 @@ def http() -> str:
         for part in ("requestBody", "responses")
         for name in references(operation.get(part))
     ]
-    parts = [INTRODUCTION, "## Paths", *operations, "## Bodies", *sections(begin, schemas, level=3, defaults=True)]
+    parts = [INTRODUCTION, "## Paths", *operations, "## Bodies", *sections(begin, schemas, level=3)]
     return "\n\n".join(parts) + "\n"
 
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of the application, with nothing behind it."""
     nobody = cast(DeploymentHandle, None)
-    service = Service(Tiers(nobody, nobody, new_grammars=1), model="model")
-    return create_http_app(service, max_body_bytes=1, body_timeout_s=1, tenants=Tenants()).openapi()
+    args = AppArguments(model="model")
+    service = Service(Tiers(nobody, nobody, new_grammars=1), args)
+    return create_http_app(service, args.router, Tenants()).openapi()
 
 
 def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:

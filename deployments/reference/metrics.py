@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from pathlib import Path
 
 from deployments.arguments import REPOSITORY
-from deployments.reference.grammar_features import table
+from deployments.reference.schema_tables import table
 from grammar_workers.service import metrics as shared
 
 INTRODUCTION = """\
@@ -22,48 +22,30 @@ _BOTH_TIERS = "grammar tier, model replicas"
 _KINDS = ("counter", "gauge", "histogram")
 
 
-@dataclass(frozen=True)
-class Metric:
-    """One metric as its constructor describes it. `place`: the part of the system that has it."""
-
-    name: str
-    kind: str
-    description: str
-    tags: Sequence[str]
-    place: str
-
-
 def metrics() -> str:
     """The document as Markdown."""
-    found = {one.name: one for one in all_metrics()}
-    rows = (
-        (f"`{one.name}`", one.kind, one.place, ", ".join(f"`{tag}`" for tag in one.tags), one.description)
-        for _, one in sorted(found.items())
-    )
-    return f"{INTRODUCTION}\n\n{table(['metric', 'kind', 'of', 'tags', 'what it counts'], rows)}\n"
+    columns = ["metric", "kind", "of", "tags", "what it counts"]
+    return f"{INTRODUCTION}\n\n{table(columns, sorted(_all_metrics()))}\n"
 
 
-def all_metrics() -> Iterator[Metric]:
-    """Every call of a metric's constructor in the three packages; those that both tiers make come more than once."""
-    for package, place in _PLACES.items():
+def _all_metrics() -> Iterator[tuple[str, ...]]:
+    """Every call of a metric's constructor in the three packages."""
+    for package, tier in _PLACES.items():
         for path in sorted((REPOSITORY / package).rglob("*.py")):
+            place = _BOTH_TIERS if path == Path(shared.__file__) else tier
             calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
             yield from (found for call in calls if (found := _metric(call, place)) is not None)
 
 
-def _metric(call: ast.Call, place: str) -> Metric | None:
-    """The metric that a call makes; None for any other call."""
+def _metric(call: ast.Call, place: str) -> tuple[str, ...] | None:
+    """The row of the metric that a call makes; None for any other call. `place`: the part of the system that has it."""
     if not isinstance(call.func, ast.Name) or call.func.id.lower() not in _KINDS:
         return None
     kind = call.func.id.lower()
-    if call.keywords and call.keywords[0].arg is None:
-        # Defined once for both tiers: `Gauge(**NAME)`.
-        definition = getattr(shared, ast.unparse(call.keywords[0].value))
-        return Metric(definition["name"], kind, definition["description"], definition["tag_keys"], _BOTH_TIERS)
     given = dict(zip(("name", "description", "tag_keys"), call.args, strict=False))
     given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
     if "description" not in given:  # collections.Counter
         return None
     name, description = ast.literal_eval(given["name"]), ast.literal_eval(given["description"])
     tags = ast.literal_eval(given["tag_keys"]) if "tag_keys" in given else ()
-    return Metric(name, kind, description, tags, place)
+    return f"`{name}`", kind, place, ", ".join(f"`{tag}`" for tag in tags), description

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-
-from deployments.reference.grammar_features import table
 
 Schema = Mapping[str, Any]
 
@@ -22,7 +20,16 @@ _BOUNDS = {
     "maxProperties": "at most {} entries",
     "pattern": "matches `{}`",
 }
-_WITHOUT_DEFAULT = object()
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def name_of(schema: Schema) -> str:
@@ -66,21 +73,21 @@ def kind(schema: Schema) -> str:
     return f"{name} ({', '.join(bounds)})" if bounds else str(name)
 
 
-def fields(schema: Schema, *, defaults: bool) -> str:
+def fields(schema: Schema) -> str:
     """The table of an object's fields; without fields, the kind of value it is."""
     if "properties" not in schema:
         return f"{kind(schema)}."
     required = schema.get("required", [])
     rows = []
     for name, field in schema["properties"].items():
-        value = field.get("default", _WITHOUT_DEFAULT)
-        shown = "required" if name in required else "" if value in (None, _WITHOUT_DEFAULT) else f"`{_plain(value)}`"
+        default = field.get("default")
+        shown = "required" if name in required else "" if default is None else f"`{json.dumps(default)}`"
         sizes = [text.format(field[key]) for key, text in _BOUNDS.items() if "Items" in key and key in field]
         # Elsewhere null is only another way to leave a field out.
         nullable = name in required and any(one.get("type") == "null" for one in field.get("anyOf", ()))
         what = ", ".join([kind(field) + " or null" * nullable, *sizes])
-        rows.append((f"`{name}`", what, *([shown] if defaults else []), _text(field.get("description", ""))))
-    return table(["field", "type", *(["default"] if defaults else []), "what it means"], rows)
+        rows.append((f"`{name}`", what, shown, _text(field.get("description", ""))))
+    return table(["field", "type", "default", "what it means"], rows)
 
 
 def references(schema: Any) -> Iterator[str]:
@@ -96,27 +103,19 @@ def references(schema: Any) -> Iterator[str]:
             yield from references(value)
 
 
-def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int, defaults: bool) -> Iterator[str]:
+def sections(begin: list[str], schemas: Mapping[str, Schema], *, level: int) -> Iterator[str]:
     """A section for each schema that can be reached from those named in `begin`, breadth first."""
     order = list(dict.fromkeys(begin))
     for name in order:  # grows meanwhile
         order += dict.fromkeys(found for found in references(schemas[name]) if found not in order)
         schema = schemas[name]
-        parts = [
-            f"{'#' * level} {title(name)}",
-            _text(schema.get("description", "")),
-            fields(schema, defaults=defaults),
-        ]
+        parts = [f"{'#' * level} {title(name)}", _text(schema.get("description", "")), fields(schema)]
         yield "\n\n".join(part for part in parts if part)
 
 
 def _text(description: str) -> str:
     """A docstring as running text."""
     return "\n\n".join(" ".join(part.split()) for part in description.split("\n\n"))
-
-
-def _plain(value: Any) -> str:
-    return json.dumps(value)
 
 
 def _number(value: Any) -> str:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http import examples
-from deployments.http.errors import ERRORS, ApiError, ErrorBody
+from deployments.http.errors import ERRORS, ApiError, errors
 from deployments.http.fields import contradiction
 from deployments.http.limits import LimitedCaller
 from deployments.http.strict_json import StrictJsonRoute
@@ -78,10 +78,7 @@ class Discarded(BaseModel):
     deleted: Literal[True] = True
 
 
-_DISCARDING: dict[int | str, dict[str, Any]] = {
-    403: {"model": ErrorBody, "description": "The grammar belongs to another tenant."},
-    409: {"model": ErrorBody, "description": "The grammar is being compiled."},
-}
+_DISCARDING = errors({403: "The grammar belongs to another tenant.", 409: "The grammar is being compiled."})
 
 
 class Grammars:

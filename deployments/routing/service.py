@@ -11,23 +11,24 @@ import re
 import time
 import uuid
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from deployments.arguments import MAX_PROMPT_BYTES, ThinkingArguments
+from deployments.arguments import AppArguments
 from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import SWITCH, Thinking
-from deployments.chat.tool_formats import ToolFormatName
 from deployments.chat.tools import ToolDialect
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
 from deployments.http.tenants import Tenant
 from deployments.openai.completions import Answer
 from deployments.openai.protocol import ChatCompletionBody, GenerationBody
+from deployments.openai.responses.answer import ResponsesAnswer
+from deployments.openai.responses.body import ResponsesBody, in_these_words
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
@@ -74,23 +75,13 @@ class Begun:
 class Service:
     """What the paths do; one per router replica."""
 
-    def __init__(
-        self,
-        tiers: Tiers,
-        *,
-        model: str,
-        tool_format: ToolFormatName | Literal["auto"] = "auto",
-        thinking: ThinkingArguments | Literal["auto", "off"] = "auto",
-        max_prompt_bytes: int = MAX_PROMPT_BYTES,
-    ) -> None:
+    def __init__(self, tiers: Tiers, args: AppArguments) -> None:
         self._tiers = tiers
-        self.model = model
+        self._args = args
+        self.model = args.model_name
         version = importlib.metadata.version("turnstile")
-        self.system_fingerprint = f"fp_{hashlib.sha256(f'{version} {model}'.encode()).hexdigest()[:10]}"
+        self.system_fingerprint = f"fp_{hashlib.sha256(f'{version} {self.model}'.encode()).hexdigest()[:10]}"
         self._started = int(time.time())
-        self._tool_format = tool_format
-        self._max_prompt_bytes = max_prompt_bytes
-        self._thinking = thinking
         self._chat_format: ChatFormat | None = None
         self._keys = GrammarKeys(tiers)
         self.grammars = Grammars(tiers, self._keys)
@@ -108,6 +99,19 @@ class Service:
         )
         if body.stream:
             return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
+        async with aclosing(begun.generation):
+            return JSONResponse(await answer.whole())
+
+    async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
+        """`/v1/responses`."""
+        try:
+            begun = await self.begin(body.chat, request, tenant)
+        except ApiError as error:
+            raise in_these_words(error) from error
+        (reader,) = begun.readers
+        answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=self.model)
+        if body.stream:
+            return EventStream(answer.blocks(), begun.generation)
         async with aclosing(begun.generation):
             return JSONResponse(await answer.whole())
 
@@ -174,16 +178,17 @@ class Service:
         self._check_size(size, param)
 
     def _check_size(self, size: int, param: str) -> None:
-        if size > self._max_prompt_bytes:
-            message = f"the prompt has {size} bytes, more than the {self._max_prompt_bytes} that this server accepts"
+        most = self._args.router.max_prompt_bytes
+        if size > most:
+            message = f"the prompt has {size} bytes, more than the {most} that this server accepts"
             raise ApiError(400, message, param=param, code="prompt_too_large")
 
     async def _served_chat_format(self) -> ChatFormat:
         if self._chat_format is None:
             info = await self._tiers.replica_info({SWITCH: True}, {SWITCH: False})
             template, prompts = info["chat_template"], info["generation_prompts"]
-            thinking = Thinking.of_model(self._thinking, template, *prompts)
-            self._chat_format = ChatFormat(ToolDialect.of_model(self._tool_format, template), thinking)
+            thinking = Thinking.of_model(self._args.thinking, template, *prompts)
+            self._chat_format = ChatFormat(ToolDialect.of_model(self._args.tool_format, template), thinking)
         return self._chat_format
 
     async def _grammar(self, body: GenerationBody, chat_format: ChatFormat | None) -> Grammar | None:
@@ -197,7 +202,7 @@ class Service:
         places: tuple[tuple[str, str], ...] = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
             specification, param, places = chat_format.dialect.specification(offer), "tools", offer.places()
-        elif (asked := body.specification()) is not None:
+        elif (asked := body.specification) is not None:
             specification, param = asked
         else:
             return None

@@ -65,25 +65,17 @@ class Grammar:
     places: tuple[tuple[str, str], ...] = ()
 
 
-@dataclasses.dataclass(frozen=True)
-class CompiledGrammar:
-    """What the grammar tier answered: annotations it ignored (`notes`) and where the automaton was (`source`)."""
-
-    key: str
-    source: str
-    notes: list[str]
-
-
 @dataclasses.dataclass
 class Generation:
     """The choices of one answer, which have begun. Iterate it once; `aclose` stops the replicas before the end.
 
-    `first[i]` is the i-th choice's first event, `rest[i]` the others.
+    `first[i]` is the i-th choice's first event, `rest[i]` the others. `grammar`: what the grammar tier answered, as
+    `GrammarCompiler.compile` does.
     """
 
     first: list[Event]
     rest: list[AsyncGenerator[Event, None]]
-    grammar: CompiledGrammar | None
+    grammar: dict[str, Any] | None
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """Every event with its choice's number as `index`, as they come."""
@@ -196,14 +188,14 @@ class Tiers:
         """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
         return self._compiler.options(session_id=key)
 
-    async def _compile(self, grammar: Grammar | None, tenant: str) -> CompiledGrammar | None:
+    async def _compile(self, grammar: Grammar | None, tenant: str) -> dict[str, Any] | None:
         if grammar is None:
             return None
         answer = await self.compile(grammar, tenant)
         self._new_grammars.learn(grammar.key)
         fields = {"grammar_key": grammar.key, "tenant": tenant, "grammar_source": answer["source"]}
         logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
-        return CompiledGrammar(answer["key"], answer["source"], answer["notes"])
+        return answer
 
     async def _events(
         self, request: dict[str, Any], grammar: Grammar | None, tenant: str

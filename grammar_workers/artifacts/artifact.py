@@ -16,6 +16,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -52,6 +53,11 @@ class _Envelope:
     payload_length: int
     details: memoryview
     frame: memoryview
+
+
+def is_key(text: str) -> bool:
+    """Whether it is the hexadecimal SHA-256 that a grammar key is."""
+    return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
 def pack(
@@ -157,13 +163,9 @@ def _digest(header: bytes | memoryview, body: bytes | memoryview) -> bytes:
 
 
 def _key_bytes(key: str) -> bytes:
-    try:
-        key_bytes = bytes.fromhex(key)
-    except ValueError:
-        raise ArtifactError("key") from None
-    if len(key_bytes) != 32 or key_bytes.hex() != key:
+    if not is_key(key):
         raise ArtifactError("key")
-    return key_bytes
+    return bytes.fromhex(key)
 
 
 def _fingerprint_bytes(fingerprint: str) -> bytes:

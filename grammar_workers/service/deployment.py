@@ -13,14 +13,14 @@ from ray.serve.metrics import Counter, Gauge, Histogram
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store import GrammarStore, StoredArtifact, open_store
 from grammar_workers.errors import GrammarError
+from grammar_workers.gc_control import collect_seldom
 from grammar_workers.keys import grammar_key
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.service.fair_queue import QueueFullError
-from grammar_workers.service.gc_control import collect_seldom
-from grammar_workers.service.metrics import COMPILATIONS, StoreMetrics
+from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import CompilePool
-from grammar_workers.service.service import Compiled, CompileService, Event, Refused, Waited
+from grammar_workers.service.service import CompileService
 
 LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
 
@@ -64,7 +64,7 @@ class GrammarCompiler:
         self._store = open_store(store_url, self._fingerprint)
         self._metrics = _Metrics(self._store, self._pool)
         self._max_wait_s = max_wait_s
-        self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics.report)
+        self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics)
         for specification in precompile:
             self._precompile(specification, grammar_options)
         collect_seldom()
@@ -158,7 +158,6 @@ class _Metrics:
     def __init__(self, store: GrammarStore, pool: CompilePool) -> None:
         self._pool = pool
         self._compiled = 0
-        self._compilations = Gauge(**COMPILATIONS)
         self._queued = Gauge("turnstile_grammar_queue_length", "Compilations that wait for a process.")
         self._refusals = Counter("turnstile_grammar_refusals_total", "Specifications refused.", ("code",))
         self._waits = Counter(
@@ -172,27 +171,26 @@ class _Metrics:
         )
         self._bytes = Histogram("turnstile_grammar_artifact_bytes", "Size of compiled grammars.", boundaries=_BYTES)
         self._states = Histogram("turnstile_grammar_states", "States of compiled automata.", boundaries=_STATES)
-        self._stored = StoreMetrics(store.stats, Counter, Gauge)
+        self._shared = TierMetrics(store.stats, "grammar_compiler", Counter, Gauge)
 
-    def report(self, event: Event) -> None:
-        match event:
-            case Compiled(queue_seconds, compile_seconds, artifact_bytes, automaton_states):
-                self._queue_seconds.observe(queue_seconds)
-                self._compile_seconds.observe(compile_seconds)
-                self._bytes.observe(artifact_bytes)
-                self._states.observe(automaton_states)
-            case Refused(code):
-                self._refusals.inc(1, {"code": code})
-            case Waited():
-                self._waits.inc()
-                return
+    def compiled(self, queue_seconds: float, compile_seconds: float, artifact_bytes: int, states: int) -> None:
         self._compiled += 1
+        self._queue_seconds.observe(queue_seconds)
+        self._compile_seconds.observe(compile_seconds)
+        self._bytes.observe(artifact_bytes)
+        self._states.observe(states)
+
+    def refused(self, code: str) -> None:
+        self._compiled += 1
+        self._refusals.inc(1, {"code": code})
+
+    def waited(self) -> None:
+        self._waits.inc()
 
     def publish(self) -> None:
         """Show the gauges, which Ray forgets when they are not set again, and what the store has counted since."""
-        self._compilations.set(self._compiled, {"place": "grammar_compiler"})
         self._queued.set(self._pool.queued)
-        self._stored.publish()
+        self._shared.publish(self._compiled)
 
 
 def _refused(key: str, error: GrammarError) -> dict[str, Any]:

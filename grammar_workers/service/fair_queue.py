@@ -44,16 +44,12 @@ class FairQueue(Generic[Item]):
         self._length += 1
 
     def get(self) -> tuple[str, Item]:
-        """The next item, with its tenant, whose turn is over; raises IndexError when there is none."""
-        if not self._queues:
-            raise IndexError("the queue is empty")
-        tenant, items = next(iter(self._queues.items()))
+        """The next item, with its tenant, whose turn is over; raises KeyError when there is none."""
+        tenant, items = self._queues.popitem(last=False)
         item = items.popleft()
         self._length -= 1
         if items:
-            self._queues.move_to_end(tenant)
-        else:
-            del self._queues[tenant]
+            self._queues[tenant] = items
         return tenant, item
 
     def keep(self, wanted: Callable[[Item], bool]) -> list[Item]:

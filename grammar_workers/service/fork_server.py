@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from grammar_workers.service.gc_control import skip_what_exists
+from grammar_workers.gc_control import skip_what_exists
 from grammar_workers.service.parent_death import end_with
 from grammar_workers.service.worker import CompileFunction, answer_jobs
 

@@ -4,61 +4,52 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
-
-
-class MetricDefinition(TypedDict):
-    """The arguments of a metric's constructor."""
-
-    name: str
-    description: str
-    tag_keys: Any
-    """A tuple of names; Ray's classes are annotated as if it always had one."""
-
-
-# A gauge, because Ray's counters cannot show 0, and the 0 of the model replicas is what an operator looks for.
-COMPILATIONS: MetricDefinition = {
-    "name": "turnstile_grammar_compilations",
-    "description": "Grammars compiled since the start of this replica, by the kind of replica (place).",
-    "tag_keys": ("place",),
-}
-STORE_EVENTS: MetricDefinition = {
-    "name": "turnstile_grammar_store_events_total",
-    "description": "Hits, misses, puts, evictions and troubles of each tier that keeps grammars.",
-    "tag_keys": ("tier", "event"),
-}
-STORE_ENTRIES: MetricDefinition = {
-    "name": "turnstile_grammar_store_entries",
-    "description": "Grammars in each tier of this replica; in the files' as its last scan of the folder counted them.",
-    "tag_keys": ("tier",),
-}
-STORE_BYTES: MetricDefinition = {
-    "name": "turnstile_grammar_store_bytes",
-    "description": "Bytes of the grammars in each tier of this replica.",
-    "tag_keys": ("tier",),
-}
-BREAKER: MetricDefinition = {
-    "name": "turnstile_grammar_store_breaker_open",
-    "description": "1 while this replica does not ask Redis because it was down or slow.",
-    "tag_keys": (),
-}
+from typing import Any
 
 Stats = Mapping[str, Mapping[str, int | str]]
 """What `GrammarStore.stats` returns, maybe with further tiers."""
 
 
-class StoreMetrics:
-    """Publishes what `stats` tells, with Ray's classes `Counter` and `Gauge` or others like them."""
+class TierMetrics:
+    """Publishes what `stats` tells and how many grammars were compiled, with Ray's classes `Counter` and `Gauge` or
+    others like them. `place`: the kind of replica.
+    """
 
-    def __init__(self, stats: Callable[[], Stats], counter: Callable[..., Any], gauge: Callable[..., Any]) -> None:
+    def __init__(
+        self, stats: Callable[[], Stats], place: str, counter: Callable[..., Any], gauge: Callable[..., Any]
+    ) -> None:
         self._stats = stats
+        self._place = place
         self._published: Counter[tuple[str, str]] = Counter()
-        self._events = counter(**STORE_EVENTS)
-        self._sizes = {"entries": gauge(**STORE_ENTRIES), "bytes": gauge(**STORE_BYTES)}
-        self._breaker = gauge(**BREAKER)
+        # A gauge, because Ray's counters cannot show 0, and the 0 of the model replicas is what an operator looks for.
+        self._compilations = gauge(
+            "turnstile_grammar_compilations",
+            "Grammars compiled since the start of this replica, by the kind of replica (place).",
+            ("place",),
+        )
+        self._events = counter(
+            "turnstile_grammar_store_events_total",
+            "Hits, misses, puts, evictions and troubles of each tier that keeps grammars.",
+            ("tier", "event"),
+        )
+        self._sizes = {
+            "entries": gauge(
+                "turnstile_grammar_store_entries",
+                "Grammars in each tier of this replica; in the files' as its last scan of the folder counted them.",
+                ("tier",),
+            ),
+            "bytes": gauge(
+                "turnstile_grammar_store_bytes", "Bytes of the grammars in each tier of this replica.", ("tier",)
+            ),
+        }
+        self._breaker = gauge(
+            "turnstile_grammar_store_breaker_open",
+            "1 while this replica does not ask Redis because it was down or slow.",
+        )
 
-    def publish(self) -> None:
+    def publish(self, compilations: int) -> None:
         """Show the gauges, which Ray forgets when they are not set again, and add what was counted since."""
+        self._compilations.set(compilations, {"place": self._place})
         for tier, stats in self._stats().items():
             for name, value in stats.items():
                 if name == "breaker":

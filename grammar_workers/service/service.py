@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from cachetools import TLRUCache
 
@@ -38,29 +37,17 @@ _STORE_THREADS = 16
 Result = TypeVar("Result")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Compiled:
-    """A compilation that ended well: seconds in the queue and in the compiler, and the size of what came out."""
+class Observer(Protocol):
+    """Is told what happens, for metrics."""
 
-    queue_seconds: float
-    compile_seconds: float
-    artifact_bytes: int
-    automaton_states: int
+    def compiled(self, queue_seconds: float, compile_seconds: float, artifact_bytes: int, states: int) -> None:
+        """A compilation ended well: seconds in the queue and in the compiler, and the size of what came out."""
 
+    def refused(self, code: str) -> None:
+        """The specification did not survive its compilation; `code` is that of the GrammarError."""
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
-    """A compilation that the specification did not survive; `code` is that of the GrammarError."""
-
-    code: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Waited:
-    """A production that waited for another process's compilation of the same key."""
-
-
-Event = Compiled | Refused | Waited
+    def waited(self) -> None:
+        """A production has waited for another process's compilation of the same key."""
 
 
 class _Production(SharedTask[StoredArtifact]):
@@ -70,15 +57,13 @@ class _Production(SharedTask[StoredArtifact]):
 
 
 class CompileService:
-    """Productions over one pool and one store, on one event loop. `report` is told what happens, for metrics."""
+    """Productions over one pool and one store, on one event loop."""
 
-    def __init__(
-        self, pool: CompilePool, store: GrammarStore, compile_timeout_s: float, report: Callable[[Event], None]
-    ) -> None:
+    def __init__(self, pool: CompilePool, store: GrammarStore, compile_timeout_s: float, observer: Observer) -> None:
         self._pool = pool
         self._store = store
         self._compile_timeout_s = compile_timeout_s
-        self._report = report
+        self._observer = observer
         self._threads = ThreadPoolExecutor(_STORE_THREADS, thread_name_prefix="grammar-store")
         self._productions: dict[str, _Production] = {}
         self._refusals: TLRUCache[str, GrammarError] = TLRUCache(MOST_REFUSALS, _remembered_until)
@@ -120,10 +105,6 @@ class CompileService:
         self._refusals.pop(key, None)
         await self._in_thread(self._store.discard, key)
 
-    def _forget(self, key: str, production: _Production) -> None:
-        if self._productions.get(key) is production:
-            del self._productions[key]
-
     async def _produce(
         self, key: str, specification: dict[str, Any], tenant: str, production: _Production
     ) -> StoredArtifact:
@@ -135,7 +116,7 @@ class CompileService:
             while not await self._in_thread(flight.settled):
                 await asyncio.sleep(POLL_S)
             if not flight.leads and (found := await self._in_thread(self._store.lookup, key)):
-                self._report(Waited())
+                self._observer.waited()
                 return found
             data = await self._compile(key, specification, tenant, production)
             await self._in_thread(self._store.put, key, data)
@@ -143,7 +124,8 @@ class CompileService:
         finally:
             if flight.leads:
                 await self._in_thread(flight.release)
-            self._forget(key, production)
+            if self._productions.get(key) is production:
+                del self._productions[key]
 
     async def _compile(self, key: str, specification: dict[str, Any], tenant: str, production: _Production) -> bytes:
         if not production.waiters:
@@ -156,7 +138,7 @@ class CompileService:
             data = await asyncio.wrap_future(production.job)
         except GrammarError as error:
             self._refusals[key] = error
-            self._report(Refused(error.code))
+            self._observer.refused(error.code)
             logger.info("refused grammar %s: %s", key, error, extra={**fields, "error_code": error.code})
             raise
         took = time.monotonic() - started
@@ -164,7 +146,7 @@ class CompileService:
         details = artifact.read_details(data, key=key)
         seconds = details["compile_seconds"]
         waited = max(0.0, took - seconds)
-        self._report(Compiled(waited, seconds, len(data), details["automaton_states"]))
+        self._observer.compiled(waited, seconds, len(data), details["automaton_states"])
         extra = {**fields, "compile_seconds": seconds, "queue_seconds": round(waited, 6), "artifact_bytes": len(data)}
         logger.info("compiled grammar %s in %.3f s after %.3f s in the queue", key, seconds, waited, extra=extra)
         return data

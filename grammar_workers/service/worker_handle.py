@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -33,6 +34,15 @@ class WorkerDiedError(Exception):
 
 class WorkerStartError(RuntimeError):
     """A process did not become ready; the message says why."""
+
+
+@contextlib.contextmanager
+def _unless_it_died() -> Iterator[None]:
+    """Has `WorkerDiedError` say what went wrong with a descriptor of the process."""
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise WorkerDiedError from error
 
 
 class ForkServer:
@@ -92,7 +102,7 @@ class ForkServer:
         """
         ours, theirs = socket.socketpair()
         try:
-            with theirs, self._asking:
+            with theirs, self._asking, _unless_it_died():
                 socket.send_fds(self._socket, [b"fork"], [theirs.fileno()])
                 if not _readable(_FORK_TIMEOUT_S, self._socket.fileno()):
                     raise WorkerDiedError
@@ -101,9 +111,6 @@ class ForkServer:
                 raise WorkerDiedError
             if not descriptors:
                 raise WorkerStartError(f"a compile process could not be forked: {message.decode()}")
-        except OSError as error:
-            ours.close()
-            raise WorkerDiedError from error
         except BaseException:
             ours.close()
             raise
@@ -147,10 +154,8 @@ class WorkerProcess:
     @property
     def cpu_seconds(self) -> float:
         """All that it has used; raises `WorkerDiedError`."""
-        try:
+        with _unless_it_died():
             return time.clock_gettime((~self.pid << 3) | _CPUCLOCK_SCHED)  # as clock_getcpuclockid(3) has it
-        except OSError as error:
-            raise WorkerDiedError from error
 
     def wait_ready(self, timeout_s: float) -> None:
         """Raises `WorkerStartError`."""
@@ -164,10 +169,8 @@ class WorkerProcess:
     def ask(self, key: str, specification: dict[str, Any], tenant: str) -> None:
         """Give it a job; raises `WorkerDiedError`."""
         self.has_begun = False
-        try:
+        with _unless_it_died():
             self._connection.send_bytes(encode({"key": key, "specification": specification, "tenant": tenant}))
-        except OSError as error:
-            raise WorkerDiedError from error
 
     def has_answered(self, timeout_s: float) -> bool:
         """Whether there is an answer within so long; raises `WorkerDiedError`."""
@@ -181,16 +184,12 @@ class WorkerProcess:
 
     def answer(self) -> tuple[dict[str, Any], bytes]:
         """The answer (header, artifact) to its job; raises `WorkerDiedError`."""
-        try:
+        with _unless_it_died():
             return decode(self._connection.recv_bytes())
-        except (EOFError, OSError) as error:
-            raise WorkerDiedError from error
 
     def _poll(self, timeout_s: float) -> bool:
-        try:
+        with _unless_it_died():
             return self._connection.poll(max(0.0, timeout_s))
-        except OSError as error:
-            raise WorkerDiedError from error
 
     def kill(self) -> None:
         """End the process now, from any thread; whoever waits for its answer gets `WorkerDiedError`."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 from fastapi import FastAPI
 
-from deployments.arguments import RateLimit
+from deployments.arguments import AppArguments, RouterArguments, ThinkingArguments
+from deployments.chat.tool_formats import ToolFormatName
 from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
 from deployments.routing.service import Service
@@ -24,18 +25,17 @@ def application(
     replica: FakeReplica,
     *,
     tenants: Tenants | None = None,
-    rate_limit: RateLimit | None = None,
-    **options: Any,
+    tool_format: ToolFormatName | Literal["auto"] = "auto",
+    thinking: ThinkingArguments | Literal["auto", "off"] = "auto",
+    **router: Any,
 ) -> FastAPI:
-    """Serves the model `tiny`; `options` are those of `Service`."""
-    service = Service(Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS), model="tiny", **options)
-    return create_http_app(
-        service,
-        max_body_bytes=MAX_BODY_BYTES,
-        body_timeout_s=BODY_TIMEOUT_S,
-        tenants=tenants or Tenants(),
-        rate_limit=rate_limit,
+    """Serves the model `tiny`; `router` are fields of `RouterArguments`."""
+    limits = {"max_body_bytes": MAX_BODY_BYTES, "body_timeout_s": BODY_TIMEOUT_S, **router}
+    args = AppArguments(
+        model="tiny", tool_format=tool_format, thinking=thinking, router=RouterArguments.model_validate(limits)
     )
+    service = Service(Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS), args)
+    return create_http_app(service, args.router, tenants or Tenants())
 
 
 def client_of(app: FastAPI) -> httpx.AsyncClient:

@@ -200,7 +200,7 @@ async def test_a_replica_that_dies_after_its_last_event_is_not_missed(tiers: Tie
 async def test_a_dead_compiler_is_left_for_another(tiers: Tiers, compiler: FakeCompiler) -> None:
     compiler.answers = [ActorDiedError(), UNAVAILABLE, *compiler.answers]
     generation = await tiers.start_generation(request(), GRAMMAR, TENANT)
-    assert generation.grammar is not None and generation.grammar.source == "compiled"
+    assert generation.grammar is not None and generation.grammar["source"] == "compiled"
     assert len(compiler.calls) == 3
 
 

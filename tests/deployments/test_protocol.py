@@ -135,7 +135,7 @@ def refusal(**fields: Any) -> str:
     ],
 )
 def test_constraints_become_specifications(fields: dict[str, Any], specification: dict[str, Any] | None) -> None:
-    asked = chat(**fields).specification()
+    asked = chat(**fields).specification
     if specification is None:
         assert asked is None
     else:
@@ -145,7 +145,7 @@ def test_constraints_become_specifications(fields: dict[str, Any], specification
 
 
 def test_the_order_of_properties_survives() -> None:
-    asked = chat(response_format={"type": "json_schema", "schema": SCHEMA}).specification()
+    asked = chat(response_format={"type": "json_schema", "schema": SCHEMA}).specification
     assert asked is not None
     assert list(asked[0].model_dump(by_alias=True)["schema"]["properties"]) == ["b", "a"]
 
@@ -355,7 +355,7 @@ def test_several_prompts_are_refused(given: Any) -> None:
 
 def test_banned_words_beside_a_constraint_are_part_of_it() -> None:
     body = chat(response_format={"type": "json_object"}, banned_words={"words": ["bad"]})
-    asked = body.specification()
+    asked = body.specification
     assert asked is not None
     assert asked[0].model_dump() == {
         "type": "all_of",
@@ -366,5 +366,5 @@ def test_banned_words_beside_a_constraint_are_part_of_it() -> None:
     }
     assert "banned_words" not in body.generation_request("r", drawn_seed=1)["sampling"]
     free = chat(banned_words={"words": ["bad"]})
-    assert free.specification() is None
+    assert free.specification is None
     assert free.generation_request("r", drawn_seed=1)["sampling"]["banned_words"]["words"] == ("bad",)

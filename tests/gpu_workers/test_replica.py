@@ -21,10 +21,11 @@ import gpu_workers
 from gpu_workers.replica import ModelReplica
 from gpu_workers.request import GrammarReference
 from grammar_workers import GrammarError, compile_grammar, grammar_key
-from grammar_workers.service.metrics import COMPILATIONS, STORE_BYTES, STORE_ENTRIES
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "turnstile-tiny")
+COMPILATIONS = "turnstile_grammar_compilations"
+STORED = {"turnstile_grammar_store_entries", "turnstile_grammar_store_bytes"}
 PERSON = {
     "type": "object",
     "properties": {
@@ -249,14 +250,13 @@ def test_metrics_know_idleness_and_every_end(replica: Any, monkeypatch: pytest.M
         await replica.check_health()
 
     asyncio.run(scenario())
-    stored = {STORE_ENTRIES["name"], STORE_BYTES["name"]}
-    assert set(gauges) - stored == {
+    assert set(gauges) - STORED == {
         "turnstile_running_sequences",
         "turnstile_waiting_sequences",
-        COMPILATIONS["name"],
+        COMPILATIONS,
     }
     # In this test the compiler is in the replica's process.
-    assert not any(value for name, value in gauges.items() if name not in {*stored, COMPILATIONS["name"]})
+    assert not any(value for name, value in gauges.items() if name not in {*STORED, COMPILATIONS})
     assert counted["length"] == counted["cancelled"] == 1
     assert counted["sampled"] + counted["forced"] >= 4
 
@@ -266,7 +266,7 @@ def test_a_compilation_in_the_process_of_a_replica_shows(replica: Any, monkeypat
     shown: list[float] = []
 
     def show(metric: Any, value: float, tags: dict[str, str] | None = None) -> None:
-        if metric.info["name"] == COMPILATIONS["name"]:
+        if metric.info["name"] == COMPILATIONS:
             shown.append(value)
 
     monkeypatch.setattr(ray.serve.metrics.Gauge, "set", show)

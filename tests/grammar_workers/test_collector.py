@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 import pytest
 
-from grammar_workers import GrammarOptions, compile_grammar
-from grammar_workers.service import gc_control
-from grammar_workers.service.gc_control import GcPause
+from grammar_workers import GrammarOptions, compile_grammar, gc_control
+from grammar_workers.gc_control import GcPause
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 

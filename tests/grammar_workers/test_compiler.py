@@ -24,12 +24,13 @@ from grammar_workers.service import deployment as compiler
 from grammar_workers.service import service
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.service.deployment import GrammarCompiler
-from grammar_workers.service.metrics import COMPILATIONS, STORE_ENTRIES
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.grammar_workers import compile_jobs
 
 MODEL = str(Path(__file__).parents[2] / "models" / "turnstile-tiny")
+COMPILATIONS = "turnstile_grammar_compilations"
+STORE_ENTRIES = "turnstile_grammar_store_entries"
 
 
 @contextmanager
@@ -392,11 +393,11 @@ def test_metrics(shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> No
     for key in (new_key(), new_key()):
         for _ in range(3):
             asyncio.run(shared.compile(key, {"do": "nothing"}))
-    compilations = [value for name, value in shown if name == COMPILATIONS["name"]]
+    compilations = [value for name, value in shown if name == COMPILATIONS]
     assert compilations[-1] == compilations[0] + 1
     assert counted["turnstile_grammar_store_events_total", "process", "misses"] == 2
     assert counted["turnstile_grammar_store_events_total", "process", "hits"] == 4
-    assert dict(shown)[STORE_ENTRIES["name"]] == dict(shared._store.stats()["process"])["entries"]
+    assert dict(shown)[STORE_ENTRIES] == dict(shared._store.stats()["process"])["entries"]
     asyncio.run(shared.compile(new_key(), {"do": "refuse"}))
     assert counted["turnstile_grammar_refusals_total", "unsatisfiable_grammar"] == 1
 

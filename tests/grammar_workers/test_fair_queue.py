@@ -57,7 +57,7 @@ def test_what_was_taken_goes_back_in_front() -> None:
     queue.put("b", 2)
     queue.put_back(*taken)
     assert drained(queue) == [("a", 1), ("b", 2)]
-    with pytest.raises(IndexError):
+    with pytest.raises(KeyError):
         queue.get()
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import httpx
 
-from grammar_workers.service.metrics import COMPILATIONS
 from tests.integration.server import START_DEADLINE_S, Server
 from tests.integration.stops import Signal, with_a_long_stream
 from tests.integration.traffic import PERSON, structured
 
+COMPILATIONS = "turnstile_grammar_compilations"
 STORE_EVENTS = "turnstile_grammar_store_events"
 
 
@@ -34,7 +34,7 @@ def grammar_sources(server: Server, requests: int) -> list[str]:
 
 def compilations(server: Server) -> dict[str, list[float]]:
     """What each replica shows, by place."""
-    return {place: server.metric(COMPILATIONS["name"], place=place) for place in ("grammar_compiler", "model_replica")}
+    return {place: server.metric(COMPILATIONS, place=place) for place in ("grammar_compiler", "model_replica")}
 
 
 def assert_compilations(server: Server, expected: dict[str, list[float]]) -> None:
@@ -50,7 +50,7 @@ def test_a_restarted_server_takes_the_automaton_from_the_store(tmp_path: Path) -
     with Server(arguments) as server:
         # One that arrives late finds what the others have compiled: in the store, or in its own replica.
         assert {"compiled"} <= set(grammar_sources(server, 8)) <= {"compiled", "file", "process"}
-        server.wait_metric(COMPILATIONS["name"])
+        server.wait_metric(COMPILATIONS)
         assert_compilations(server, {"grammar_compiler": [1], "model_replica": [0, 0]})
         assert server.interrupt() == (0, [])
         assert server.log.splitlines()[-1] == "stopped cleanly"

@@ -188,13 +188,10 @@ class ResponsesAnswer:
                 self._tokens += len(output["token_ids"])
                 if self._thinks:
                     self._thought_tokens = self._tokens
-                for delta in self._reader.feed(output["text"]):
+                reason = output["finish_reason"]
+                for delta in self._reader.read(output["text"], reason):
                     for event in self._told(delta):
                         yield event
-                reason = output["finish_reason"]
-        for delta in self._reader.finish(cut=reason == "length"):
-            for event in self._told(delta):
-                yield event
         status: Literal["completed", "incomplete"] = "completed" if reason == "stop" else "incomplete"
         for event in self._closed(status):
             yield event

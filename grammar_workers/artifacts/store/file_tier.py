@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 import shutil
 import tempfile
@@ -34,7 +33,7 @@ class FileTier:
     """`folder/ab/ab12...ef.v1.tfsm`, one file per grammar key, bounded in bytes, number and age by least recent use.
 
     Files appear whole (written aside, then renamed) and are removed by unlinking, so readers in other processes never
-    see a partial one and keep what they have mapped. The time of last use is the modification time, set on each hit:
+    see a partial one and keep what they have open. The time of last use is the modification time, set on each hit:
     most file systems do not keep access times. A folder that is full or not writable makes the tier useless, not wrong:
     every failure is counted and looks like a miss.
     """
@@ -57,14 +56,10 @@ class FileTier:
             with open(self._path(key), "rb") as file:
                 if os.fstat(file.fileno()).st_size > self.capacity_bytes:
                     raise OSError("file larger than the tier")
-                with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                    data = bytes(mapped)
                 self._touch(file.fileno())
-                return data
+                return file.read()
         except FileNotFoundError:
             return None
-        except ValueError:  # an empty file cannot be mapped; it is no artifact either
-            return b""
         except OSError as error:
             self._degraded("read", error)
             return None

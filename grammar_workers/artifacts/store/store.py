@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -23,8 +22,6 @@ MEMORY_CAPACITY_BYTES = 64 << 20
 FILE_CAPACITY_BYTES = 4 << 30
 MIN_PATIENCE_S = 0.02
 """However cheap the alternative is: a busy process alone may take so long to look at an answer."""
-
-_KEY = re.compile("[0-9a-f]{64}")
 
 
 class Tier(Protocol):
@@ -79,7 +76,7 @@ class GrammarStore:
 
     def lookup(self, key: str) -> StoredArtifact | None:
         """The artifact and where it was found."""
-        if not _KEY.fullmatch(key):
+        if not artifact.is_key(key):
             return None
         for position, tier in enumerate(self._tiers):
             data = self._verified(tier, key)
@@ -99,7 +96,7 @@ class GrammarStore:
 
     def discard(self, key: str) -> None:
         """Remove an artifact from every tier; the files of other nodes keep theirs until they make room."""
-        if _KEY.fullmatch(key):
+        if artifact.is_key(key):
             for tier in self._tiers:
                 tier.discard(key)
 
@@ -108,7 +105,7 @@ class GrammarStore:
 
         Raises ValueError for what is no grammar key: it will name a lock file.
         """
-        if not _KEY.fullmatch(key):
+        if not artifact.is_key(key):
             raise ValueError(f"not a grammar key: {key!r}")
         return Flight(key, self._locks, lambda: self._is_stored(key), timeout_s)
 
