@@ -80,6 +80,10 @@ class Scope(NamedTuple):
             pointer += validation.pointer((name,))
         return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
 
+    def wrong(self, keyword: str, expected: str) -> InvalidSpecificationError:
+        """The error about a keyword whose value is not what it must be."""
+        return InvalidSpecificationError(f"{keyword} must be {expected}", pointer=self.below(keyword).pointer)
+
     def location(self, contents: Any) -> str:
         """A name for a subschema in this scope: identities, for documents live as long as they are compiled."""
         return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
@@ -189,7 +193,7 @@ class References:
         """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
         origin = scope.below(keyword).pointer
         if not isinstance(reference, str):
-            raise InvalidSpecificationError(f"{keyword} must be a string", pointer=origin)
+            raise scope.wrong(keyword, "a string")
         # Numbers stand for what the scope beside them keeps alive.
         identity = (reference, keyword, id(scope.resolver), id(scope.dialect), scope.way)
         if identity not in self._resolved:
