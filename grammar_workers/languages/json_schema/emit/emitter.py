@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.dfa.dfa import Dfa, literal_set, relabel
+from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.emit.graphs import living_graph, runs_of
 from grammar_workers.languages.json_schema.emit.numbers import number_moves
@@ -106,10 +106,10 @@ class Emitter:
                 text = CONSTANTS[type_]
                 end = self._builder.return_(labels.index(label))
                 row[text[0]] = self._builder.literal(text[1:], end_op=end)
-        row_of_strings = self._string(solver.strings(demand), labels)
+        row_of_strings = self._string(solver.strings(demand).labelled(labels))
         if row_of_strings is not None:
             row[ord('"')] = row_of_strings
-        self._number(solver.numbers(demand), labels, row)
+        self._number(solver.numbers(demand).labelled(labels), row)
         free = demand == _ANYTHING
         for symbol, start in (("[", self._array(demand, labels)), ("{", self._object(demand, labels))):
             if start is not None:
@@ -133,53 +133,28 @@ class Emitter:
 
     # -- scalars ---------------------------------------------------------------------------------------------------
 
-    def _string(self, language: TextLanguage, labels: Labels) -> int | None:
+    def _string(self, language: TextLanguage) -> int | None:
         """The state after the opening quote."""
         if language.texts is not None:
-            entries = [
-                (encode_string_body(text) + b'"', labels.index(language.labels[number]))
-                for text, number in language.texts.items()
-                if language.labels[number] in labels
-            ]
-            if not entries:
-                return None
-            return trie_of_texts(self._builder, sorted(entries), self._builder.return_)
-        automaton = self._usable(language, labels)
-        if automaton is None:
+            entries = [(encode_string_body(text) + b'"', number) for text, number in language.texts.items()]
+            return trie_of_texts(self._builder, sorted(entries), self._builder.return_) if entries else None
+        automaton = language.automaton
+        if automaton is None or automaton.is_empty:
             return None
         closed = [self._return(label - 1) if label else -1 for label in automaton.accepting]
         return self._strings.json_string(automaton, closed, language.lengths)
 
-    def _number(self, language: TextLanguage, labels: Labels, row: NDArray[np.int32]) -> None:
+    def _number(self, language: TextLanguage, row: NDArray[np.int32]) -> None:
         """Put the moves over the first byte of a number into `row`."""
+        automaton = language.automaton
         if language.texts is not None:
-            spelled = {
-                text: labels.index(language.labels[number]) + 1
-                for text, number in language.texts.items()
-                if language.labels[number] in labels
-            }
-            automaton = literal_set(spelled) if spelled else None
-        else:
-            automaton = self._usable(language, labels)
-        if automaton is None:
+            automaton = literal_set({text: number + 1 for text, number in language.texts.items()})
+        if automaton is None or automaton.is_empty:
             return
         moves = self._number_rows.get(automaton)
         if moves is None:
             moves = self._number_rows[automaton] = number_moves(self._builder, automaton)
         np.copyto(row, moves, where=moves >= 0)
-
-    @staticmethod
-    def _usable(language: TextLanguage, labels: Labels) -> Dfa | None:
-        """The automaton with its labels numbered as in `labels`, without those that the caller cannot use."""
-        if language.automaton is None:
-            return None
-        numbers = [labels.index(label) + 1 if label in labels else 0 for label in language.labels]
-        if numbers == list(range(1, len(numbers) + 1)):
-            return language.automaton
-        if not any(numbers):
-            return None
-        automaton = relabel(language.automaton, [0, *numbers])
-        return None if automaton.is_empty else automaton
 
     # -- arrays ----------------------------------------------------------------------------------------------------
 

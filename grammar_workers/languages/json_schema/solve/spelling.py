@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
-from grammar_workers.dfa.dfa import restrict
-from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage, without_unused_labels
+from grammar_workers.dfa.dfa import Dfa, restrict
+from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
-from grammar_workers.pushdown.strings import has_length
 
 
 class Spelling:
@@ -29,19 +27,10 @@ class Spelling:
 
     def spelled(self, language: TextLanguage) -> TextLanguage:
         """`language` less what the vocabulary cannot spell and labels that no text has."""
-        if language.texts is not None:
-            texts = {t: n for t, n in language.texts.items() if self.can_write(t)}
-            if len(texts) < len(language.texts):
-                language = dataclasses.replace(language, texts=texts)
-            return without_unused_labels(language) if texts else EMPTY
-        automaton = language.automaton
-        assert automaton is not None
-        if self.spellable is not None:
-            automaton = restrict(automaton, self.writable)
-            language = dataclasses.replace(language, automaton=automaton)
-        if automaton.is_empty or not has_length(automaton, language.lengths):
-            return EMPTY
-        return without_unused_labels(language)
+        return language.restricted(self.can_write, self._writable_texts)
+
+    def _writable_texts(self, automaton: Dfa) -> Dfa:
+        return automaton if self.spellable is None else restrict(automaton, self.writable)
 
     @functools.cached_property
     def writable(self) -> Charset:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from grammar_workers.budget import budget_of, remembered
@@ -20,12 +19,7 @@ from grammar_workers.languages.json_schema.labels import Label, Labelling
 from grammar_workers.languages.json_schema.logic import FALSE, FormulaPool
 from grammar_workers.languages.json_schema.read.formats import WIDER_SOURCES
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
-from grammar_workers.languages.json_schema.solve.text_language import (
-    EMPTY,
-    TextLanguage,
-    fixed_label,
-    without_unused_labels,
-)
+from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage, fixed_label
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.options import Limits
@@ -70,18 +64,13 @@ class Strings:
         return self._only_permitted(self._labelled_texts(formulas))
 
     def _only_permitted(self, language: TextLanguage) -> TextLanguage:
-        if self.permitted is None or language is EMPTY:
+        permitted = self.permitted
+        if permitted is None:
             return language
-        if language.texts is not None:
-            texts = {t: n for t, n in language.texts.items() if self.permitted.classify(t)}
-            return without_unused_labels(dataclasses.replace(language, texts=texts)) if texts else EMPTY
-        assert language.automaton is not None
-        automaton = combine(
-            [language.automaton, self.permitted], lambda found: found[0] if found[1] else 0, self.limits
+        return language.restricted(
+            lambda text: bool(permitted.classify(text)),
+            lambda automaton: combine([automaton, permitted], lambda found: found[0] if found[1] else 0, self.limits),
         )
-        if automaton.is_empty or not has_length(automaton, language.lengths):
-            return EMPTY
-        return without_unused_labels(dataclasses.replace(language, automaton=automaton))
 
     def pattern(self, source: str) -> Dfa:
         """The texts in which a pattern matches somewhere."""
