@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from grammar_workers.dfa.dfa import DEAD, Dfa, intersect
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.dfa import DEAD, Dfa, explore, intersect
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.aho_corasick import OTHER, START, AhoCorasick
 from grammar_workers.languages.scalar_values import has_surrogate
@@ -207,26 +208,20 @@ class StructuralTag:
         once = self._search({end: _TRIGGERED}, accepts=False)
         starts = sorted({*content.starts, *once.starts})
         columns = [bisect.bisect_right(content.starts, start) - 1 for start in starts]
-        first: tuple[int, frozenset[int]] = (0, frozenset([0] if content.accepting[0] else []))
-        numbers = {first: 0}
-        order = [first]
-        moves = []
-        for state, read in order:
-            row = []
+
+        def following(place: tuple[int, frozenset[int]]) -> Iterator[tuple[int, frozenset[int]] | None]:
+            state, read = place
+            self._builder.spend(len(starts))
             for start, column in zip(starts, columns, strict=True):
                 target = DEAD if state == DEAD else content.moves[state][column]
-                following = {count + 1 for count in read if count < len(end) and ord(end[count]) == start}
+                counts = {count + 1 for count in read if count < len(end) and ord(end[count]) == start}
                 if target != DEAD and content.accepting[target]:
-                    following.add(0)
-                reached = (target, frozenset(following))
-                if reached not in numbers and (target != DEAD or following):
-                    numbers[reached] = len(order)
-                    order.append(reached)
-                row.append(numbers.get(reached, DEAD))
-            moves.append(row)
-            self._builder.spend(len(starts))
-        accepting = [int(len(end) in read) for _, read in order]
-        return intersect([Dfa.of(starts, moves, accepting), once], self._limits)
+                    counts.add(0)
+                yield (target, frozenset(counts)) if target != DEAD or counts else None
+
+        first = (0, frozenset([0] if content.accepting[0] else []))
+        ended = explore(first, following, lambda place: len(end) in place[1], starts, range(len(starts)))
+        return intersect([ended, once], self._limits)
 
     def _spell(self, symbols: Sequence[int], target: int) -> int:
         """States that read exactly these symbols and go on to `target`."""
@@ -297,28 +292,19 @@ class StructuralTag:
         label_of = {search.node(word): label for word, label in labels.items()}
         spellable = self._vocabulary.spellable
         letters = search.symbol_of.keys() if spellable is None else search.symbol_of.keys() | spellable
-        borders = {0, *(code for letter in letters for code in (ord(letter), ord(letter) + 1))}
-        starts = sorted(border for border in borders if border <= 0x10FFFF)
+        starts = charset.class_starts([charset.singles(map(ord, letters))])
         symbols = [
             search.symbol_of.get(chr(start), OTHER) if spellable is None or chr(start) in spellable else DEAD
             for start in starts
         ]
-        numbers = {START: 0}
-        order = [START]
-        moves: list[list[int]] = []
-        for node in order:
-            row = []
+
+        def following(node: int) -> Iterator[int | None]:
             for symbol in symbols:
                 target = DEAD if symbol == DEAD or node in label_of else search.rows[node][symbol]
-                if label_of.get(target) == _NEVER:
-                    target = DEAD
-                if target != DEAD and target not in numbers:
-                    numbers[target] = len(order)
-                    order.append(target)
-                row.append(numbers.get(target, DEAD))
-            moves.append(row)
-        accepting = [label_of.get(node, _FREE if accepts else 0) for node in order]
-        return Dfa.of(starts, moves, accepting)
+                yield None if target == DEAD or label_of.get(target) == _NEVER else target
+
+        free = _FREE if accepts else 0
+        return explore(START, following, lambda node: label_of.get(node, free), starts, range(len(starts)))
 
 
 def _symbols(spelling: Spelling) -> tuple[int, ...]:
