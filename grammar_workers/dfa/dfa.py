@@ -273,6 +273,8 @@ def intersect(automata: Sequence[Dfa], limits: Limits) -> Dfa:
 
 def restrict(automaton: Dfa, allowed: Charset) -> Dfa:
     """The same language without the texts that hold any other character than `allowed`."""
+    if allowed == ALL:
+        return automaton
     borders = {start for low, high in allowed for start in (low, high + 1)}
     starts = tuple(sorted({0, *automaton.starts, *(border for border in borders if border <= 0x10FFFF)}))
     column = [

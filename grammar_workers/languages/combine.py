@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa import charset
 from grammar_workers.dfa.dfa import Dfa, intersect, restrict
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
@@ -142,7 +141,7 @@ class Combination:
                 parts.tokens.append((inside, part))
             elif isinstance(part, GrammarTextSpecification):
                 with located(inside):
-                    found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
+                    found = read_grammar(part.text, part.syntax, self._vocabulary.alphabet, self._limits)
                 if isinstance(found, Dfa):
                     parts.automata.append(found)
                 else:
@@ -161,11 +160,7 @@ class Combination:
 
     def _automaton(self, pointer: str, part: RegularSpecification) -> Dfa:
         """The same, as far as the vocabulary can spell them."""
-        automaton = self._any_text(pointer, part)
-        spellable = self._vocabulary.spellable
-        if spellable is None:
-            return automaton
-        return restrict(automaton, charset.of(spellable))
+        return restrict(self._any_text(pointer, part), self._vocabulary.alphabet)
 
     def _intersection(self, parts: _Parts, pointer: str | None = None) -> Dfa:
         """The texts that all regular parts allow; raises UnsatisfiableError at `pointer` when there are none."""
@@ -201,10 +196,8 @@ class Combination:
         """A regular expression that is too large with its counts written out; None where they must be."""
         if len(parts.regular) > 1 or parts.automata or not isinstance(parts.regular[0][1], RegexSpecification):
             return None
-        spellable = self._vocabulary.spellable
-        allowed = charset.ALL if spellable is None else charset.of(spellable)
         with contextlib.suppress(NotCountableError, LimitExceededError):
-            entry = counted_text(parts.regular[0][1].pattern, allowed, self._builder, self._limits)
+            entry = counted_text(parts.regular[0][1].pattern, self._vocabulary.alphabet, self._builder, self._limits)
             if entry is None:
                 raise UnsatisfiableError("no text matches the pattern")
             return entry

@@ -84,9 +84,7 @@ def _checked(step: Step, number: int, vocabulary: Vocabulary) -> list[TokenId]:
 def _characters(
     steps: Sequence[Step], first: int, following: int, vocabulary: Vocabulary, builder: PushdownBuilder, limits: Limits
 ) -> int:
-    automaton = positions(steps, limits, first=first)
-    if vocabulary.spellable is not None:
-        automaton = restrict(automaton, charset.of(vocabulary.spellable))
+    automaton = restrict(positions(steps, limits, first=first), vocabulary.alphabet)
     if automaton.is_empty:
         raise UnsatisfiableError("the vocabulary cannot spell these characters", pointer=f"/allowed/{first}")
     return StringLowering(builder).raw_states(automaton, {1: following})[0]

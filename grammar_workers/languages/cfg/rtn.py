@@ -42,8 +42,8 @@ class TransitionNetwork:
         return found
 
 
-def build(grammar: Grammar, alphabet: Charset | None, budget: Budget) -> TransitionNetwork:
-    """One automaton per rule that `start` reaches, over the characters in `alphabet` (None: all).
+def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetwork:
+    """One automaton per rule that `start` reaches, over the characters in `alphabet`.
 
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
     left, LimitExceededError.
@@ -115,7 +115,7 @@ def _ends(expression: Expression, ending: set[str], budget: Budget) -> bool:
 class _Thompson:
     """Thompson's construction of one rule."""
 
-    def __init__(self, numbers: dict[str, int], alphabet: Charset | None, budget: Budget) -> None:
+    def __init__(self, numbers: dict[str, int], alphabet: Charset, budget: Budget) -> None:
         self._numbers = numbers
         self._alphabet = alphabet
         self._budget = budget
@@ -199,8 +199,7 @@ class _Thompson:
         return last
 
     def _edge(self, first: int, characters: Charset, last: int) -> None:
-        if self._alphabet is not None:
-            characters = charset.intersect(characters, self._alphabet)
+        characters = charset.intersect(characters, self._alphabet)
         if characters:
             self._automaton.edges[first].append((characters, last))
 

@@ -119,8 +119,7 @@ class PropertyNameStates:
         if NEVER in guards:
             labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]
             usable = relabel(automaton, labels)
-        if self._solver.spellable is not None:
-            usable = restrict(usable, self._solver.property_names.writable)
+        usable = restrict(usable, self._solver.property_names.writable)
         if usable.is_empty:
             return None
         closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]

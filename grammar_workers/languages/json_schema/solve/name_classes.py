@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
-from grammar_workers.dfa.charset import ALL, Charset
+from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, literal_set, restrict
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
@@ -121,8 +121,7 @@ class NameClasses:
         doubts = [found for _, found in self._doubtful]
         tested = [self._tests[test] for test in tests]
         automaton = combine([declared, *tested, *doubts, *self._permitted], label, languages.strings.limits)
-        if languages.writable != ALL:
-            automaton = restrict(automaton, languages.writable)
+        automaton = restrict(automaton, languages.writable)
         # Classes without a name that can be written promise properties that cannot be generated.
         living = set(automaton.accepting)
         used = {matched: number for matched, number in classes.items() if 1 + number in living}

@@ -6,7 +6,7 @@ import functools
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
-from grammar_workers.dfa.dfa import Dfa, restrict
+from grammar_workers.dfa.dfa import restrict
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
 
@@ -27,10 +27,7 @@ class Spelling:
 
     def spelled(self, language: TextLanguage) -> TextLanguage:
         """`language` less what the vocabulary cannot spell and labels that no text has."""
-        return language.restricted(self.can_write, self._writable_texts)
-
-    def _writable_texts(self, automaton: Dfa) -> Dfa:
-        return automaton if self.spellable is None else restrict(automaton, self.writable)
+        return language.restricted(self.can_write, lambda automaton: restrict(automaton, self.writable))
 
     @functools.cached_property
     def writable(self) -> Charset:
