@@ -23,6 +23,7 @@ from grammar_workers.languages.json_schema.emit.property_order import (
 from grammar_workers.languages.json_schema.emit.separators import Separators
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
@@ -67,7 +68,6 @@ class Emitter:
         self._names = PropertyNameStates(solver, builder, plain)
         self._entries: dict[tuple[Demand, Labels], int] = {}
         self._queue: list[tuple[Demand, Labels]] = []
-        self._return_states: dict[tuple[int, Guard], int] = {}
         self._item_or_end: dict[tuple[int, int], int] = {}
         self._number_rows: dict[Dfa, NDArray[np.int32]] = {}
 
@@ -85,7 +85,7 @@ class Emitter:
             self._emit_demand(*self._queue.pop())
         for (called, label), state in self._item_or_end.items():
             row = self._builder.row_targets(self._builder.row_of(called))
-            row[ord("]")] = self._return(label)
+            row[ord("]")] = self._return(label, ())
             self._builder.fill(state, row=self._builder.row(row))
         return entry
 
@@ -117,19 +117,23 @@ class Emitter:
                 row[ord(symbol)] = self._state(self._builder.goto(start, guard=deep)) if free else start
         self._builder.fill(self._entries[demand, labels], row=self._builder.row(row))
 
-    def _call(self, caller: Demand, demand: Demand, site: Sequence[int], labels: Labels, guard: Guard = ()) -> int:
-        """The op that calls `demand`; `site[i]` is where `labels[i]` leads."""
+    def _call(self, caller: Demand, demand: Demand, site: Sequence[int], labels: Labels, end: int | None = None) -> int:
+        """The op that calls `demand`; `site[i]` is where `labels[i]` leads.
+
+        With `end`, an array may be closed in place of the item, which leads there.
+        """
+        entry = self._entry(demand, labels)
+        if end is not None:
+            entry, site = self._item_or_close(entry, len(labels)), [*site, end]
         enter = ENTER_DEEPER if caller == demand == _ANYTHING else ENTER_AT_ZERO
-        return self._builder.call(self._entry(demand, labels), site, guard=guard, enter=enter)
+        return self._builder.call(entry, site, enter=enter)
 
     def _state(self, op: int) -> int:
         return self._builder.state(op=op)
 
-    def _return(self, label: int, guard: Guard = ()) -> int:
-        known = self._return_states.get((label, guard))
-        if known is None:
-            known = self._return_states[label, guard] = self._state(self._builder.return_(label, guard=guard))
-        return known
+    @memoized
+    def _return(self, label: int, guard: Guard) -> int:
+        return self._state(self._builder.return_(label, guard=guard))
 
     # -- scalars ---------------------------------------------------------------------------------------------------
 
@@ -141,7 +145,7 @@ class Emitter:
         automaton = language.automaton
         if automaton is None or automaton.is_empty:
             return None
-        closed = [self._return(label - 1) if label else -1 for label in automaton.accepting]
+        closed = [self._return(label - 1, ()) if label else -1 for label in automaton.accepting]
         return self._strings.json_string(automaton, closed, language.lengths)
 
     def _number(self, language: TextLanguage, row: NDArray[np.int32]) -> None:
@@ -188,17 +192,9 @@ class Emitter:
             # Counting happens on the way to `after`, once per item, before any white space.
             landing = [builder.state(op=builder.op(increment_to=cap, move=GOTO, target=state)) for state in landing]
 
-        def child(position: int) -> Demand:
-            return plain.prefix[position] if position < len(plain.prefix) else plain.items
-
-        def call(position: int, extra: Sequence[int] = ()) -> int:
-            item = child(position)
-            site = [landing[min(position, positions - 1)]]
-            if not extra:
-                return self._call(demand, item, site, ((),))
-            called = self._item_or_close(self._entry(item, ((),)), 1)
-            enter = ENTER_DEEPER if demand == item == _ANYTHING else ENTER_AT_ZERO
-            return builder.call(called, [*site, *extra], enter=enter)
+        def call(position: int, end: int | None = None) -> int:
+            item = plain.prefix[position] if position < len(plain.prefix) else plain.items
+            return self._call(demand, item, [landing[min(position, positions - 1)]], ((),), end)
 
         for position, state in enumerate(after):
             row = {ord("]"): end}
@@ -206,7 +202,7 @@ class Emitter:
             if longest is None or following < longest or position == positions - 1 > len(plain.prefix) - 1:
                 row[ord(",")] = self._separators.comma(call(following), more)
             builder.fill(state, row=builder.row(row))
-        return self._separators.gap(self._state(call(0, () if plain.minimum else [end])))
+        return self._separators.gap(self._state(call(0, None if plain.minimum else end)))
 
     def _item_or_close(self, called: int, label: int) -> int:
         """An entry like `called` that may instead read `]` and return with `label`."""
@@ -224,24 +220,20 @@ class Emitter:
         after = {node: builder.state() for node in dict.fromkeys([*closings, *edges])}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
 
-        def call(node: Node, end: int | None) -> int:
+        def call(node: Node, end: int | None = None) -> int:
             ((_, child, _, targets),) = edges[node]
             usable = tuple(sorted(targets))
-            site = [landing[targets[label]] for label in usable]
-            if end is None:
-                return self._call(demand, child, site, usable)
-            called = self._item_or_close(self._entry(child, usable), len(usable))
-            return builder.call(called, [*site, end])
+            return self._call(demand, child, [landing[targets[label]] for label in usable], usable, end)
 
         for node, state in after.items():
             row = {}
             if node in closings:
-                row[ord("]")] = self._return(closings[node][0])
+                row[ord("]")] = self._return(closings[node][0], ())
             if node in edges:
-                row[ord(",")] = self._separators.comma(call(node, None))
+                row[ord(",")] = self._separators.comma(call(node))
             builder.fill(state, row=builder.row(row))
         start = container.start
-        end = self._return(closings[start][0]) if start in closings else None
+        end = self._return(closings[start][0], ()) if start in closings else None
         if start in edges:
             return self._separators.gap(self._state(call(start, end)))
         assert end is not None
@@ -280,17 +272,15 @@ class Emitter:
             for part, child in sorted(children.items(), key=lambda item: (item[0] >= 0, abs(item[0])))
             if solver.satisfiable(child)
         }
-        end = self._return(label, order.complete)
-        name, more = self._next_name(container, calls, order)
-        row, start = {ord("}"): end}, {ord("}"): end}
-        if name is not None:
-            row[ord(",")] = self._separators.comma(name, more, b'"')
-            start[ord('"')] = self._state(name)
+        row, start = self._object_rows(container, calls, order, {ord("}"): self._return(label, order.complete)})
         builder.fill(after, row=builder.row(row))
         return self._separators.gap(builder.state(row=builder.row(start)))
 
-    def _next_name(self, container: Objects, calls: dict[int, int], order: PropertyOrder) -> tuple[int | None, Guard]:
-        """The op that reads a name and then its value by `calls[part]`, and when there is a name that may come."""
+    def _object_rows(
+        self, container: Objects, calls: dict[int, int], order: PropertyOrder, closing: dict[int, int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """The moves after a property and after `{`: those of `closing`, and a name, whose value `calls[part]` reads."""
+        builder = self._builder
         many = container.class_count
         site = [-1] * (many + len(container.names))
         for part, call in calls.items():
@@ -298,10 +288,13 @@ class Emitter:
             site[many + part if part >= 0 else -1 - part] = self._separators.colon(call, mark)
         classes = [order.undeclared if -1 - number in calls else NEVER for number in range(many)]
         names = self._names.emit(container, classes, order.windows)
-        if names is None:
-            return None, ()
-        guard = union_guards([*order.windows, *classes])
-        return self._builder.call(names, site, guard=guard, enter=INHERIT), guard
+        after, start = dict(closing), dict(closing)
+        if names is not None:
+            guard = union_guards([*order.windows, *classes])
+            name = builder.call(names, site, guard=guard, enter=INHERIT)
+            after[ord(",")] = self._separators.comma(name, guard, b'"')
+            start[ord('"')] = self._state(name)
+        return after, start
 
     def _labelled_object(self, demand: Demand, container: Objects, labels: Labels) -> int | None:
         """A state for each run of nodes, in which the counter is the position among the declared names."""
@@ -325,12 +318,8 @@ class Emitter:
                 order = any_order(exists, [ending.parts for ending in endings], container.advised(node))
             else:
                 order = order_by_nodes(exists, run.last, has_runs=has_runs)
-            row = {ord("}"): self._return(label, order.complete)} if endings else {}
-            start_row = dict(row)
-            name, more = self._next_name(container, calls, order) if calls else (None, ())
-            if name is not None:
-                row[ord(",")] = self._separators.comma(name, more, b'"')
-                start_row[ord('"')] = self._state(name)
+            closing = {ord("}"): self._return(label, order.complete)} if endings else {}
+            row, start_row = self._object_rows(container, calls, order, closing)
             builder.fill(after[node], row=builder.row(row))
             if node == container.start:
                 start = builder.state(row=builder.row(start_row))
