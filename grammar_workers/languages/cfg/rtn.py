@@ -6,12 +6,13 @@ Grammar --build--> TransitionNetwork: automata with calls --remove_dead--> --rem
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
-from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
+from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa, determinize_rule
 from grammar_workers.languages.cfg.syntax import (
     Alternatives,
     Characters,
@@ -33,12 +34,19 @@ class TransitionNetwork:
     rules: list[RuleNfa]
     start: int = 0
 
-    def callers(self) -> list[list[int]]:
-        """Per rule, the rules that call it."""
-        found: list[list[int]] = [[] for _ in self.rules]
+    def least(self, holds: Callable[[RuleNfa, set[int]], bool]) -> set[int]:
+        """The least set of rules that holds those for which `holds`, given the others in it."""
+        callers: list[list[int]] = [[] for _ in self.rules]
         for caller, automaton in enumerate(self.rules):
             for called in automaton.calls():
-                found[called].append(caller)
+                callers[called].append(caller)
+        found: set[int] = set()
+        pending = list(range(len(self.rules)))
+        while pending:
+            number = pending.pop()
+            if number not in found and holds(self.rules[number], found):
+                found.add(number)
+                pending += callers[number]
         return found
 
 
@@ -206,14 +214,11 @@ class _Thompson:
 
 def remove_dead(network: TransitionNetwork, budget: Budget) -> None:
     """Drop calls that no text can complete, and states that lead to no end; raises UnsatisfiableError."""
-    callers = network.callers()
-    alive: set[int] = set()
-    pending = list(range(len(network.rules)))
-    while pending:
-        number = pending.pop()
-        if number not in alive and _has_text(network.rules[number], alive, budget):
-            alive.add(number)
-            pending += callers[number]
+
+    def has_text(automaton: RuleNfa, alive: set[int]) -> bool:
+        return _ends_over(automaton, lambda label: not isinstance(label, int) or label in alive, budget)
+
+    alive = network.least(has_text)
     if network.start not in alive:
         raise UnsatisfiableError("no text matches the grammar")
     for number, automaton in enumerate(network.rules):
@@ -225,7 +230,8 @@ def remove_dead(network: TransitionNetwork, budget: Budget) -> None:
             network.rules[number] = determinize_rule(network.names[number], automaton, budget)
 
 
-def _has_text(automaton: RuleNfa, alive: set[int], budget: Budget) -> bool:
+def _ends_over(automaton: RuleNfa, passable: Callable[[Label], bool], budget: Budget) -> bool:
+    """Whether moves over letters that are `passable` lead from the beginning to an end."""
     found = {0}
     pending = [0]
     while pending:
@@ -234,7 +240,7 @@ def _has_text(automaton: RuleNfa, alive: set[int], budget: Budget) -> bool:
             return True
         budget.spend(1)
         for label, target in automaton.edges[state]:
-            if target not in found and (not isinstance(label, int) or label in alive):
+            if target not in found and passable(label):
                 found.add(target)
                 pending.append(target)
     return False
@@ -246,7 +252,11 @@ def remove_empty_texts(network: TransitionNetwork, budget: Budget) -> None:
     Where a rule that could be empty is called, the call may be skipped instead. A new start rule, which nothing calls,
     is the only one that may still be empty.
     """
-    nullable = _nullable(network, budget)
+
+    def is_nullable(automaton: RuleNfa, nullable: set[int]) -> bool:
+        return _ends_over(automaton, lambda label: isinstance(label, int) and label in nullable, budget)
+
+    nullable = network.least(is_nullable)
     for number, automaton in enumerate(network.rules):
         if number not in nullable and nullable.isdisjoint(automaton.calls()):
             continue
@@ -268,27 +278,3 @@ def remove_empty_texts(network: TransitionNetwork, budget: Budget) -> None:
     network.names.append(network.names[network.start])
     network.start = len(network.rules) - 1
     remove_dead(network, budget)
-
-
-def _nullable(network: TransitionNetwork, budget: Budget) -> set[int]:
-    """The rules that match the empty text."""
-    callers = network.callers()
-    nullable: set[int] = set()
-    pending = list(range(len(network.rules)))
-    while pending:
-        number = pending.pop()
-        if number in nullable:
-            continue
-        automaton = network.rules[number]
-        found = [0]
-        seen = {0}
-        for state in found:
-            budget.spend(1)
-            for label, target in automaton.edges[state]:
-                if isinstance(label, int) and label in nullable and target not in seen:
-                    seen.add(target)
-                    found.append(target)
-        if not automaton.finals.isdisjoint(found):
-            nullable.add(number)
-            pending += callers[number]
-    return nullable
