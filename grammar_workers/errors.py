@@ -38,7 +38,7 @@ class GrammarError(ValueError):
         return f"{self.message}{where}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.to_dict(),)
+        return GrammarError.from_dict, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for another process, Redis or an HTTP body; `from_dict` is its inverse."""
@@ -77,10 +77,6 @@ class LimitExceededError(GrammarError):
     """Compilation would need more than a budget in `Limits`; the message names the limit."""
 
     code = "grammar_limit_exceeded"
-
-
-def _restore(data: dict[str, Any]) -> GrammarError:
-    return GrammarError.from_dict(data)
 
 
 _BY_CODE: dict[str, type[GrammarError]] = {
