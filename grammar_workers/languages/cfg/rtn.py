@@ -57,13 +57,18 @@ def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetw
     left, LimitExceededError.
     """
     names = _reachable(grammar, budget)
-    _check_endings(grammar, names, budget)
     numbers = {name: number for number, name in enumerate(names)}
-    rules = []
-    for name in names:
-        builder = _Thompson(numbers, alphabet, budget)
-        rules.append(determinize_rule(name, builder.build(grammar.rules[name].expression), budget))
+    rules = [_Thompson(numbers, alphabet, budget).build(grammar.rules[name].expression) for name in names]
     network = TransitionNetwork(names, rules)
+    ending = _with_text(network, budget)
+    for number, name in enumerate(names):
+        # A name with % is the reader's own: the user's rule behind it comes later.
+        if number not in ending and not name.startswith("%"):
+            raise InvalidSpecificationError(
+                f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
+                position=grammar.rules[name].position,
+            )
+    network.rules = [determinize_rule(name, rule, budget) for name, rule in zip(names, rules, strict=True)]
     remove_dead(network, budget)
     return network
 
@@ -82,42 +87,6 @@ def _reachable(grammar: Grammar, budget: Budget) -> list[str]:
                 found[reference.name] = None
                 pending.append(reference.name)
     return list(found)
-
-
-def _check_endings(grammar: Grammar, names: list[str], budget: Budget) -> None:
-    """Refuse rules whose every alternative goes on for ever."""
-    users: dict[str, list[str]] = {name: [] for name in names}
-    for name in names:
-        for used in {reference.name for reference in references(grammar.rules[name].expression)}:
-            users[used].append(name)
-    ending: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in ending and _ends(grammar.rules[name].expression, ending, budget):
-            ending.add(name)
-            pending += users[name]
-    for name in names:
-        # A name with % is the reader's own: the user's rule behind it comes later.
-        if name not in ending and not name.startswith("%"):
-            raise InvalidSpecificationError(
-                f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
-                position=grammar.rules[name].position,
-            )
-
-
-def _ends(expression: Expression, ending: set[str], budget: Budget) -> bool:
-    """True if the expression can end, given the rules of which that is known."""
-    budget.spend(1)
-    if isinstance(expression, Reference):
-        return expression.name in ending
-    if isinstance(expression, Sequence):
-        return all(_ends(item, ending, budget) for item in expression.items)
-    if isinstance(expression, Alternatives):
-        return any(_ends(item, ending, budget) for item in expression.items)
-    if isinstance(expression, Repeat):
-        return expression.low == 0 or _ends(expression.item, ending, budget)
-    return True
 
 
 class _Thompson:
@@ -172,6 +141,9 @@ class _Thompson:
 
     def _add_regular(self, expression: Regular, first: int, last: int) -> None:
         automaton = expression.automaton
+        if automaton.is_empty:
+            # What matches nothing is no recursion that never ends.
+            self._edge(first, charset.EMPTY, last)
         numbers = [self._state() for _ in automaton.accepting]
         self._automaton.silent[first].append(numbers[0])
         for state, number in enumerate(numbers):
@@ -207,18 +179,13 @@ class _Thompson:
         return last
 
     def _edge(self, first: int, characters: Charset, last: int) -> None:
-        characters = charset.intersect(characters, self._alphabet)
-        if characters:
-            self._automaton.edges[first].append((characters, last))
+        self._automaton.edges[first].append((charset.intersect(characters, self._alphabet), last))
 
 
 def remove_dead(network: TransitionNetwork, budget: Budget) -> None:
     """Drop calls that no text can complete, and states that lead to no end; raises UnsatisfiableError."""
 
-    def has_text(automaton: RuleNfa, alive: set[int]) -> bool:
-        return _ends_over(automaton, lambda label: not isinstance(label, int) or label in alive, budget)
-
-    alive = network.least(has_text)
+    alive = _with_text(network, budget)
     if network.start not in alive:
         raise UnsatisfiableError("no text matches the grammar")
     for number, automaton in enumerate(network.rules):
@@ -230,6 +197,15 @@ def remove_dead(network: TransitionNetwork, budget: Budget) -> None:
             network.rules[number] = determinize_rule(network.names[number], automaton, budget)
 
 
+def _with_text(network: TransitionNetwork, budget: Budget) -> set[int]:
+    """The rules that some text completes, if each set of characters holds one."""
+
+    def has_text(automaton: RuleNfa, alive: set[int]) -> bool:
+        return _ends_over(automaton, lambda label: not isinstance(label, int) or label in alive, budget)
+
+    return network.least(has_text)
+
+
 def _ends_over(automaton: RuleNfa, passable: Callable[[Label], bool], budget: Budget) -> bool:
     """Whether moves over letters that are `passable` lead from the beginning to an end."""
     found = {0}
@@ -239,8 +215,9 @@ def _ends_over(automaton: RuleNfa, passable: Callable[[Label], bool], budget: Bu
         if state in automaton.finals:
             return True
         budget.spend(1)
-        for label, target in automaton.edges[state]:
-            if target not in found and passable(label):
+        passed = [target for label, target in automaton.edges[state] if passable(label)]
+        for target in (*automaton.silent[state], *passed):
+            if target not in found:
                 found.add(target)
                 pending.append(target)
     return False

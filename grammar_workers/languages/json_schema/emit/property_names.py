@@ -103,7 +103,7 @@ class PropertyNameStates:
         return sorted(
             (encode_string_body(name) + b'"', index)
             for index, name in enumerate(names)
-            if self._solver.property_names.can_write(name)
+            if self._solver.string_languages.can_name(name)
         )
 
     def _classified_keys(self, automaton: Dfa, guards: Sequence[Guard]) -> int | None:
@@ -112,7 +112,7 @@ class PropertyNameStates:
         if NEVER in guards:
             labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]
             usable = relabel(automaton, labels)
-        usable = restrict(usable, self._solver.property_names.writable)
+        usable = restrict(usable, self._solver.string_languages.spelling.writable)
         if usable.is_empty:
             return None
         closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]

@@ -242,7 +242,7 @@ class References:
         found = self._anchors.get(id(resource))
         if found is None:
             found = self._anchors[id(resource)] = {}
-            for schema in subschemas(resource, within_resource=True):
+            for schema in _subschemas(resource):
                 if isinstance(schema.get("$dynamicAnchor"), str):
                     found[schema["$dynamicAnchor"]] = schema
             if isinstance(resource, dict) and resource.get("$recursiveAnchor") is True:
@@ -263,14 +263,14 @@ def _root_of(resolver: Any) -> Any:
         return None
 
 
-def subschemas(schema: Any, *, within_resource: bool = False) -> Iterator[Mapping[str, Any]]:
-    """`schema` and every schema inside it, references not followed; optionally not into resources of their own."""
+def _subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """`schema` and every schema inside it, but resources of their own; references are not followed."""
     pending = [schema]
     while pending:
         current = pending.pop()
         if not isinstance(current, dict):
             continue
-        if within_resource and current is not schema and isinstance(current.get("$id"), str):
+        if current is not schema and isinstance(current.get("$id"), str):
             continue
         yield current
         for keyword, value in current.items():

@@ -31,7 +31,8 @@ from grammar_workers.languages.json_schema.solve.derivatives import (
     Node,
     negated,
 )
-from grammar_workers.languages.json_schema.solve.name_classes import NameClasses, NameLanguages
+from grammar_workers.languages.json_schema.solve.name_classes import NameClasses
+from grammar_workers.languages.json_schema.solve.strings import Strings
 
 _MAX_UNROLLED = 1000
 """The most numbers of properties that are told apart."""
@@ -55,7 +56,7 @@ class Objects(DerivativeGraph):
     Part i of a move is declared property i, part -1 - c an undeclared property of class c (`NameClasses`).
     """
 
-    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], languages: NameLanguages) -> None:
+    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], strings: Strings) -> None:
         # What is not surely true of an object is not surely false, either, where undeclared names may repeat.
         uncertain = [index for index, asked in enumerate(formulas[1:]) if _is_uncertain(pool, asked)]
         super().__init__(pool, (*formulas, *(pool.not_(formulas[1 + index]) for index in uncertain)))
@@ -68,8 +69,8 @@ class Objects(DerivativeGraph):
         self._has_counts = any(isinstance(assertion, PropertyCount) for assertion in assertions.values())
         self.names = self.declared_names(pool, formulas)
         self._order = order = {name: index for index, name in enumerate(self.names)}
-        self.name_classes = NameClasses(self.names, list(assertions.values()), languages)
-        unusable = [*self.name_classes.disputed, *(name for name in self.names if not languages.can_write(name))]
+        self.name_classes = NameClasses(self.names, list(assertions.values()), strings)
+        unusable = [*self.name_classes.disputed, *(name for name in self.names if not strings.can_name(name))]
         self._unusable = frozenset(order[name] for name in unusable)
         self._properties = {atom: dict(shape.properties) for atom, shape in self._shapes.items()}
         self._required = {atom: sorted(order[name] for name in shape.required) for atom, shape in self._shapes.items()}

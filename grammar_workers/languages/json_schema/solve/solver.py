@@ -24,7 +24,6 @@ from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArra
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, DerivativeGraph, Ending, Move, Node
 from grammar_workers.languages.json_schema.solve.disjoint import Disjointness
 from grammar_workers.languages.json_schema.solve.exploration import Exploration
-from grammar_workers.languages.json_schema.solve.name_classes import NameLanguages
 from grammar_workers.languages.json_schema.solve.numbers import Numbers
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
@@ -71,9 +70,8 @@ class Solver:
         self.spellable = spellable
         self._disjointness = Disjointness(pool)
         self._spelling = Spelling(spellable)
-        self._strings = Strings(pool, limits, self._spelling, permitted)
+        self.string_languages = Strings(pool, limits, self._spelling, permitted)
         self._numbers = Numbers(pool, limits, self._spelling)
-        self.property_names = NameLanguages(pool, self._strings, self._spelling)
         self._labels: dict[Demand, set[Label]] = {}
         self._users: dict[Demand, dict[Demand, None]] = {}
         self._fresh: list[Demand] = []
@@ -266,7 +264,7 @@ class Solver:
     @memoized
     def strings(self, demand: Demand) -> TextLanguage:
         """The strings that satisfy a demand, as texts without quotes and escapes."""
-        return self._strings.language(self._resolved(demand, JsonType.STRING))
+        return self.string_languages.language(self._resolved(demand, JsonType.STRING))
 
     @memoized
     def numbers(self, demand: Demand) -> TextLanguage:
@@ -284,14 +282,14 @@ class Solver:
         if formulas[0] == FALSE or not self._spelling.can_spell("{}"):
             return None
         if self._any_order and formulas not in self._in_declared_order:
-            container = AnyOrderObjects(self.pool, formulas, self.property_names)
+            container = AnyOrderObjects(self.pool, formulas, self.string_languages)
             try:
                 container.check()
                 if container.is_plain or self._alternatives_in_any_order:
                     return container
             except TooManyOrdersError as error:
                 self._keep_declared_order(formulas, error)
-        return Objects(self.pool, formulas, self.property_names)
+        return Objects(self.pool, formulas, self.string_languages)
 
     def _object_formulas(self, demand: Demand) -> tuple[FormulaId, ...]:
         demanded, *asked = map(self._disjointness.simplify, self._resolved(demand, JsonType.OBJECT))
