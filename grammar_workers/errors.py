@@ -29,13 +29,9 @@ class GrammarError(ValueError):
         self.position = position
 
     def __str__(self) -> str:
-        where = "".join(
-            [
-                f" at {self.pointer or '#'}" if self.pointer is not None else "",
-                f" at position {self.position}" if self.position is not None else "",
-            ]
-        )
-        return f"{self.message}{where}"
+        pointer = "" if self.pointer is None else f" at {self.pointer or '#'}"
+        position = "" if self.position is None else f" at position {self.position}"
+        return f"{self.message}{pointer}{position}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GrammarError.from_dict, (self.to_dict(),)

@@ -26,7 +26,6 @@ from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
-from grammar_workers.languages.json_schema.emit.separators import separator
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
@@ -267,16 +266,7 @@ class Combination:
                 formulas.append(reader.read())
             self.notes += reader.notes
         root = Demand(pool.canonical(pool.all_of(formulas)))
-        any_order = self._options.property_order == "any"
-        solver = Solver(
-            pool,
-            self._limits,
-            self._vocabulary.spellable,
-            permitted,
-            any_order=any_order,
-            comma=separator(",", self._options),
-            colon=separator(":", self._options),
-        )
+        solver = Solver(pool, self._options, self._limits, self._vocabulary.spellable, permitted)
         solver.solve(root)
         with located(parts.json[0][0], "/schema"):
             entry = Emitter(solver, self._builder, options).emit(root)

@@ -10,11 +10,6 @@ from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import CALL
 
 
-def separator(sign: str, options: GrammarOptions) -> str:
-    """A comma or a colon as it is written at least: with a space behind it where white space is fixed."""
-    return sign + " " if options.whitespace == "compact" else sign
-
-
 class Separators:
     """The separators in one builder. All of them call the same states of white space, which count up to the limit."""
 

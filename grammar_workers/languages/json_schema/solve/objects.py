@@ -96,15 +96,13 @@ class Objects(DerivativeGraph):
         """The object as a plain one; only where `is_plain`."""
         required = {index for indices in self._required.values() for index in indices}
         return PlainObject(
-            tuple((name, self._plain_property(index)) for index, name in enumerate(self.names)),
+            tuple(
+                (name, Demand(FALSE) if index in self._unusable else self._every(self._asked, index))
+                for index, name in enumerate(self.names)
+            ),
             tuple(self._every(self._asked, -1 - c) for c in range(self.class_count)),
             tuple(sorted(required)),
         )
-
-    def _plain_property(self, index: int) -> Demand:
-        if index in self._unusable:
-            return Demand(FALSE)
-        return self._every(self._asked, index)
 
     def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
         """It stands for the positions up to the first name that cannot be passed over without changing a formula."""
@@ -123,18 +121,15 @@ class Objects(DerivativeGraph):
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
         many = len(self.names)
-        for part in range(first, min(many, node.last + 1) if stop is None else stop):
-            move = self._move(node, part, part + 1, self._counted(node, part))
-            if move is not None:
-                yield move
+        declared = range(first, min(many, node.last + 1) if stop is None else stop)
+        moves = (self._move(node, part, part + 1, self._counted(node, part)) for part in declared)
+        yield from filter(None, moves)
         if stop is None and node.last == many:
             yield from self._undeclared_moves(node)
 
     def _undeclared_moves(self, node: Node) -> Iterator[Move]:
-        for part in range(-1, -1 - self.class_count, -1):
-            move = self._move(node, part, node.last, self._counted(node, part))
-            if move is not None:
-                yield move
+        undeclared = range(-1, -1 - self.class_count, -1)
+        return filter(None, (self._move(node, part, node.last, self._counted(node, part)) for part in undeclared))
 
     def skip(self, node: Node) -> Node | None:
         """The node once the declared name at the last position has been passed over; None where it is required."""

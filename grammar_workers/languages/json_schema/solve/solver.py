@@ -29,7 +29,7 @@ from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
-from grammar_workers.options import Limits
+from grammar_workers.options import GrammarOptions, Limits
 
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _MAX_DEPTH = 12
@@ -43,28 +43,25 @@ class _OtherOrderError(Exception):
 class Solver:
     """What is known of the values of demands, once `solve` has seen the root. Labels are only ever added.
 
-    `permitted` restricts every string and property name (None: any text). `comma` and `colon` are how these are
-    written: where the vocabulary cannot spell them, containers hold one part at most, or none.
+    `permitted` restricts every string and property name (None: any text). Where the vocabulary cannot spell commas or
+    colons, containers hold one part at most, or none.
     """
 
     def __init__(
         self,
         pool: FormulaPool,
+        options: GrammarOptions,
         limits: Limits,
         spellable: frozenset[str] | None,
-        permitted: Dfa | None = None,
-        *,
-        any_order: bool = False,
-        comma: str = ", ",
-        colon: str = ": ",
+        permitted: Dfa | None,
     ) -> None:
-        self._comma = comma
-        self._colon = colon
+        # Where white space may vary, it need not be there.
+        space = " " if options.whitespace == "compact" else ""
+        self._comma, self._colon = "," + space, ":" + space
         self.pool = pool
         self.notes: list[str] = []
         self._limits = limits
-        self._any_order = any_order
-        self._alternatives_in_any_order = any_order
+        self._any_order = self._alternatives_in_any_order = options.property_order == "any"
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
         self.spellable = spellable
