@@ -58,7 +58,7 @@ class Emitter:
     def __init__(self, solver: Solver, builder: PushdownBuilder, options: GrammarOptions) -> None:
         self._solver = solver
         self._builder = builder
-        can_escape = solver.spellable is None or solver.spellable.issuperset(ESCAPE_CHARACTERS)
+        can_escape = solver.spelling.can_spell(ESCAPE_CHARACTERS)
         if options.escapes == "any" and not can_escape:
             solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
         self._strings = StringLowering(builder, any_escape=can_escape and options.escapes == "any")

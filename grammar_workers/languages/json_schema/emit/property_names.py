@@ -112,7 +112,7 @@ class PropertyNameStates:
         if NEVER in guards:
             labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]
             usable = relabel(automaton, labels)
-        usable = restrict(usable, self._solver.string_languages.spelling.writable)
+        usable = restrict(usable, self._solver.spelling.writable)
         if usable.is_empty:
             return None
         closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]

@@ -64,11 +64,10 @@ class Solver:
         self._any_order = self._alternatives_in_any_order = options.property_order == "any"
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
-        self.spellable = spellable
         self._disjointness = Disjointness(pool)
-        self._spelling = Spelling(spellable)
-        self.string_languages = Strings(pool, limits, self._spelling, permitted)
-        self._numbers = Numbers(pool, limits, self._spelling)
+        self.spelling = Spelling(spellable)
+        self.string_languages = Strings(pool, limits, self.spelling, permitted)
+        self._numbers = Numbers(pool, limits, self.spelling)
         self._labels: dict[Demand, set[Label]] = {}
         self._users: dict[Demand, dict[Demand, None]] = {}
         self._fresh: list[Demand] = []
@@ -254,7 +253,7 @@ class Solver:
         """The labels of null, true and false, as far as they satisfy the demand and can be spelled."""
         found = {}
         for type_, text in CONSTANTS.items():
-            if self.pool.resolve(demand.formula, type_) == TRUE and self._spelling.can_spell(text.decode()):
+            if self.pool.resolve(demand.formula, type_) == TRUE and self.spelling.can_spell(text.decode()):
                 found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in demand.questions)
         return found
 
@@ -276,7 +275,7 @@ class Solver:
 
     def _find_objects(self, demand: Demand) -> Objects | None:
         formulas = self._object_formulas(demand)
-        if formulas[0] == FALSE or not self._spelling.can_spell("{}"):
+        if formulas[0] == FALSE or not self.spelling.can_spell("{}"):
             return None
         if self._any_order and formulas not in self._in_declared_order:
             container = AnyOrderObjects(self.pool, formulas, self.string_languages)
@@ -290,8 +289,8 @@ class Solver:
 
     def _object_formulas(self, demand: Demand) -> tuple[FormulaId, ...]:
         demanded, *asked = map(self._disjointness.simplify, self._resolved(demand, JsonType.OBJECT))
-        if not self._spelling.can_spell(f'"{self._comma}{self._colon}'):
-            most = PropertyCount(0, int(self._spelling.can_spell(f'"{self._colon}')))
+        if not self.spelling.can_spell(f'"{self._comma}{self._colon}'):
+            most = PropertyCount(0, int(self.spelling.can_spell(f'"{self._colon}')))
             demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.OBJECT, most)])
         return (demanded, *asked)
 
@@ -310,8 +309,6 @@ class Solver:
     def arrays(self, demand: Demand) -> Arrays | None:
         """The arrays that satisfy a demand, None when there are none."""
         demanded, *asked = self._resolved(demand, JsonType.ARRAY)
-        if not self._spelling.can_spell(self._comma):
+        if not self.spelling.can_spell(self._comma):
             demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
-        return (
-            None if demanded == FALSE or not self._spelling.can_spell("[]") else Arrays(self.pool, (demanded, *asked))
-        )
+        return None if demanded == FALSE or not self.spelling.can_spell("[]") else Arrays(self.pool, (demanded, *asked))

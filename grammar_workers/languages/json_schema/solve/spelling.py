@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
@@ -17,7 +18,7 @@ class Spelling:
     def __init__(self, spellable: frozenset[str] | None) -> None:
         self.spellable = spellable
 
-    def can_spell(self, text: str) -> bool:
+    def can_spell(self, text: Iterable[str]) -> bool:
         """True if tokens spell `text` as it is, without escapes."""
         return self.spellable is None or self.spellable.issuperset(text)
 
