@@ -69,14 +69,15 @@ class Emitter:
         self._entries: dict[tuple[Demand, Labels], int] = {}
         self._queue: list[tuple[Demand, Labels]] = []
         self._item_or_end: dict[tuple[int, int], int] = {}
-        self._number_rows: dict[Dfa, NDArray[np.int32]] = {}
 
     def emit(self, root: Demand) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
         if not self._solver.satisfiable(root):
             if doubt := self._solver.doubt:
                 raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
-            why = f" (numbers have at most {MAX_DIGITS} digits)" if self._solver.has_long_numbers else ""
+            why = (
+                f" (numbers have at most {MAX_DIGITS} digits)" if self._solver.number_languages.has_long_numbers else ""
+            )
             raise UnsatisfiableError(
                 f"no value satisfies the schema{why}", pointer=unsatisfiable_pointer(self._solver, root)
             )
@@ -155,10 +156,12 @@ class Emitter:
             automaton = literal_set({text: number + 1 for text, number in language.texts.items()})
         if automaton is None or automaton.is_empty:
             return
-        moves = self._number_rows.get(automaton)
-        if moves is None:
-            moves = self._number_rows[automaton] = number_moves(self._builder, automaton)
+        moves = self._number_moves(automaton)
         np.copyto(row, moves, where=moves >= 0)
+
+    @memoized
+    def _number_moves(self, automaton: Dfa) -> NDArray[np.int32]:
+        return number_moves(self._builder, automaton)
 
     # -- arrays ----------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ class Solver:
         self._disjointness = Disjointness(pool)
         self.spelling = Spelling(spellable)
         self.string_languages = Strings(pool, limits, self.spelling, permitted)
-        self._numbers = Numbers(pool, limits, self.spelling)
+        self.number_languages = Numbers(pool, limits, self.spelling)
         self._labels: dict[Demand, set[Label]] = {}
         self._users: dict[Demand, dict[Demand, None]] = {}
         self._fresh: list[Demand] = []
@@ -110,11 +110,6 @@ class Solver:
                 "pattern so that both read it alike"
             )
         return None
-
-    @property
-    def has_long_numbers(self) -> bool:
-        """True if some numbers are left out because they have too many digits."""
-        return self._numbers.has_long_numbers
 
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
@@ -265,7 +260,7 @@ class Solver:
     @memoized
     def numbers(self, demand: Demand) -> TextLanguage:
         """The numbers that satisfy a demand, as they are spelled."""
-        return self._numbers.language(self._resolved(demand, JsonType.NUMBER))
+        return self.number_languages.language(self._resolved(demand, JsonType.NUMBER))
 
     def objects(self, demand: Demand) -> Objects | None:
         """The objects that satisfy a demand, None when there are none."""
