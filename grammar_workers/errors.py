@@ -29,16 +29,12 @@ class GrammarError(ValueError):
         self.position = position
 
     def __str__(self) -> str:
-        where = "".join(
-            [
-                f" at {self.pointer or '#'}" if self.pointer is not None else "",
-                f" at position {self.position}" if self.position is not None else "",
-            ]
-        )
-        return f"{self.message}{where}"
+        pointer = "" if self.pointer is None else f" at {self.pointer or '#'}"
+        position = "" if self.position is None else f" at position {self.position}"
+        return f"{self.message}{pointer}{position}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self.to_dict(),)
+        return GrammarError.from_dict, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for another process, Redis or an HTTP body; `from_dict` is its inverse."""
@@ -77,10 +73,6 @@ class LimitExceededError(GrammarError):
     """Compilation would need more than a budget in `Limits`; the message names the limit."""
 
     code = "grammar_limit_exceeded"
-
-
-def _restore(data: dict[str, Any]) -> GrammarError:
-    return GrammarError.from_dict(data)
 
 
 _BY_CODE: dict[str, type[GrammarError]] = {

@@ -12,7 +12,13 @@ from urllib.parse import unquote
 from pydantic import BaseModel, ValidationError
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
-from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS, SCHEMA_LISTS, SCHEMA_MAPS, SUBSCHEMAS
+from grammar_workers.languages.json_schema.read.keywords import (
+    ANNOTATIONS,
+    REFERRING,
+    SCHEMA_LISTS,
+    SCHEMA_MAPS,
+    SUBSCHEMAS,
+)
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import (
     SPECIFICATION,
@@ -109,9 +115,6 @@ def normalized(canonical: bytes) -> GrammarSpecification:
 
 
 _HOLD_LISTS = SUBSCHEMAS | SCHEMA_LISTS
-
-
-_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _DROPPED = ANNOTATIONS - {"$schema", "contentSchema"}
 """Anchors are looked for inside `contentSchema`."""
 
@@ -196,7 +199,7 @@ class _Normalization:
                 self._add(1)
 
     def _note_references(self, schema: dict[str, Any]) -> None:
-        self._references += [schema[name] for name in _REFERENCES if isinstance(schema.get(name), str)]
+        self._references += [schema[name] for name in REFERRING if isinstance(schema.get(name), str)]
 
     def _add(self, size: int) -> None:
         self._bytes += size

@@ -142,7 +142,7 @@ class AllOfSpecification(_Specification):
     specifications: Annotated[list[GrammarSpecification], FailFast()] = Field(min_length=1, max_length=MOST_PARTS)
 
 
-class Tag(StrictModel):
+class Tag(_Specification):
     """A constrained region: the text `begin`, what `content` allows, the text `end`.
 
     Both texts may contain special tokens of the vocabulary by name. A region whose content is no JSON ends with the
@@ -152,8 +152,6 @@ class Tag(StrictModel):
     begin: str = Field(min_length=1)
     content: GrammarSpecification
     end: str
-
-    model_config = ConfigDict(frozen=True)
 
 
 class StructuralTagSpecification(_Specification):

@@ -92,6 +92,11 @@ def partition(sets: Sequence[Charset]) -> tuple[list[int], list[int], list[int]]
     return starts, classes, list(numbers)
 
 
+def singles(code_points: Iterable[int]) -> Charset:
+    """An interval for each code point, in the given order."""
+    return tuple([(code, code) for code in code_points])
+
+
 def class_starts(sets: Iterable[Charset]) -> list[int]:
     """The starts of the intervals that the borders of `sets` cut all code points into."""
     borders = {0}

@@ -273,6 +273,8 @@ def intersect(automata: Sequence[Dfa], limits: Limits) -> Dfa:
 
 def restrict(automaton: Dfa, allowed: Charset) -> Dfa:
     """The same language without the texts that hold any other character than `allowed`."""
+    if allowed == ALL:
+        return automaton
     borders = {start for low, high in allowed for start in (low, high + 1)}
     starts = tuple(sorted({0, *automaton.starts, *(border for border in borders if border <= 0x10FFFF)}))
     column = [
@@ -320,33 +322,31 @@ def literal_set(texts: Mapping[str, int], repeated: Mapping[str, str] = MappingP
 
 def explore(
     start: Hashable,
-    following: Callable[[Any], Sequence[Hashable | None]],
+    following: Callable[[Any], Iterable[Hashable | None]],
     accepts: Callable[[Any], int],
-    alphabet: Sequence[str],
+    starts: Sequence[int],
+    letter_at: Sequence[int],
 ) -> Dfa:
-    """The automaton whose states are reached from `start`: `following` has what each character of `alphabet` leads to.
+    """The automaton whose states are reached from `start`: `following` has what each letter leads to (None: nowhere).
 
-    None is dead.
+    Interval i, which begins at `starts[i]`, reads letter `letter_at[i]` (-1: nothing reads it).
     """
-    starts = sorted({0, *map(ord, alphabet), *(ord(c) + 1 for c in alphabet)})
-    places = [bisect.bisect_left(starts, ord(character)) for character in alphabet]
     ids: dict[Hashable, int] = {start: 0}
     order = [start]
     moves = []
     for state in order:
-        row = [DEAD] * len(starts)
+        row = []
         last: Hashable | None = None
-        for place, reached in zip(places, following(state), strict=True):
-            if reached is None:
-                continue
+        number = DEAD
+        for reached in following(state):
             if reached is not last:
-                number = ids.setdefault(reached, len(order))
+                number = DEAD if reached is None else ids.setdefault(reached, len(order))
                 last = reached
                 if number == len(order):
                     order.append(reached)
-            row[place] = number
+            row.append(number)
         moves.append(row)
-    return minimize(Dfa.of(starts, moves, map(accepts, order)))
+    return from_table(starts, letter_at, np.array(moves, np.int32), np.array([*map(accepts, order)], np.int32))
 
 
 def minimize(automaton: Dfa) -> Dfa:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from grammar_workers.budget import Budget, budget_of
-from grammar_workers.dfa.dfa import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
@@ -55,13 +54,16 @@ class AhoCorasick:
             node = self._children[node][self.symbol_of[letter]]
         return node
 
-    def avoid(self, node: int, symbol: int) -> int:
-        """The next node, DEAD where a word would be complete."""
-        if self.whole_words:
-            # A word counts as soon as it is known to end: the next character is no word character.
-            return DEAD if self.found[node] and self._separates[symbol] else self.rows[node][symbol]
-        target = self.rows[node][symbol]
-        return DEAD if self.found[target] else target
+    def avoid(self, node: int, symbols: Iterable[int]) -> int | None:
+        """The node after `symbols`, None where a word would be complete."""
+        for symbol in symbols:
+            # A whole word counts as soon as it is known to end: the next character is no word character.
+            if self.whole_words and self.found[node] and self._separates[symbol]:
+                return None
+            node = self.rows[node][symbol]
+            if not self.whole_words and self.found[node]:
+                return None
+        return node
 
     def _insert(self, word: str) -> None:
         node = START

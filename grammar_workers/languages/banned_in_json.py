@@ -52,16 +52,9 @@ def matters_outside(restriction: Dfa, limits: Limits) -> bool:
     escapes = [encode_string_body(character).decode() for character in _ESCAPED]
     inside = [_columns(restriction, text) for text in (*_representatives(restriction), *escapes)]
     quote = _columns(restriction, '"')
-    found: set[tuple[int, int | None]] = {(0, None)}
-    pending: list[tuple[int, int | None]] = [(0, None)]
-
-    def visit(pair: tuple[int, int | None]) -> None:
-        if pair not in found:
-            found.add(pair)
-            pending.append(pair)
-
-    while pending:
-        whole, body = pending.pop()
+    pairs: list[tuple[int, int | None]] = [(0, None)]
+    found = set(pairs)
+    for whole, body in pairs:
         budget.spend(3 * (len(outside) if body is None else 2 * len(inside)))
         if body is None:
             if not restriction.accepting[whole]:
@@ -76,7 +69,9 @@ def matters_outside(restriction: Dfa, limits: Limits) -> bool:
             reached = _read(restriction, whole, text)
             if reached == DEAD:
                 return True
-            visit((reached, following))
+            if (reached, following) not in found:
+                found.add((reached, following))
+                pairs.append((reached, following))
     return False
 
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.dfa.minimize import DEAD
+from grammar_workers.dfa.dfa import Dfa, explore
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.aho_corasick import OTHER, OTHER_WORD, START, AhoCorasick
 from grammar_workers.languages.scalar_values import has_surrogate
@@ -48,45 +47,23 @@ def _over_characters(search: AhoCorasick, foldings: dict[str, str], limits: Limi
         symbols = tuple(map(search.symbol, folded))
         if symbols != (search.symbol(character),):
             spelled[ord(character)] = symbols
-    borders = {0, *spelled, *(code + 1 for code in spelled)}
-    words = charset.matching(r"\w") if search.whole_words else ()
-    borders.update(border for low, high in words for border in (low, high + 1))
-    starts = sorted(border for border in borders if border <= 0x10FFFF)
-    inside = {low for low, _ in words}
-    after = {high + 1 for _, high in words}
-    classes: list[tuple[int, ...]] = []
-    plain = (OTHER,)
-    for start in starts:
-        if start in inside:
-            plain = (OTHER_WORD,)
-        elif start in after:
-            plain = (OTHER,)
-        classes.append(spelled.get(start, plain))
-    distinct = list(dict.fromkeys(classes))
-    column = [distinct.index(symbols) for symbols in classes]
-    numbers = {START: 0}
-    order = [START]
-    moves: list[list[int]] = []
+    word_characters = charset.matching(r"\w") if search.whole_words else ()
+    starts = charset.class_starts([word_characters, charset.singles(spelled)])
+    inside = set(charset.classes_of(word_characters, starts))
+    classes = [spelled.get(start, (OTHER_WORD if number in inside else OTHER,)) for number, start in enumerate(starts)]
+    letters = {symbols: number for number, symbols in enumerate(dict.fromkeys(classes))}
     # A row of the result is copied, not worked out, so its classes cost less than its distinct columns.
-    cost = 2 * len(distinct) + len(starts) // 4
+    cost = 2 * len(letters) + len(starts) // 4
     budget = budget_of(limits)
     # To fold and to class the characters of one automaton.
     budget.spend(3 * (len(starts) + len(foldings)))
-    for node in order:
+
+    def following(node: int) -> list[int | None]:
         budget.spend(cost)
-        row = []
-        for symbols in distinct:
-            target = node
-            for symbol in symbols:
-                target = search.avoid(target, symbol)
-                if target == DEAD:
-                    break
-            if target != DEAD and target not in numbers:
-                numbers[target] = len(order)
-                order.append(target)
-            row.append(DEAD if target == DEAD else numbers[target])
-        moves.append([row[number] for number in column])
-    return Dfa.of(starts, moves, (int(not search.found[node]) for node in order))
+        return [search.avoid(node, symbols) for symbols in letters]
+
+    letter_at = [letters[symbols] for symbols in classes]
+    return explore(START, following, lambda node: not search.found[node], starts, letter_at)
 
 
 @functools.cache

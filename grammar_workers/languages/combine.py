@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa import charset
 from grammar_workers.dfa.dfa import Dfa, intersect, restrict
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
@@ -27,7 +26,6 @@ from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
-from grammar_workers.languages.json_schema.emit.separators import separator
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
@@ -142,7 +140,7 @@ class Combination:
                 parts.tokens.append((inside, part))
             elif isinstance(part, GrammarTextSpecification):
                 with located(inside):
-                    found = read_grammar(part.text, part.syntax, self._vocabulary.spellable, self._limits)
+                    found = read_grammar(part.text, part.syntax, self._vocabulary.alphabet, self._limits)
                 if isinstance(found, Dfa):
                     parts.automata.append(found)
                 else:
@@ -161,11 +159,7 @@ class Combination:
 
     def _automaton(self, pointer: str, part: RegularSpecification) -> Dfa:
         """The same, as far as the vocabulary can spell them."""
-        automaton = self._any_text(pointer, part)
-        spellable = self._vocabulary.spellable
-        if spellable is None:
-            return automaton
-        return restrict(automaton, charset.of(spellable))
+        return restrict(self._any_text(pointer, part), self._vocabulary.alphabet)
 
     def _intersection(self, parts: _Parts, pointer: str | None = None) -> Dfa:
         """The texts that all regular parts allow; raises UnsatisfiableError at `pointer` when there are none."""
@@ -201,10 +195,8 @@ class Combination:
         """A regular expression that is too large with its counts written out; None where they must be."""
         if len(parts.regular) > 1 or parts.automata or not isinstance(parts.regular[0][1], RegexSpecification):
             return None
-        spellable = self._vocabulary.spellable
-        allowed = charset.ALL if spellable is None else charset.of(spellable)
         with contextlib.suppress(NotCountableError, LimitExceededError):
-            entry = counted_text(parts.regular[0][1].pattern, allowed, self._builder, self._limits)
+            entry = counted_text(parts.regular[0][1].pattern, self._vocabulary.alphabet, self._builder, self._limits)
             if entry is None:
                 raise UnsatisfiableError("no text matches the pattern")
             return entry
@@ -274,16 +266,7 @@ class Combination:
                 formulas.append(reader.read())
             self.notes += reader.notes
         root = Demand(pool.canonical(pool.all_of(formulas)))
-        any_order = self._options.property_order == "any"
-        solver = Solver(
-            pool,
-            self._limits,
-            self._vocabulary.spellable,
-            permitted,
-            any_order=any_order,
-            comma=separator(",", self._options),
-            colon=separator(":", self._options),
-        )
+        solver = Solver(pool, self._options, self._limits, self._vocabulary.spellable, permitted)
         solver.solve(root)
         with located(parts.json[0][0], "/schema"):
             entry = Emitter(solver, self._builder, options).emit(root)

@@ -63,7 +63,10 @@ def token_positions(allowed: Sequence[Step], vocabulary: Vocabulary, builder: Pu
                     builder.token_edge(state, token, following)
                 following = state
         else:
-            following = _characters(steps, last, following, vocabulary, builder, limits)
+            automaton = restrict(positions(steps, limits, first=last), vocabulary.alphabet)
+            if automaton.is_empty:
+                raise UnsatisfiableError("the vocabulary cannot spell these characters", pointer=f"/allowed/{last}")
+            following = StringLowering(builder).raw_states(automaton, {1: following})[0]
     return following
 
 
@@ -79,14 +82,3 @@ def _checked(step: Step, number: int, vocabulary: Vocabulary) -> list[TokenId]:
             raise InvalidSpecificationError(f"{token} is no token that can be generated here", pointer=pointer)
         tokens.append(token)
     return tokens
-
-
-def _characters(
-    steps: Sequence[Step], first: int, following: int, vocabulary: Vocabulary, builder: PushdownBuilder, limits: Limits
-) -> int:
-    automaton = positions(steps, limits, first=first)
-    if vocabulary.spellable is not None:
-        automaton = restrict(automaton, charset.of(vocabulary.spellable))
-    if automaton.is_empty:
-        raise UnsatisfiableError("the vocabulary cannot spell these characters", pointer=f"/allowed/{first}")
-    return StringLowering(builder).raw_states(automaton, {1: following})[0]

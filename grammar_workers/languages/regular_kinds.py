@@ -9,6 +9,7 @@ from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.positions import positions
 from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.languages.token_pattern import token_pattern
 from grammar_workers.options import Limits
 from grammar_workers.specification import (
@@ -45,10 +46,8 @@ def dfa_of(specification: RegularSpecification, limits: Limits) -> Dfa:
 def choices(specification: ChoiceSpecification) -> list[str]:
     """The distinct choices in order; InvalidSpecificationError for one that no text is equal to."""
     for index, choice in enumerate(specification.choices):
-        try:
-            choice.encode()
-        except UnicodeEncodeError:
+        if has_surrogate(choice):
             raise InvalidSpecificationError(
                 f"the choice {choice!a} holds a lone surrogate", pointer=f"/choices/{index}"
-            ) from None
+            )
     return list(dict.fromkeys(specification.choices))

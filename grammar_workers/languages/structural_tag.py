@@ -11,11 +11,14 @@ with it. `begin` and `end` are *spellings*: runs of bytes, and special tokens of
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from grammar_workers.dfa.dfa import DEAD, Dfa, intersect
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.dfa import DEAD, Dfa, explore, intersect
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.aho_corasick import OTHER, START, AhoCorasick
 from grammar_workers.languages.scalar_values import has_surrogate
@@ -30,9 +33,9 @@ Spelling: TypeAlias = tuple[bytes | TokenId, ...]
 """Text as it is generated: bytes, and special tokens in between."""
 _TOKENS = 256
 _NEVER, _FREE, _TRIGGERED = -1, 1, 2
-_GOES_ON = (*(b"%d" % digit for digit in range(10)), b".", b"e", b"E")
-"""What may follow a digit of a number."""
 """Labels of free text: none of the triggers has been read; trigger i has just been completed (_TRIGGERED + i)."""
+_GOES_ON = frozenset(b"0123456789.eE")
+"""What may follow a digit of a number."""
 
 
 class StructuralTag:
@@ -53,14 +56,14 @@ class StructuralTag:
         self._builder = builder
         self._limits = limits
         self._strings = StringLowering(builder)
-        self._begins = [
-            self._spelling(tag.begin, f"/tags/{index}/begin") for index, tag in enumerate(specification.tags)
-        ]
-        self._ends = [self._spelling(tag.end, f"/tags/{index}/end") for index, tag in enumerate(specification.tags)]
-        self._separator = (
-            None if specification.separator is None else self._spelling(specification.separator, "/separator")
-        )
+        tags = list(enumerate(specification.tags))
+        self._begins = [_symbols(self._spelling(tag.begin, f"/tags/{index}/begin")) for index, tag in tags]
+        self._ends = [self._spelling(tag.end, f"/tags/{index}/end") for index, tag in tags]
+        self._separator = None
+        if specification.separator is not None:
+            self._separator = _symbols(self._spelling(specification.separator, "/separator"))
         self._check_begins()
+        self._triggers = [self._trigger(text, f"/triggers/{i}") for i, text in enumerate(specification.triggers)]
         self._members = self._match_triggers()
 
     def emit(self, contents: Sequence[Dfa | int]) -> int:
@@ -71,11 +74,9 @@ class StructuralTag:
         after = builder.state()
         calls = [self._region(index, content, after) for index, content in enumerate(contents)]
         if self._separator is not None:
-            return self._regions_alone(calls, after, _symbols(self._separator))
+            return self._regions_alone(calls, after, self._separator)
         openings = {
-            trigger: self._tree(
-                [(_symbols(self._begins[tag])[len(_symbols(self._triggers[trigger])) :], calls[tag]) for tag in members]
-            )
+            trigger: self._tree([(self._begins[tag][len(self._triggers[trigger]) :], calls[tag]) for tag in members])
             for trigger, members in self._members.items()
         }
         if specification.stop_after_first:
@@ -88,7 +89,7 @@ class StructuralTag:
     def _regions_alone(self, calls: Sequence[int], after: int, separator: Sequence[int]) -> int:
         """The first state of regions without free text; `calls[i]` is behind the i-th begin."""
         specification = self._specification
-        entries = [(_symbols(begin), call) for begin, call in zip(self._begins, calls, strict=True)]
+        entries = list(zip(self._begins, calls, strict=True))
         if specification.stop_after_first:
             self._builder.set_op(after, self._builder.return_(0))
         else:
@@ -98,42 +99,46 @@ class StructuralTag:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _spelling(self, text: str, pointer: str) -> Spelling:
-        """`text` with the special tokens that it names; of several names the longest counts."""
+    @functools.cached_property
+    def _special_tokens(self) -> dict[str, TokenId]:
+        """The special tokens that may be generated, by name; of several names that fit the longest comes first."""
         vocabulary = self._vocabulary
-        names = {
+        named = sorted(vocabulary.special_tokens.items(), key=lambda item: -len(item[0]))
+        return {
             name: token
-            for name, token in vocabulary.special_tokens.items()
+            for name, token in named
             if name and vocabulary.is_special(token) and vocabulary.can_generate(token)
         }
-        longest = max(map(len, names), default=0)
-        pieces: list[bytes | TokenId] = []
-        plain = ""
-        position = 0
-        while position < len(text):
-            lengths = range(min(longest, len(text) - position), 0, -1)
-            name = next((text[position : position + n] for n in lengths if text[position : position + n] in names), "")
-            if name:
-                pieces += [plain.encode(), names[name]] if plain else [names[name]]
-                plain = ""
-            else:
-                plain += text[position]
-                self._check_character(text[position], pointer)
-            position += len(name) or 1
-        return (*pieces, plain.encode()) if plain else tuple(pieces)
 
-    def _check_character(self, character: str, pointer: str) -> None:
-        if has_surrogate(character):
+    def _spelling(self, text: str, pointer: str) -> Spelling:
+        """`text` with the special tokens that it names."""
+        names = self._special_tokens
+        pieces: list[bytes | TokenId] = []
+        for piece in re.split(f"({'|'.join(map(re.escape, names))})", text) if names else [text]:
+            if piece in names:
+                pieces.append(names[piece])
+            elif piece:
+                self._check_characters(piece, pointer)
+                pieces.append(piece.encode())
+        return tuple(pieces)
+
+    def _check_characters(self, text: str, pointer: str) -> None:
+        if has_surrogate(text):
             raise InvalidSpecificationError("a lone surrogate, which no text holds", pointer=pointer)
         spellable = self._vocabulary.spellable
-        if spellable is not None and character not in spellable:
-            raise UnsatisfiableError(f"the vocabulary cannot spell {character!r}", pointer=pointer)
+        for character in text:
+            if spellable is not None and character not in spellable:
+                raise UnsatisfiableError(f"the vocabulary cannot spell {character!r}", pointer=pointer)
+
+    def _trigger(self, text: str, pointer: str) -> tuple[int, ...]:
+        spelling = self._spelling(text, pointer)
+        if len(spelling) != 1:
+            raise InvalidSpecificationError("a trigger is plain text or exactly one special token", pointer=pointer)
+        return _symbols(spelling)
 
     def _check_begins(self) -> None:
-        flat = [_symbols(begin) for begin in self._begins]
-        for (first, one), (second, other) in itertools.combinations(enumerate(flat), 2):
-            shorter, longer = (one, other) if len(one) <= len(other) else (other, one)
-            if longer[: len(shorter)] == shorter:
+        for (first, one), (second, other) in itertools.combinations(enumerate(self._begins), 2):
+            if _starts_with(one, other) or _starts_with(other, one):
                 raise InvalidSpecificationError(
                     f"one of the begins of tags {first} and {second} begins with the other; it must be clear which tag "
                     "is meant when its begin is complete",
@@ -143,24 +148,16 @@ class StructuralTag:
     def _match_triggers(self) -> dict[int, list[int]]:
         """Trigger -> the tags that it opens; triggers that begin with another one are left out."""
         given = self._specification.triggers
-        self._triggers = [self._spelling(text, f"/triggers/{index}") for index, text in enumerate(given)]
-        for index, trigger in enumerate(self._triggers):
-            if len(trigger) != 1:
-                raise InvalidSpecificationError(
-                    "a trigger is plain text or exactly one special token", pointer=f"/triggers/{index}"
-                )
         members: dict[int, list[int]] = {}
+        used: set[int] = set()
         for tag, begin in enumerate(self._begins):
-            opened = [
-                t
-                for t, trigger in enumerate(self._triggers)
-                if _symbols(begin)[: len(_symbols(trigger))] == _symbols(trigger)
-            ]
+            opened = [t for t, trigger in enumerate(self._triggers) if _starts_with(begin, trigger)]
             if not opened:
                 raise InvalidSpecificationError("no trigger starts this begin", pointer=f"/tags/{tag}/begin")
             members.setdefault(min(opened, key=lambda t: len(given[t])), []).append(tag)
-        for index, trigger in enumerate(self._triggers):
-            if not any(_symbols(begin)[: len(_symbols(trigger))] == _symbols(trigger) for begin in self._begins):
+            used.update(opened)
+        for index in range(len(given)):
+            if index not in used:
                 raise InvalidSpecificationError("no begin starts with this trigger", pointer=f"/triggers/{index}")
         for one, other in itertools.permutations([t for t in members if not self._is_token(t)], 2):
             if given[one] in given[other]:
@@ -171,7 +168,7 @@ class StructuralTag:
         return members
 
     def _is_token(self, trigger: int) -> bool:
-        return isinstance(self._triggers[trigger][0], int)
+        return self._triggers[trigger][0] >= _TOKENS
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -185,7 +182,7 @@ class StructuralTag:
             if content.is_empty:
                 raise UnsatisfiableError("no text fits before the end of the tag", pointer=f"/tags/{index}/content")
             content = self._strings.raw_text(content)
-        elif end and isinstance(end[0], bytes) and end[0][:1] in _GOES_ON and self._may_be_number(content):
+        elif end and isinstance(end[0], bytes) and end[0][0] in _GOES_ON and self._may_be_number(content):
             raise UnsupportedFeatureError(
                 f"an end that a number could go on with ({end[0][:1].decode()!r}), where the content may be a number",
                 pointer=f"/tags/{index}/end",
@@ -207,26 +204,20 @@ class StructuralTag:
         once = self._search({end: _TRIGGERED}, accepts=False)
         starts = sorted({*content.starts, *once.starts})
         columns = [bisect.bisect_right(content.starts, start) - 1 for start in starts]
-        first: tuple[int, frozenset[int]] = (0, frozenset([0] if content.accepting[0] else []))
-        numbers = {first: 0}
-        order = [first]
-        moves = []
-        for state, read in order:
-            row = []
+
+        def following(place: tuple[int, frozenset[int]]) -> Iterator[tuple[int, frozenset[int]] | None]:
+            state, read = place
+            self._builder.spend(len(starts))
             for start, column in zip(starts, columns, strict=True):
                 target = DEAD if state == DEAD else content.moves[state][column]
-                following = {count + 1 for count in read if count < len(end) and ord(end[count]) == start}
+                counts = {count + 1 for count in read if count < len(end) and ord(end[count]) == start}
                 if target != DEAD and content.accepting[target]:
-                    following.add(0)
-                reached = (target, frozenset(following))
-                if reached not in numbers and (target != DEAD or following):
-                    numbers[reached] = len(order)
-                    order.append(reached)
-                row.append(numbers.get(reached, DEAD))
-            moves.append(row)
-            self._builder.spend(len(starts))
-        accepting = [int(len(end) in read) for _, read in order]
-        return intersect([Dfa.of(starts, moves, accepting), once], self._limits)
+                    counts.add(0)
+                yield (target, frozenset(counts)) if target != DEAD or counts else None
+
+        first = (0, frozenset([0] if content.accepting[0] else []))
+        ended = explore(first, following, lambda place: len(end) in place[1], starts, range(len(starts)))
+        return intersect([ended, once], self._limits)
 
     def _spell(self, symbols: Sequence[int], target: int) -> int:
         """States that read exactly these symbols and go on to `target`."""
@@ -283,9 +274,8 @@ class StructuralTag:
         states = self._strings.raw_states(automaton, {_TRIGGERED + t: state for t, state in openings.items()})
         for state, label in zip(states, automaton.accepting, strict=True):
             for trigger, opening in openings.items():
-                token = self._triggers[trigger][0]
-                if label < _TRIGGERED and isinstance(token, int):
-                    self._builder.token_edge(state, token, opening)
+                if label < _TRIGGERED and self._is_token(trigger):
+                    self._builder.token_edge(state, self._triggers[trigger][0] - _TOKENS, opening)
         return states[0]
 
     def _search(self, labels: Mapping[str, int], *, accepts: bool) -> Dfa:
@@ -297,28 +287,23 @@ class StructuralTag:
         label_of = {search.node(word): label for word, label in labels.items()}
         spellable = self._vocabulary.spellable
         letters = search.symbol_of.keys() if spellable is None else search.symbol_of.keys() | spellable
-        borders = {0, *(code for letter in letters for code in (ord(letter), ord(letter) + 1))}
-        starts = sorted(border for border in borders if border <= 0x10FFFF)
+        starts = charset.class_starts([charset.singles(map(ord, letters))])
         symbols = [
             search.symbol_of.get(chr(start), OTHER) if spellable is None or chr(start) in spellable else DEAD
             for start in starts
         ]
-        numbers = {START: 0}
-        order = [START]
-        moves: list[list[int]] = []
-        for node in order:
-            row = []
+
+        def following(node: int) -> Iterator[int | None]:
             for symbol in symbols:
                 target = DEAD if symbol == DEAD or node in label_of else search.rows[node][symbol]
-                if label_of.get(target) == _NEVER:
-                    target = DEAD
-                if target != DEAD and target not in numbers:
-                    numbers[target] = len(order)
-                    order.append(target)
-                row.append(numbers.get(target, DEAD))
-            moves.append(row)
-        accepting = [label_of.get(node, _FREE if accepts else 0) for node in order]
-        return Dfa.of(starts, moves, accepting)
+                yield None if target == DEAD or label_of.get(target) == _NEVER else target
+
+        free = _FREE if accepts else 0
+        return explore(START, following, lambda node: label_of.get(node, free), starts, range(len(starts)))
+
+
+def _starts_with(symbols: Sequence[int], beginning: Sequence[int]) -> bool:
+    return symbols[: len(beginning)] == beginning
 
 
 def _symbols(spelling: Spelling) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.artifacts.lru import LeastRecentlyUsed
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.pushdown.json_text import QUOTE
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary import folded_trie, partial_characters, slices, trie
@@ -184,6 +186,11 @@ class Vocabulary:
             with contextlib.suppress(UnicodeDecodeError):
                 characters.add(data.decode())
         return frozenset(text for text in characters if len(text) == 1)
+
+    @functools.cached_property
+    def alphabet(self) -> Charset:
+        """The same as a set of characters."""
+        return ALL if self.spellable is None else charset.of(self.spellable)
 
     def encode(self, data: bytes) -> list[TokenId] | None:
         """The fewest tokens that spell `data`, or None when none do (for closing sequences and examples).

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from grammar_workers import Limits, TokenFSM, compile_grammar
+from grammar_workers.dfa import charset
 from grammar_workers.errors import GrammarError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
@@ -25,7 +26,7 @@ def gbnf(text: str) -> dict[str, Any]:
 
 
 def graph_of(text: str) -> RuleGraph:
-    network = read_grammar(text, "gbnf", None, Limits())
+    network = read_grammar(text, "gbnf", charset.ALL, Limits())
     return rule_graph(network, None, Limits())  # type: ignore[arg-type]
 
 

@@ -11,23 +11,11 @@ White space, line ends included, means nothing outside quotes and brackets: a ru
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from typing import ClassVar
 
 from grammar_workers.dfa import charset
-from grammar_workers.languages.cfg.syntax import (
-    EMPTY,
-    Alternatives,
-    Characters,
-    Expression,
-    Grammar,
-    Reference,
-    Repeat,
-    Rule,
-    Sequence,
-    literal,
-)
+from grammar_workers.languages.cfg.syntax import Characters, Expression, Grammar, Repeat, Rule, Sequence, literal
 from grammar_workers.languages.cfg.text_cursor import TextCursor
-from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 
 START = "root"
@@ -35,11 +23,9 @@ START = "root"
 _SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _DEFINES = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*::=")
+_NEXT_RULE = re.compile(_NAME.pattern + _DEFINES.pattern)
 _BOUNDS = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
 _PLAIN = re.compile(r'[^"\\\n\ud800-\udfff]+')
-_CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
-_WIDTHS = {"x": 2, "u": 4, "U": 8}
-_LITERAL_ESCAPES = "\\\"[]^-/'"
 
 
 def read_gbnf(text: str, limits: Limits) -> Grammar:
@@ -47,164 +33,89 @@ def read_gbnf(text: str, limits: Limits) -> Grammar:
 
     Raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the position.
     """
-    return _Reader(TextCursor(text, limits)).read()
+    return _Reader(text, limits).read()
 
 
-class _Reader:
+class _Reader(TextCursor):
     """Recursive descent."""
 
-    def __init__(self, cursor: TextCursor) -> None:
-        self._cursor = cursor
+    escapes: ClassVar = {"n": "\n", "r": "\r", "t": "\t", **{character: character for character in "\\\"[]^-/'"}}
+    keeps_unknown_escapes = False
 
     def read(self) -> Grammar:
-        cursor = self._cursor
         rules: dict[str, Rule] = {}
-        self._skip()
-        while not cursor.at_end:
-            begin = cursor.position
-            name = cursor.match(_NAME)
+        self.match(_SPACE)
+        while not self.at_end:
+            begin = self.position
+            name = self.match(_NAME)
             if not name:
-                cursor.fail("a rule `name ::= ...` is expected here")
-            if not cursor.match(_DEFINES):
-                cursor.fail(f"`::=` is missing after {name[0]!r}", begin)
-            self._skip()
+                self.fail("a rule `name ::= ...` is expected here")
+            if not self.match(_DEFINES):
+                self.fail(f"`::=` is missing after {name[0]!r}", begin)
             if name[0] in rules:
-                cursor.fail(f"the rule {name[0]!r} is defined twice", begin)
-            rules[name[0]] = Rule(self._alternatives(), begin)
-            if cursor.peek() == ")":
-                cursor.fail("unbalanced ')'")
+                self.fail(f"the rule {name[0]!r} is defined twice", begin)
+            rules[name[0]] = Rule(self.alternatives(), begin)
+            if self.peek() == ")":
+                self.fail("unbalanced ')'")
         if START not in rules:
-            cursor.fail(f"there is no rule named {START!r}", 0)
+            self.fail(f"there is no rule named {START!r}", 0)
         return Grammar(rules, START)
 
-    def _alternatives(self) -> Expression:
-        branches = [self._sequence()]
-        while self._cursor.take("|"):
-            self._skip()
-            branches.append(self._sequence())
-        return branches[0] if len(branches) == 1 else Alternatives(tuple(branches))
-
-    def _sequence(self) -> Expression:
-        cursor = self._cursor
+    def sequence(self) -> Expression:
         items: list[Expression] = []
-        while not cursor.at_end and cursor.peek() not in "|)":
-            begin = cursor.position
+        self.match(_SPACE)
+        while not self.at_end and self.peek() not in "|)" and not _NEXT_RULE.match(self.text, self.position):
             item = self._atom()
-            if item is None:
-                break
-            self._skip()
+            self.match(_SPACE)
             while (bounds := self._quantifier()) is not None:
                 item = Repeat(item, *bounds)
-                self._skip()
+                self.match(_SPACE)
             items.append(item)
-            if cursor.position == begin:
-                cursor.fail(f"unexpected {cursor.peek()!r}")
-        return items[0] if len(items) == 1 else Sequence(tuple(items)) if items else EMPTY
+        return items[0] if len(items) == 1 else Sequence(tuple(items))
 
-    def _atom(self) -> Expression | None:
-        """One element, or None where the next rule begins."""
-        cursor = self._cursor
-        begin = cursor.position
-        if cursor.take('"'):
+    def _atom(self) -> Expression:
+        begin = self.position
+        if self.take('"'):
             return self._literal(begin)
-        if cursor.take("["):
+        if self.take("["):
             return self._class(begin)
-        if cursor.take("."):
+        if self.take("."):
             return Characters((charset.ALL,))
-        if cursor.take("("):
-            return self._group(begin)
-        if cursor.peek() in "<!" and cursor.peek():
-            cursor.refuse("a token reference in a grammar is not supported; name its text in quotes")
-        name = cursor.match(_NAME)
-        if not name:
-            cursor.fail(f"unexpected {cursor.peek()!r}")
-        if _DEFINES.match(cursor.text, cursor.position):
-            cursor.position = begin
-            return None
-        return Reference(name[0], begin)
-
-    def _group(self, begin: int) -> Expression:
-        cursor = self._cursor
-        cursor.enter(begin)
-        self._skip()
-        inner = self._alternatives()
-        if not cursor.take(")"):
-            cursor.fail("missing ')'", begin)
-        cursor.leave()
-        return inner
+        if self.take("("):
+            return self.group(")", begin)
+        return self.reference(_NAME, tokens="<!")
 
     def _quantifier(self) -> tuple[int, int | None] | None:
-        cursor = self._cursor
-        begin = cursor.position
-        for symbol, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if cursor.take(symbol):
-                return bounds
-        if cursor.peek() != "{":
-            return None
-        found = cursor.match(_BOUNDS)
+        begin = self.position
+        if self.peek() != "{":
+            return self.simple_repeat()
+        found = self.match(_BOUNDS)
         if not found or not (found[1] or found[3]):
-            cursor.fail("malformed repetition; write {n}, {n,} or {n,m}", begin)
-        low = cursor.count(found[1] or "0", begin)
-        high = cursor.count(found[3], begin) if found[3] else (None if found[2] else low)
-        if high is not None and high < low:
-            cursor.fail("repeat bounds out of order", begin)
-        return low, high
+            self.fail("malformed repetition; write {n}, {n,} or {n,m}", begin)
+        return self.bounds(found[1] or "0", found[3] or (None if found[2] else found[1]), begin)
 
     def _literal(self, begin: int) -> Expression:
-        cursor = self._cursor
         characters = []
-        while not cursor.take('"'):
-            if cursor.at_end or cursor.peek() == "\n":
-                cursor.fail("missing '\"'", begin)
-            plain = cursor.match(_PLAIN)
-            characters.append(plain[0] if plain else self._character())
+        while not self.take('"'):
+            if self.at_end or self.peek() == "\n":
+                self.fail("missing '\"'", begin)
+            plain = self.match(_PLAIN)
+            characters.append(plain[0] if plain else self.character())
         return literal("".join(characters))
 
     def _class(self, begin: int) -> Expression:
-        cursor = self._cursor
-        negated = cursor.take("^")
+        negated = self.take("^")
         intervals: list[tuple[int, int]] = []
-        while not cursor.take("]"):
-            if cursor.at_end:
-                cursor.fail("missing ']'", begin)
-            at = cursor.position
-            low = high = self._character()
-            if cursor.peek() == "-" and cursor.peek(2) not in ("-", "-]"):
-                cursor.take("-")
-                high = self._character()
+        while not self.take("]"):
+            if self.at_end:
+                self.fail("missing ']'", begin)
+            at = self.position
+            low = high = self.character()
+            if self.peek() == "-" and self.peek(2) not in ("-", "-]"):
+                self.take("-")
+                high = self.character()
                 if high < low:
-                    cursor.fail("character range out of order", at)
+                    self.fail("character range out of order", at)
             intervals.append((ord(low), ord(high)))
         members = charset.make(intervals)
         return Characters((charset.complement(members) if negated else members,))
-
-    def _character(self) -> str:
-        """One character, written plainly or as an escape."""
-        cursor = self._cursor
-        begin = cursor.position
-        character = cursor.peek()
-        if not character:
-            cursor.fail("the text ends inside a literal", begin)
-        cursor.position += 1
-        if has_surrogate(character):
-            cursor.fail("a lone surrogate", begin)
-        if character != "\\":
-            return character
-        kind = cursor.peek()
-        cursor.position += 1
-        if kind in _CONTROL:
-            return _CONTROL[kind]
-        if kind in _WIDTHS:
-            width = _WIDTHS[kind]
-            digits = cursor.peek(width)
-            cursor.position += width
-            return cursor.scalar(digits, width, begin)
-        if kind and kind in _LITERAL_ESCAPES:
-            return kind
-        self._bad_escape(kind, begin)
-
-    def _bad_escape(self, kind: str, begin: int) -> NoReturn:
-        self._cursor.fail(f"unknown escape \\{kind}", begin)
-
-    def _skip(self) -> None:
-        self._cursor.match(_SPACE)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import ClassVar
 
 from grammar_workers.dfa import charset
 from grammar_workers.errors import GrammarError
@@ -38,7 +39,6 @@ from grammar_workers.languages.cfg.syntax import (
 )
 from grammar_workers.languages.cfg.text_cursor import TextCursor
 from grammar_workers.languages.regex.compile import compile_regex
-from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.options import Limits
 
 START = "start"
@@ -60,8 +60,6 @@ _ALIAS = re.compile(r"->[ \t]*!?_?[a-zA-Z][_a-zA-Z0-9]*")
 _IMPORT = re.compile(r"%import[ \t]+common[ \t]*")
 _IMPORT_ALIAS = re.compile(r"[ \t]*->[ \t]*")
 _DIRECTIVE = re.compile(r"%[a-z_]*")
-_CONTROL = {"n": "\n", "r": "\r", "t": "\t", "f": "\f"}
-_WIDTHS = {"x": 2, "u": 4, "U": 8}
 
 
 def read_lark(text: str, limits: Limits) -> Grammar:
@@ -69,35 +67,35 @@ def read_lark(text: str, limits: Limits) -> Grammar:
 
     Raises InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError, each with the position.
     """
-    return _Reader(TextCursor(text, limits), limits).read()
+    return _Reader(text, limits).read()
 
 
 @functools.cache
 def _common_terminals() -> dict[str, Rule]:
-    limits = Limits()
-    return _Reader(TextCursor(COMMON_TERMINALS, limits), limits, prefix=_COMMON).definitions()
+    return _Reader(COMMON_TERMINALS, Limits(), prefix=_COMMON).definitions()
 
 
 def _is_terminal(name: str) -> bool:
     return name.lstrip("_")[:1].isupper()
 
 
-class _Reader:
+class _Reader(TextCursor):
     """Recursive descent. `prefix` goes before the names of what is defined (the common terminals')."""
 
-    def __init__(self, cursor: TextCursor, limits: Limits, prefix: str = "") -> None:
-        self._cursor = cursor
-        self._limits = limits
+    escapes: ClassVar = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "\\": "\\", '"': '"'}
+    keeps_unknown_escapes = True
+
+    def __init__(self, text: str, limits: Limits, prefix: str = "") -> None:
+        super().__init__(text, limits)
         self._prefix = prefix
         self._rules: dict[str, Rule] = {}
         self._ignored: list[Expression] = []
         self._in_terminal = False
-        self._groups = 0
 
     def read(self) -> Grammar:
         self.definitions()
         if START not in self._rules:
-            self._cursor.fail(f"there is no rule named {START!r}", 0)
+            self.fail(f"there is no rule named {START!r}", 0)
         between = Repeat(Alternatives(tuple(self._ignored)), 0, None) if self._ignored else EMPTY
         rules = {**_common_terminals(), **self._rules, _IGNORED: Rule(between, 0)}
         # Ignored text may also come first; after each terminal it is part of what `_terminal` makes.
@@ -106,217 +104,167 @@ class _Reader:
 
     def definitions(self) -> dict[str, Rule]:
         """Read the whole text; the rules and terminals that it defines."""
-        cursor = self._cursor
-        cursor.match(_ANY_SPACE)
-        while not cursor.at_end:
-            if cursor.peek() == "%":
+        self.match(_ANY_SPACE)
+        while not self.at_end:
+            if self.peek() == "%":
                 self._directive()
             else:
                 self._definition()
-            cursor.match(_INLINE_SPACE)
-            if not cursor.match(_LINE_END):
-                cursor.fail(f"unexpected {cursor.peek()!r}")
-            cursor.match(_ANY_SPACE)
+            self.match(_INLINE_SPACE)
+            if not self.match(_LINE_END):
+                self.fail(f"unexpected {self.peek()!r}")
+            self.match(_ANY_SPACE)
         return self._rules
 
     # -- statements ----------------------------------------------------------------------------------------------
 
     def _definition(self) -> None:
-        cursor = self._cursor
-        cursor.match(_MODIFIERS)
-        begin = cursor.position
-        name = cursor.match(_NAME)
+        self.match(_MODIFIERS)
+        begin = self.position
+        name = self.match(_NAME)
         if not name:
-            cursor.fail("a rule `name: ...` or a terminal `NAME: ...` is expected here")
-        if cursor.peek() == "{":
-            cursor.refuse(f"the template {name[0]!r} is not supported", begin)
-        if cursor.peek() == "[":
-            cursor.refuse(f"attributes of the rule {name[0]!r} are not supported", begin)
-        cursor.match(_PRIORITY)
-        cursor.match(_INLINE_SPACE)
-        if not cursor.take(":"):
-            cursor.fail(f"`:` is missing after {name[0]!r}")
+            self.fail("a rule `name: ...` or a terminal `NAME: ...` is expected here")
+        if self.peek() == "{":
+            self.refuse(f"the template {name[0]!r} is not supported", begin)
+        if self.peek() == "[":
+            self.refuse(f"attributes of the rule {name[0]!r} are not supported", begin)
+        self.match(_PRIORITY)
+        self.match(_INLINE_SPACE)
+        if not self.take(":"):
+            self.fail(f"`:` is missing after {name[0]!r}")
         self._in_terminal = _is_terminal(name[0])
-        self._define(name[0], self._alternatives(), begin)
+        self._define(name[0], self.alternatives(), begin)
 
     def _define(self, name: str, expression: Expression, position: int) -> None:
         if self._prefix + name in self._rules:
-            self._cursor.fail(f"{name!r} is defined twice", position)
+            self.fail(f"{name!r} is defined twice", position)
         self._rules[self._prefix + name] = Rule(expression, position)
 
     def _directive(self) -> None:
-        cursor = self._cursor
-        begin = cursor.position
-        word = _DIRECTIVE.match(cursor.text, begin)
+        begin = self.position
+        word = _DIRECTIVE.match(self.text, begin)
         if word and word[0] == "%ignore":
-            cursor.position += len("%ignore")
+            self.position += len("%ignore")
             self._in_terminal = True
-            self._ignored.append(self._alternatives())
+            self._ignored.append(self.alternatives())
         elif word and word[0] == "%import":
-            if not cursor.match(_IMPORT):
-                cursor.refuse("only `%import common.NAME` and `%import common (NAME, ...)` are supported", begin)
+            if not self.match(_IMPORT):
+                self.refuse("only `%import common.NAME` and `%import common (NAME, ...)` are supported", begin)
             self._import(begin)
         else:
-            cursor.refuse(f"the directive {word[0] if word else '%'!r} is not supported", begin)
+            self.refuse(f"the directive {word[0] if word else '%'!r} is not supported", begin)
 
     def _import(self, begin: int) -> None:
-        cursor = self._cursor
-        if cursor.take("."):
+        if self.take("."):
             name = self._imported()
             alias = name
-            if cursor.match(_IMPORT_ALIAS):
-                found = cursor.match(_NAME)
+            if self.match(_IMPORT_ALIAS):
+                found = self.match(_NAME)
                 if not found or not _is_terminal(found[0]):
-                    cursor.fail("the new name of an imported terminal is expected here")
+                    self.fail("the new name of an imported terminal is expected here")
                 alias = found[0]
             self._define(alias, Reference(_COMMON + name, begin), begin)
-        elif cursor.take("("):
+        elif self.take("("):
             while True:
-                cursor.match(_ANY_SPACE)
+                self.match(_ANY_SPACE)
                 name = self._imported()
                 self._define(name, Reference(_COMMON + name, begin), begin)
-                cursor.match(_ANY_SPACE)
-                if not cursor.take(","):
+                self.match(_ANY_SPACE)
+                if not self.take(","):
                     break
-            if not cursor.take(")"):
-                cursor.fail("missing ')'", begin)
+            if not self.take(")"):
+                self.fail("missing ')'", begin)
         else:
-            cursor.fail("write `%import common.NAME`", begin)
+            self.fail("write `%import common.NAME`", begin)
 
     def _imported(self) -> str:
-        cursor = self._cursor
-        begin = cursor.position
-        name = cursor.match(_NAME)
+        begin = self.position
+        name = self.match(_NAME)
         if not name or _COMMON + name[0] not in _common_terminals():
             known = ", ".join(sorted(each.removeprefix(_COMMON) for each in _common_terminals()))
-            cursor.refuse(f"no such terminal in `common`; there are {known}", begin)
+            self.refuse(f"no such terminal in `common`; there are {known}", begin)
         return name[0]
 
     # -- expressions ---------------------------------------------------------------------------------------------
 
-    def _alternatives(self) -> Expression:
-        cursor = self._cursor
+    def sequence(self) -> Expression:
         # A leading `|`, as in a list of alternatives one a line, stands for an empty one in Lark, too.
-        branches = [self._sequence()]
-        while cursor.take("|"):
-            branches.append(self._sequence())
-        return branches[0] if len(branches) == 1 else Alternatives(tuple(branches))
-
-    def _sequence(self) -> Expression:
-        cursor = self._cursor
         items: list[Expression] = []
         while True:
             self._skip()
-            if cursor.at_end or cursor.peek() in "|)]\r\n":
+            if self.at_end or self.peek() in "|)]\r\n":
                 break
-            if cursor.match(_ALIAS):
+            if self.match(_ALIAS):
                 self._skip()
                 break
             items.append(self._repeated())
-        return items[0] if len(items) == 1 else Sequence(tuple(items)) if items else EMPTY
+        return items[0] if len(items) == 1 else Sequence(tuple(items))
 
     def _repeated(self) -> Expression:
-        cursor = self._cursor
         item = self._atom()
         self._skip()
-        begin = cursor.position
-        for symbol, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
-            if cursor.take(symbol):
-                return Repeat(item, *bounds)
-        if cursor.take("~"):
-            found = cursor.match(_TIMES)
+        begin = self.position
+        if bounds := self.simple_repeat():
+            return Repeat(item, *bounds)
+        if self.take("~"):
+            found = self.match(_TIMES)
             if not found:
-                cursor.fail("a count is expected after `~`")
-            low = cursor.count(found[1], begin)
-            high = cursor.count(found[2], begin) if found[2] else low
-            if high < low:
-                cursor.fail("repeat bounds out of order", begin)
-            return Repeat(item, low, high)
+                self.fail("a count is expected after `~`")
+            return Repeat(item, *self.bounds(found[1], found[2] or found[1], begin))
         return item
 
     def _atom(self) -> Expression:
-        cursor = self._cursor
-        begin = cursor.position
+        begin = self.position
         for opening, closing in ("()", "[]"):
-            if cursor.take(opening):
-                inner = self._group(closing, begin)
+            if self.take(opening):
+                inner = self.group(closing, begin)
                 return Repeat(inner, 0, 1) if opening == "[" else inner
-        if cursor.peek() == '"':
+        if self.peek() == '"':
             return self._terminal(self._string(begin))
-        if cursor.peek() == "/":
+        if self.peek() == "/":
             return self._terminal(self._regexp(begin))
-        if cursor.peek() == "<":
-            cursor.refuse("a token reference in a grammar is not supported; name its text in quotes")
-        name = cursor.match(_NAME)
-        if not name:
-            cursor.fail(f"unexpected {cursor.peek()!r}")
-        if cursor.peek() == "{":
-            cursor.refuse(f"the template {name[0]!r} is not supported", begin)
-        reference = Reference(self._prefix + name[0], begin)
-        if _is_terminal(name[0]):
+        name = self.reference(_NAME).name
+        if self.peek() == "{":
+            self.refuse(f"the template {name!r} is not supported", begin)
+        reference = Reference(self._prefix + name, begin)
+        if _is_terminal(name):
             return self._terminal(reference)
         if self._in_terminal:
-            cursor.fail(f"the rule {name[0]!r} inside a terminal; write its name in upper case", begin)
+            self.fail(f"the rule {name!r} inside a terminal; write its name in upper case", begin)
         return reference
 
     def _terminal(self, expression: Expression) -> Expression:
         """A terminal where it stands: in a rule, ignored text may follow it."""
         return expression if self._in_terminal else Sequence((expression, Reference(_IGNORED, 0)))
 
-    def _group(self, closing: str, begin: int) -> Expression:
-        cursor = self._cursor
-        cursor.enter(begin)
-        self._groups += 1
-        inner = self._alternatives()
-        if not cursor.take(closing):
-            cursor.fail(f"missing {closing!r}", begin)
-        self._groups -= 1
-        cursor.leave()
-        return inner
-
     def _string(self, begin: int) -> Expression:
-        cursor = self._cursor
-        found = cursor.match(_STRING)
+        found = self.match(_STRING)
         if not found:
-            cursor.fail("missing '\"'", begin)
-        text = self._unescape(found[1], begin + 1)
-        if not cursor.take(".."):
+            self.fail("missing '\"'", begin)
+        text = self._unescaped(found)
+        if not self.take(".."):
             return literal(text, ignore_case=bool(found[2]))
-        last = cursor.match(_STRING)
+        last = self.match(_STRING)
         if not last:
-            cursor.fail("the end of a range is expected after `..`")
-        end = self._unescape(last[1], begin + 1)
+            self.fail("the end of a range is expected after `..`")
+        end = self._unescaped(last)
         if len(text) != 1 or len(end) != 1 or end < text:
-            cursor.fail("the ends of a range are two single characters in order", begin)
+            self.fail("the ends of a range are two single characters in order", begin)
         return Characters((charset.make([(ord(text), ord(end))]),))
 
-    def _unescape(self, raw: str, begin: int) -> str:
-        """What a quoted text stands for; as in Lark, a backslash before any other character is just that."""
-        cursor = TextCursor(raw.replace("\0", ""), self._limits)
-        result = []
-        while not cursor.at_end:
-            character = cursor.peek()
-            kind = cursor.peek(2)[1:]
-            at = begin + cursor.position
-            cursor.position += 1
-            if has_surrogate(character):
-                self._cursor.fail("a lone surrogate", at)
-            if character == "\\" and kind in _WIDTHS and kind:
-                digits = cursor.text[cursor.position + 1 : cursor.position + 1 + _WIDTHS[kind]]
-                cursor.position += 1 + _WIDTHS[kind]
-                result.append(self._cursor.scalar(digits, _WIDTHS[kind], at))
-            elif character == "\\" and kind and (kind in _CONTROL or kind in '\\"'):
-                cursor.position += 1
-                result.append(_CONTROL.get(kind, kind))
-            else:
-                result.append(character)
-        return "".join(result)
+    def _unescaped(self, quoted: re.Match[str]) -> str:
+        """What a quoted text, which has just been matched, stands for."""
+        self.position = quoted.start(1)
+        characters = []
+        while self.position < quoted.end(1):
+            characters.append(self.character())
+        self.position = quoted.end()
+        return "".join(characters)
 
     def _regexp(self, begin: int) -> Expression:
-        cursor = self._cursor
-        found = cursor.match(_REGEXP)
+        found = self.match(_REGEXP)
         if not found:
-            cursor.fail("missing '/'", begin)
+            self.fail("missing '/'", begin)
         # Python's `re` reads every pattern as Unicode, so that flag says nothing.
         flags = "".join(sorted(set(found[2]) - {"u"}))
         opening = f"(?{flags}:" if flags else ""
@@ -326,12 +274,12 @@ class _Reader:
         except GrammarError as error:
             inside = min(max((error.position or 0) - len(opening), 0), len(found[1]))
             at = begin + 1 + inside
-            raise type(error)(f"{error.message}{cursor.place(at)}", position=at) from None
+            raise type(error)(f"{error.message}{self.place(at)}", position=at) from None
 
     def _skip(self) -> None:
         """White space and comments; outside groups, line ends only where an alternative follows."""
-        if self._groups:
-            self._cursor.match(_ANY_SPACE)
+        if self._depth:
+            self.match(_ANY_SPACE)
             return
-        self._cursor.match(_INLINE_SPACE)
-        self._cursor.match(_NEXT_ALTERNATIVE)
+        self.match(_INLINE_SPACE)
+        self.match(_NEXT_ALTERNATIVE)

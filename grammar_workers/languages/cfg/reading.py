@@ -6,7 +6,7 @@ import re
 from typing import Literal
 
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.byte_rules import ByteRules
@@ -31,16 +31,14 @@ def guess_syntax(text: str) -> Syntax:
     return "gbnf" if _GBNF_RULE.search(text) else "lark"
 
 
-def read_grammar(
-    text: str, syntax: Syntax, spellable: frozenset[str] | None, limits: Limits
-) -> Dfa | TransitionNetwork:
+def read_grammar(text: str, syntax: Syntax, alphabet: Charset, limits: Limits) -> Dfa | TransitionNetwork:
     """The automaton of a grammar: over characters when its language is found to be regular, else rules with calls.
 
-    `spellable` restricts it to texts of these characters. Raises GrammarError with the position in `text`.
+    It is restricted to texts over `alphabet`. Raises GrammarError with the position in `text`.
     """
     budget = budget_of(limits)
     grammar = _READERS[syntax](text, limits)
-    network = build(grammar, None if spellable is None else charset.of(spellable), budget)
+    network = build(grammar, alphabet, budget)
     remove_empty_texts(network, budget)
     remove_left_recursion(network, budget)
     inline_regular(network, budget)

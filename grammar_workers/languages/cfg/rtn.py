@@ -6,12 +6,13 @@ Grammar --build--> TransitionNetwork: automata with calls --remove_dead--> --rem
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
-from grammar_workers.languages.cfg.rule_nfa import RuleNfa, determinize_rule
+from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa, determinize_rule
 from grammar_workers.languages.cfg.syntax import (
     Alternatives,
     Characters,
@@ -33,29 +34,41 @@ class TransitionNetwork:
     rules: list[RuleNfa]
     start: int = 0
 
-    def callers(self) -> list[list[int]]:
-        """Per rule, the rules that call it."""
-        found: list[list[int]] = [[] for _ in self.rules]
+    def least(self, holds: Callable[[RuleNfa, set[int]], bool]) -> set[int]:
+        """The least set of rules that holds those for which `holds`, given the others in it."""
+        callers: list[list[int]] = [[] for _ in self.rules]
         for caller, automaton in enumerate(self.rules):
             for called in automaton.calls():
-                found[called].append(caller)
+                callers[called].append(caller)
+        found: set[int] = set()
+        pending = list(range(len(self.rules)))
+        while pending:
+            number = pending.pop()
+            if number not in found and holds(self.rules[number], found):
+                found.add(number)
+                pending += callers[number]
         return found
 
 
-def build(grammar: Grammar, alphabet: Charset | None, budget: Budget) -> TransitionNetwork:
-    """One automaton per rule that `start` reaches, over the characters in `alphabet` (None: all).
+def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetwork:
+    """One automaton per rule that `start` reaches, over the characters in `alphabet`.
 
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
     left, LimitExceededError.
     """
     names = _reachable(grammar, budget)
-    _check_endings(grammar, names, budget)
     numbers = {name: number for number, name in enumerate(names)}
-    rules = []
-    for name in names:
-        builder = _Thompson(numbers, alphabet, budget)
-        rules.append(determinize_rule(name, builder.build(grammar.rules[name].expression), budget))
+    rules = [_Thompson(numbers, alphabet, budget).build(grammar.rules[name].expression) for name in names]
     network = TransitionNetwork(names, rules)
+    ending = _with_text(network, budget)
+    for number, name in enumerate(names):
+        # A name with % is the reader's own: the user's rule behind it comes later.
+        if number not in ending and not name.startswith("%"):
+            raise InvalidSpecificationError(
+                f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
+                position=grammar.rules[name].position,
+            )
+    network.rules = [determinize_rule(name, rule, budget) for name, rule in zip(names, rules, strict=True)]
     remove_dead(network, budget)
     return network
 
@@ -76,46 +89,10 @@ def _reachable(grammar: Grammar, budget: Budget) -> list[str]:
     return list(found)
 
 
-def _check_endings(grammar: Grammar, names: list[str], budget: Budget) -> None:
-    """Refuse rules whose every alternative goes on for ever."""
-    users: dict[str, list[str]] = {name: [] for name in names}
-    for name in names:
-        for used in {reference.name for reference in references(grammar.rules[name].expression)}:
-            users[used].append(name)
-    ending: set[str] = set()
-    pending = list(names)
-    while pending:
-        name = pending.pop()
-        if name not in ending and _ends(grammar.rules[name].expression, ending, budget):
-            ending.add(name)
-            pending += users[name]
-    for name in names:
-        # A name with % is the reader's own: the user's rule behind it comes later.
-        if name not in ending and not name.startswith("%"):
-            raise InvalidSpecificationError(
-                f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
-                position=grammar.rules[name].position,
-            )
-
-
-def _ends(expression: Expression, ending: set[str], budget: Budget) -> bool:
-    """True if the expression can end, given the rules of which that is known."""
-    budget.spend(1)
-    if isinstance(expression, Reference):
-        return expression.name in ending
-    if isinstance(expression, Sequence):
-        return all(_ends(item, ending, budget) for item in expression.items)
-    if isinstance(expression, Alternatives):
-        return any(_ends(item, ending, budget) for item in expression.items)
-    if isinstance(expression, Repeat):
-        return expression.low == 0 or _ends(expression.item, ending, budget)
-    return True
-
-
 class _Thompson:
     """Thompson's construction of one rule."""
 
-    def __init__(self, numbers: dict[str, int], alphabet: Charset | None, budget: Budget) -> None:
+    def __init__(self, numbers: dict[str, int], alphabet: Charset, budget: Budget) -> None:
         self._numbers = numbers
         self._alphabet = alphabet
         self._budget = budget
@@ -164,6 +141,9 @@ class _Thompson:
 
     def _add_regular(self, expression: Regular, first: int, last: int) -> None:
         automaton = expression.automaton
+        if automaton.is_empty:
+            # What matches nothing is no recursion that never ends.
+            self._edge(first, charset.EMPTY, last)
         numbers = [self._state() for _ in automaton.accepting]
         self._automaton.silent[first].append(numbers[0])
         for state, number in enumerate(numbers):
@@ -199,22 +179,13 @@ class _Thompson:
         return last
 
     def _edge(self, first: int, characters: Charset, last: int) -> None:
-        if self._alphabet is not None:
-            characters = charset.intersect(characters, self._alphabet)
-        if characters:
-            self._automaton.edges[first].append((characters, last))
+        self._automaton.edges[first].append((charset.intersect(characters, self._alphabet), last))
 
 
 def remove_dead(network: TransitionNetwork, budget: Budget) -> None:
     """Drop calls that no text can complete, and states that lead to no end; raises UnsatisfiableError."""
-    callers = network.callers()
-    alive: set[int] = set()
-    pending = list(range(len(network.rules)))
-    while pending:
-        number = pending.pop()
-        if number not in alive and _has_text(network.rules[number], alive, budget):
-            alive.add(number)
-            pending += callers[number]
+
+    alive = _with_text(network, budget)
     if network.start not in alive:
         raise UnsatisfiableError("no text matches the grammar")
     for number, automaton in enumerate(network.rules):
@@ -226,7 +197,17 @@ def remove_dead(network: TransitionNetwork, budget: Budget) -> None:
             network.rules[number] = determinize_rule(network.names[number], automaton, budget)
 
 
-def _has_text(automaton: RuleNfa, alive: set[int], budget: Budget) -> bool:
+def _with_text(network: TransitionNetwork, budget: Budget) -> set[int]:
+    """The rules that some text completes, if each set of characters holds one."""
+
+    def has_text(automaton: RuleNfa, alive: set[int]) -> bool:
+        return _ends_over(automaton, lambda label: not isinstance(label, int) or label in alive, budget)
+
+    return network.least(has_text)
+
+
+def _ends_over(automaton: RuleNfa, passable: Callable[[Label], bool], budget: Budget) -> bool:
+    """Whether moves over letters that are `passable` lead from the beginning to an end."""
     found = {0}
     pending = [0]
     while pending:
@@ -234,8 +215,9 @@ def _has_text(automaton: RuleNfa, alive: set[int], budget: Budget) -> bool:
         if state in automaton.finals:
             return True
         budget.spend(1)
-        for label, target in automaton.edges[state]:
-            if target not in found and (not isinstance(label, int) or label in alive):
+        passed = [target for label, target in automaton.edges[state] if passable(label)]
+        for target in (*automaton.silent[state], *passed):
+            if target not in found:
                 found.add(target)
                 pending.append(target)
     return False
@@ -247,7 +229,11 @@ def remove_empty_texts(network: TransitionNetwork, budget: Budget) -> None:
     Where a rule that could be empty is called, the call may be skipped instead. A new start rule, which nothing calls,
     is the only one that may still be empty.
     """
-    nullable = _nullable(network, budget)
+
+    def is_nullable(automaton: RuleNfa, nullable: set[int]) -> bool:
+        return _ends_over(automaton, lambda label: isinstance(label, int) and label in nullable, budget)
+
+    nullable = network.least(is_nullable)
     for number, automaton in enumerate(network.rules):
         if number not in nullable and nullable.isdisjoint(automaton.calls()):
             continue
@@ -269,27 +255,3 @@ def remove_empty_texts(network: TransitionNetwork, budget: Budget) -> None:
     network.names.append(network.names[network.start])
     network.start = len(network.rules) - 1
     remove_dead(network, budget)
-
-
-def _nullable(network: TransitionNetwork, budget: Budget) -> set[int]:
-    """The rules that match the empty text."""
-    callers = network.callers()
-    nullable: set[int] = set()
-    pending = list(range(len(network.rules)))
-    while pending:
-        number = pending.pop()
-        if number in nullable:
-            continue
-        automaton = network.rules[number]
-        found = [0]
-        seen = {0}
-        for state in found:
-            budget.spend(1)
-            for label, target in automaton.edges[state]:
-                if isinstance(label, int) and label in nullable and target not in seen:
-                    seen.add(target)
-                    found.append(target)
-        if not automaton.finals.isdisjoint(found):
-            nullable.add(number)
-            pending += callers[number]
-    return nullable

@@ -15,11 +15,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import heapq
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 from numpy.typing import NDArray
-
-from grammar_workers.languages.cfg.scc import components
 
 DEAD = -1
 END = 0
@@ -97,11 +96,14 @@ class RuleGraph:
             _require(bool(((callers > 0) & (callers < states) & (called > 0) & (called < states)).all()), "calls")
             _require(bool(((returns >= 0) & (returns < states)).all()), "returns")
             _require(not self.final[called].any(), "a called rule that may be empty")
-            following: list[list[int]] = [[] for _ in range(states)]
+            _require(bool((callers != called).all()), "a call of itself")
+            order = TopologicalSorter[int]()
             for caller, first in zip(callers.tolist(), called.tolist(), strict=True):
-                following[caller].append(first)
-            _require(all(caller not in following[caller] for caller in range(states)), "a call of itself")
-            _require(len(components(following)) == states, "calls in a circle")
+                order.add(caller, first)
+            try:
+                order.prepare()
+            except CycleError:
+                raise ValueError("malformed rule graph: calls in a circle") from None
         _require(len(self.endings) == states, "a state without an end")
 
     @functools.cached_property

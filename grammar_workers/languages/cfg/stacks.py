@@ -12,10 +12,10 @@ generalised LR, Tomita 1986). Set 0 is empty; set 1 holds the one stack that is 
 from __future__ import annotations
 
 import heapq
+from graphlib import TopologicalSorter
 
 from grammar_workers.budget import Budget
 from grammar_workers.languages.cfg.rule_graph import DEAD, END, RuleGraph
-from grammar_workers.languages.cfg.scc import components
 
 StackSet = int
 Items = tuple[tuple[int, StackSet], ...]
@@ -173,10 +173,8 @@ class StackSets:
 
 def _ranks(calls: dict[int, list[tuple[int, int]]]) -> dict[int, int]:
     """Numbers for the states that call or are called: lower for a caller than for what it calls."""
-    states = sorted(calls.keys() | {first for called in calls.values() for first, _ in called})
-    index_of = {state: index for index, state in enumerate(states)}
-    order = components([[index_of[first] for first, _ in calls.get(state, ())] for state in states])
-    return {states[component[0]]: -index for index, component in enumerate(order)}
+    order = TopologicalSorter({state: [first for first, _ in called] for state, called in calls.items()})
+    return {state: -index for index, state in enumerate(order.static_order())}
 
 
 def _ordered(first: StackSet, second: StackSet) -> tuple[StackSet, StackSet]:

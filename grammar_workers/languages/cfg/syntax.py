@@ -74,7 +74,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """Rules by name; the language is that of `start`. `kind` and `where` are for error messages."""
+    """Rules by name; the language is that of `start`."""
 
     rules: dict[str, Rule]
     start: str

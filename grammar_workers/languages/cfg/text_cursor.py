@@ -1,20 +1,33 @@
-"""A position in a grammar text, shared by the readers: looking, taking, and errors that say where."""
+"""What the readers of both notations share: a position in a grammar text, with errors that say where, and the parts of
+expressions that are written alike.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import ClassVar, NoReturn
 
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.languages.scalar_values import is_scalar_value
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.languages.cfg.syntax import Alternatives, Expression, Reference
+from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
 from grammar_workers.options import Limits
 
 MOST_REPEATS = 1 << 20
 """The largest count that a repetition may name; `Limits` bounds what it may cost."""
 
+_SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_WIDTHS = {"x": 2, "u": 4, "U": 8}
+"""Hexadecimal digits of escapes."""
+
 
 class TextCursor:
     """A position that moves from left to right. All error positions are character offsets into the text."""
+
+    escapes: ClassVar[Mapping[str, str]]
+    """What a character behind a backslash stands for, beside those with hexadecimal digits."""
+    keeps_unknown_escapes: ClassVar[bool]
+    """Whether a backslash before any other character is just that, or an error."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         if "\0" in text:
@@ -47,25 +60,79 @@ class TextCursor:
             self.position = found.end()
         return found
 
-    def enter(self, position: int) -> None:
-        """Begin a group; raises LimitExceededError when groups nest too deeply. `leave` ends it."""
+    # -- expressions ---------------------------------------------------------------------------------------------
+
+    def sequence(self) -> Expression:
+        """What stands between two bars, with the space before it."""
+        raise NotImplementedError
+
+    def alternatives(self) -> Expression:
+        branches = [self.sequence()]
+        while self.take("|"):
+            branches.append(self.sequence())
+        return branches[0] if len(branches) == 1 else Alternatives(tuple(branches))
+
+    def group(self, closing: str, begin: int) -> Expression:
+        """What stands in brackets, behind the opening one at `begin`."""
         self._depth += 1
         if self._depth > self._limits.max_nesting:
-            raise LimitExceededError(
-                f"groups nested deeper than {self._limits.max_nesting} (limit max_nesting){self.place(position)}",
-                position=position,
-            )
-
-    def leave(self) -> None:
+            self._exceed(f"groups nested deeper than {self._limits.max_nesting} (limit max_nesting)", begin)
+        inner = self.alternatives()
+        if not self.take(closing):
+            self.fail(f"missing {closing!r}", begin)
         self._depth -= 1
+        return inner
 
-    def count(self, digits: str, position: int) -> int:
-        """The value of a repetition count."""
+    def reference(self, name: re.Pattern[str], tokens: str = "<") -> Reference:
+        """The name of a rule; one of `tokens` would begin a reference to a token."""
+        if self.peek() in tokens:
+            self.refuse("a token reference in a grammar is not supported; name its text in quotes")
+        begin = self.position
+        found = self.match(name)
+        if not found:
+            self.fail(f"unexpected {self.peek()!r}")
+        return Reference(found[0], begin)
+
+    def simple_repeat(self) -> tuple[int, int | None] | None:
+        """The counts of `*`, `+` and `?`."""
+        bounds = _SIMPLE_REPEATS.get(self.peek())
+        self.position += bounds is not None
+        return bounds
+
+    def bounds(self, low: str, high: str | None, position: int) -> tuple[int, int | None]:
+        """The counts of a repetition (None: no maximum)."""
+        least = self._count(low, position)
+        most = None if high is None else self._count(high, position)
+        if most is not None and most < least:
+            self.fail("repeat bounds out of order", position)
+        return least, most
+
+    def _count(self, digits: str, position: int) -> int:
         if len(digits) > 7 or int(digits) > MOST_REPEATS:
-            raise LimitExceededError(f"a repeat count above {MOST_REPEATS}{self.place(position)}", position=position)
+            self._exceed(f"a repeat count above {MOST_REPEATS}", position)
         return int(digits)
 
-    def scalar(self, digits: str, width: int, position: int) -> str:
+    def character(self) -> str:
+        """One character, written plainly or as an escape."""
+        begin = self.position
+        character = self.peek()
+        self.position += 1
+        if has_surrogate(character):
+            self.fail("a lone surrogate", begin)
+        if character != "\\":
+            return character
+        kind = self.peek()
+        if kind in _WIDTHS:
+            self.position += 1 + _WIDTHS[kind]
+            return self._scalar(self.text[begin + 2 : self.position], _WIDTHS[kind], begin)
+        if kind in self.escapes:
+            self.position += 1
+            return self.escapes[kind]
+        if not self.keeps_unknown_escapes:
+            self.fail(f"unknown escape \\{kind}", begin)
+        return character
+
+    def _scalar(self, digits: str, width: int, position: int) -> str:
         """The character that an escape of exactly `width` hexadecimal digits names."""
         if len(digits) != width or not re.fullmatch("[0-9a-fA-F]+", digits):
             self.fail("malformed escape", position)
@@ -73,6 +140,8 @@ class TextCursor:
         if not is_scalar_value(value):
             self.fail("an escape that is no character", position)
         return chr(value)
+
+    # -- errors --------------------------------------------------------------------------------------------------
 
     def place(self, position: int) -> str:
         """` (line 3, column 5)`: what a person looks for."""
@@ -82,10 +151,15 @@ class TextCursor:
 
     def fail(self, message: str, position: int | None = None) -> NoReturn:
         """Raise InvalidSpecificationError at `position` (default: here)."""
-        at = self.position if position is None else position
-        raise InvalidSpecificationError(f"malformed grammar: {message}{self.place(at)}", position=at)
+        self._raise(InvalidSpecificationError, f"malformed grammar: {message}", position)
 
     def refuse(self, what: str, position: int | None = None) -> NoReturn:
         """Raise UnsupportedFeatureError at `position` (default: here)."""
+        self._raise(UnsupportedFeatureError, what, position)
+
+    def _exceed(self, what: str, position: int) -> NoReturn:
+        self._raise(LimitExceededError, what, position)
+
+    def _raise(self, kind: type[GrammarError], message: str, position: int | None) -> NoReturn:
         at = self.position if position is None else position
-        raise UnsupportedFeatureError(f"{what}{self.place(at)}", position=at)
+        raise kind(f"{message}{self.place(at)}", position=at)

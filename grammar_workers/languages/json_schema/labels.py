@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
 
 Label: TypeAlias = tuple[bool, ...]
 """The truth of each question of a demand, in their order; () where nothing is asked."""
@@ -27,7 +28,6 @@ class Labelling:
         self.finite = {atom: dict.fromkeys(a.texts) for atom, a in assertions.items() if isinstance(a, FiniteTexts)}
         self.others = [atom for atom in assertions if atom not in self.finite]
         self._labels: dict[Label, int] = {}
-        self._known: dict[tuple[tuple[bool, ...], frozenset[FormulaId]], int] = {}
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -55,16 +55,11 @@ class Labelling:
         }
         return self._pool.rewrite(demanded, unlisted) != FALSE
 
+    @memoized
     def __call__(self, truths: tuple[bool, ...], members: frozenset[FormulaId]) -> int:
         """The index + 1 of the label, 0 where the demanded formula fails. `truths` are those of `others`, `members` the
         atoms that list the text.
         """
-        known = self._known.get((truths, members))
-        if known is None:
-            known = self._known[truths, members] = self._find(truths, members)
-        return known
-
-    def _find(self, truths: tuple[bool, ...], members: frozenset[FormulaId]) -> int:
         holding = {*members, *(atom for atom, truth in zip(self.others, truths, strict=True) if truth)}
 
         def truth(literal: FormulaId) -> bool:

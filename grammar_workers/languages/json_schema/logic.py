@@ -264,12 +264,9 @@ class FormulaPool:
                 parts.append(self._rewrite(part, changes, known))
                 if parts[-1] == absorbing:
                     break
-            result = self._joined(node, parts)
+            result = self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
         known[formula] = result
         return result
-
-    def _joined(self, node: AllOf | AnyOf, parts: Iterable[FormulaId]) -> FormulaId:
-        return self.all_of(parts) if isinstance(node, AllOf) else self.any_of(parts)
 
     def holds(self, formula: FormulaId, truth: Callable[[FormulaId], bool]) -> bool:
         """The truth of a resolved formula, given which of its literals are true."""

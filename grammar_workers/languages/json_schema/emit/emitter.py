@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.dfa.dfa import Dfa, literal_set, relabel
+from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.emit.graphs import living_graph, runs_of
 from grammar_workers.languages.json_schema.emit.numbers import number_moves
@@ -23,6 +23,7 @@ from grammar_workers.languages.json_schema.emit.property_order import (
 from grammar_workers.languages.json_schema.emit.separators import Separators
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
@@ -57,7 +58,7 @@ class Emitter:
     def __init__(self, solver: Solver, builder: PushdownBuilder, options: GrammarOptions) -> None:
         self._solver = solver
         self._builder = builder
-        can_escape = solver.spellable is None or solver.spellable.issuperset(ESCAPE_CHARACTERS)
+        can_escape = solver.spelling.can_spell(ESCAPE_CHARACTERS)
         if options.escapes == "any" and not can_escape:
             solver.notes.append("strings have their minimal spelling: the vocabulary lacks characters of escapes")
         self._strings = StringLowering(builder, any_escape=can_escape and options.escapes == "any")
@@ -67,16 +68,16 @@ class Emitter:
         self._names = PropertyNameStates(solver, builder, plain)
         self._entries: dict[tuple[Demand, Labels], int] = {}
         self._queue: list[tuple[Demand, Labels]] = []
-        self._return_states: dict[tuple[int, Guard], int] = {}
         self._item_or_end: dict[tuple[int, int], int] = {}
-        self._number_rows: dict[Dfa, NDArray[np.int32]] = {}
 
     def emit(self, root: Demand) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
         if not self._solver.satisfiable(root):
             if doubt := self._solver.doubt:
                 raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
-            why = f" (numbers have at most {MAX_DIGITS} digits)" if self._solver.has_long_numbers else ""
+            why = (
+                f" (numbers have at most {MAX_DIGITS} digits)" if self._solver.number_languages.has_long_numbers else ""
+            )
             raise UnsatisfiableError(
                 f"no value satisfies the schema{why}", pointer=unsatisfiable_pointer(self._solver, root)
             )
@@ -85,7 +86,7 @@ class Emitter:
             self._emit_demand(*self._queue.pop())
         for (called, label), state in self._item_or_end.items():
             row = self._builder.row_targets(self._builder.row_of(called))
-            row[ord("]")] = self._return(label)
+            row[ord("]")] = self._return(label, ())
             self._builder.fill(state, row=self._builder.row(row))
         return entry
 
@@ -106,10 +107,10 @@ class Emitter:
                 text = CONSTANTS[type_]
                 end = self._builder.return_(labels.index(label))
                 row[text[0]] = self._builder.literal(text[1:], end_op=end)
-        row_of_strings = self._string(solver.strings(demand), labels)
+        row_of_strings = self._string(solver.strings(demand).labelled(labels))
         if row_of_strings is not None:
             row[ord('"')] = row_of_strings
-        self._number(solver.numbers(demand), labels, row)
+        self._number(solver.numbers(demand).labelled(labels), row)
         free = demand == _ANYTHING
         for symbol, start in (("[", self._array(demand, labels)), ("{", self._object(demand, labels))):
             if start is not None:
@@ -117,69 +118,50 @@ class Emitter:
                 row[ord(symbol)] = self._state(self._builder.goto(start, guard=deep)) if free else start
         self._builder.fill(self._entries[demand, labels], row=self._builder.row(row))
 
-    def _call(self, caller: Demand, demand: Demand, site: Sequence[int], labels: Labels, guard: Guard = ()) -> int:
-        """The op that calls `demand`; `site[i]` is where `labels[i]` leads."""
+    def _call(self, caller: Demand, demand: Demand, site: Sequence[int], labels: Labels, end: int | None = None) -> int:
+        """The op that calls `demand`; `site[i]` is where `labels[i]` leads.
+
+        With `end`, an array may be closed in place of the item, which leads there.
+        """
+        entry = self._entry(demand, labels)
+        if end is not None:
+            entry, site = self._item_or_close(entry, len(labels)), [*site, end]
         enter = ENTER_DEEPER if caller == demand == _ANYTHING else ENTER_AT_ZERO
-        return self._builder.call(self._entry(demand, labels), site, guard=guard, enter=enter)
+        return self._builder.call(entry, site, enter=enter)
 
     def _state(self, op: int) -> int:
         return self._builder.state(op=op)
 
-    def _return(self, label: int, guard: Guard = ()) -> int:
-        known = self._return_states.get((label, guard))
-        if known is None:
-            known = self._return_states[label, guard] = self._state(self._builder.return_(label, guard=guard))
-        return known
+    @memoized
+    def _return(self, label: int, guard: Guard) -> int:
+        return self._state(self._builder.return_(label, guard=guard))
 
     # -- scalars ---------------------------------------------------------------------------------------------------
 
-    def _string(self, language: TextLanguage, labels: Labels) -> int | None:
+    def _string(self, language: TextLanguage) -> int | None:
         """The state after the opening quote."""
         if language.texts is not None:
-            entries = [
-                (encode_string_body(text) + b'"', labels.index(language.labels[number]))
-                for text, number in language.texts.items()
-                if language.labels[number] in labels
-            ]
-            if not entries:
-                return None
-            return trie_of_texts(self._builder, sorted(entries), self._builder.return_)
-        automaton = self._usable(language, labels)
-        if automaton is None:
+            entries = [(encode_string_body(text) + b'"', number) for text, number in language.texts.items()]
+            return trie_of_texts(self._builder, sorted(entries), self._builder.return_) if entries else None
+        automaton = language.automaton
+        if automaton is None or automaton.is_empty:
             return None
-        closed = [self._return(label - 1) if label else -1 for label in automaton.accepting]
+        closed = [self._return(label - 1, ()) if label else -1 for label in automaton.accepting]
         return self._strings.json_string(automaton, closed, language.lengths)
 
-    def _number(self, language: TextLanguage, labels: Labels, row: NDArray[np.int32]) -> None:
+    def _number(self, language: TextLanguage, row: NDArray[np.int32]) -> None:
         """Put the moves over the first byte of a number into `row`."""
+        automaton = language.automaton
         if language.texts is not None:
-            spelled = {
-                text: labels.index(language.labels[number]) + 1
-                for text, number in language.texts.items()
-                if language.labels[number] in labels
-            }
-            automaton = literal_set(spelled) if spelled else None
-        else:
-            automaton = self._usable(language, labels)
-        if automaton is None:
+            automaton = literal_set({text: number + 1 for text, number in language.texts.items()})
+        if automaton is None or automaton.is_empty:
             return
-        moves = self._number_rows.get(automaton)
-        if moves is None:
-            moves = self._number_rows[automaton] = number_moves(self._builder, automaton)
+        moves = self._number_moves(automaton)
         np.copyto(row, moves, where=moves >= 0)
 
-    @staticmethod
-    def _usable(language: TextLanguage, labels: Labels) -> Dfa | None:
-        """The automaton with its labels numbered as in `labels`, without those that the caller cannot use."""
-        if language.automaton is None:
-            return None
-        numbers = [labels.index(label) + 1 if label in labels else 0 for label in language.labels]
-        if numbers == list(range(1, len(numbers) + 1)):
-            return language.automaton
-        if not any(numbers):
-            return None
-        automaton = relabel(language.automaton, [0, *numbers])
-        return None if automaton.is_empty else automaton
+    @memoized
+    def _number_moves(self, automaton: Dfa) -> NDArray[np.int32]:
+        return number_moves(self._builder, automaton)
 
     # -- arrays ----------------------------------------------------------------------------------------------------
 
@@ -213,17 +195,9 @@ class Emitter:
             # Counting happens on the way to `after`, once per item, before any white space.
             landing = [builder.state(op=builder.op(increment_to=cap, move=GOTO, target=state)) for state in landing]
 
-        def child(position: int) -> Demand:
-            return plain.prefix[position] if position < len(plain.prefix) else plain.items
-
-        def call(position: int, extra: Sequence[int] = ()) -> int:
-            item = child(position)
-            site = [landing[min(position, positions - 1)]]
-            if not extra:
-                return self._call(demand, item, site, ((),))
-            called = self._item_or_close(self._entry(item, ((),)), 1)
-            enter = ENTER_DEEPER if demand == item == _ANYTHING else ENTER_AT_ZERO
-            return builder.call(called, [*site, *extra], enter=enter)
+        def call(position: int, end: int | None = None) -> int:
+            item = plain.prefix[position] if position < len(plain.prefix) else plain.items
+            return self._call(demand, item, [landing[min(position, positions - 1)]], ((),), end)
 
         for position, state in enumerate(after):
             row = {ord("]"): end}
@@ -231,7 +205,7 @@ class Emitter:
             if longest is None or following < longest or position == positions - 1 > len(plain.prefix) - 1:
                 row[ord(",")] = self._separators.comma(call(following), more)
             builder.fill(state, row=builder.row(row))
-        return self._separators.gap(self._state(call(0, () if plain.minimum else [end])))
+        return self._separators.gap(self._state(call(0, None if plain.minimum else end)))
 
     def _item_or_close(self, called: int, label: int) -> int:
         """An entry like `called` that may instead read `]` and return with `label`."""
@@ -249,24 +223,20 @@ class Emitter:
         after = {node: builder.state() for node in dict.fromkeys([*closings, *edges])}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
 
-        def call(node: Node, end: int | None) -> int:
+        def call(node: Node, end: int | None = None) -> int:
             ((_, child, _, targets),) = edges[node]
             usable = tuple(sorted(targets))
-            site = [landing[targets[label]] for label in usable]
-            if end is None:
-                return self._call(demand, child, site, usable)
-            called = self._item_or_close(self._entry(child, usable), len(usable))
-            return builder.call(called, [*site, end])
+            return self._call(demand, child, [landing[targets[label]] for label in usable], usable, end)
 
         for node, state in after.items():
             row = {}
             if node in closings:
-                row[ord("]")] = self._return(closings[node][0])
+                row[ord("]")] = self._return(closings[node][0], ())
             if node in edges:
-                row[ord(",")] = self._separators.comma(call(node, None))
+                row[ord(",")] = self._separators.comma(call(node))
             builder.fill(state, row=builder.row(row))
         start = container.start
-        end = self._return(closings[start][0]) if start in closings else None
+        end = self._return(closings[start][0], ()) if start in closings else None
         if start in edges:
             return self._separators.gap(self._state(call(start, end)))
         assert end is not None
@@ -305,17 +275,15 @@ class Emitter:
             for part, child in sorted(children.items(), key=lambda item: (item[0] >= 0, abs(item[0])))
             if solver.satisfiable(child)
         }
-        end = self._return(label, order.complete)
-        name, more = self._next_name(container, calls, order)
-        row, start = {ord("}"): end}, {ord("}"): end}
-        if name is not None:
-            row[ord(",")] = self._separators.comma(name, more, b'"')
-            start[ord('"')] = self._state(name)
+        row, start = self._object_rows(container, calls, order, {ord("}"): self._return(label, order.complete)})
         builder.fill(after, row=builder.row(row))
         return self._separators.gap(builder.state(row=builder.row(start)))
 
-    def _next_name(self, container: Objects, calls: dict[int, int], order: PropertyOrder) -> tuple[int | None, Guard]:
-        """The op that reads a name and then its value by `calls[part]`, and when there is a name that may come."""
+    def _object_rows(
+        self, container: Objects, calls: dict[int, int], order: PropertyOrder, closing: dict[int, int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """The moves after a property and after `{`: those of `closing`, and a name, whose value `calls[part]` reads."""
+        builder = self._builder
         many = container.class_count
         site = [-1] * (many + len(container.names))
         for part, call in calls.items():
@@ -323,10 +291,13 @@ class Emitter:
             site[many + part if part >= 0 else -1 - part] = self._separators.colon(call, mark)
         classes = [order.undeclared if -1 - number in calls else NEVER for number in range(many)]
         names = self._names.emit(container, classes, order.windows)
-        if names is None:
-            return None, ()
-        guard = union_guards([*order.windows, *classes])
-        return self._builder.call(names, site, guard=guard, enter=INHERIT), guard
+        after, start = dict(closing), dict(closing)
+        if names is not None:
+            guard = union_guards([*order.windows, *classes])
+            name = builder.call(names, site, guard=guard, enter=INHERIT)
+            after[ord(",")] = self._separators.comma(name, guard, b'"')
+            start[ord('"')] = self._state(name)
+        return after, start
 
     def _labelled_object(self, demand: Demand, container: Objects, labels: Labels) -> int | None:
         """A state for each run of nodes, in which the counter is the position among the declared names."""
@@ -350,12 +321,8 @@ class Emitter:
                 order = any_order(exists, [ending.parts for ending in endings], container.advised(node))
             else:
                 order = order_by_nodes(exists, run.last, has_runs=has_runs)
-            row = {ord("}"): self._return(label, order.complete)} if endings else {}
-            start_row = dict(row)
-            name, more = self._next_name(container, calls, order) if calls else (None, ())
-            if name is not None:
-                row[ord(",")] = self._separators.comma(name, more, b'"')
-                start_row[ord('"')] = self._state(name)
+            closing = {ord("}"): self._return(label, order.complete)} if endings else {}
+            row, start_row = self._object_rows(container, calls, order, closing)
             builder.fill(after[node], row=builder.row(row))
             if node == container.start:
                 start = builder.state(row=builder.row(start_row))

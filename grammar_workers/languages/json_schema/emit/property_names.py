@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, relabel, restrict
 from grammar_workers.languages.json_schema.logic import TRUE
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import Solver
@@ -36,11 +37,7 @@ class PropertyNameStates:
         self._solver = solver
         self._builder = builder
         self._strings = strings
-        self._emitted: dict[Hashable, int | None] = {}
         self._trees: dict[tuple[tuple[str, ...], Guard], _Tree] = {}
-        self._encoded: dict[tuple[str, ...], list[tuple[bytes, int]]] = {}
-        self._free_keys: dict[Guard, int] = {}
-        self._return_states: dict[tuple[int, Guard], int] = {}
 
     def emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
         """States that read a property name after its quote; None when none is allowed.
@@ -48,19 +45,18 @@ class PropertyNameStates:
         They return with c for an undeclared name of class c, and with len(classes) + i for the declared name i, as far
         as the guards `classes[c]` and `windows[i]` let them.
         """
-        identity = (container.names, container.name_classes.automaton, tuple(classes), tuple(windows))
-        if identity not in self._emitted:
-            self._emitted[identity] = self._emit(container, classes, windows)
-        return self._emitted[identity]
+        return self._emit(container.names, container.name_classes.automaton, tuple(classes), tuple(windows))
 
-    def _emit(self, container: Objects, classes: Sequence[Guard], windows: Sequence[Guard]) -> int | None:
+    @memoized
+    def _emit(
+        self, names: tuple[str, ...], automaton: Dfa | None, classes: tuple[Guard, ...], windows: tuple[Guard, ...]
+    ) -> int | None:
         if all(guard == NEVER for guard in (*classes, *windows)):
             return None
-        if container.name_classes.automaton is not None:
-            return self._classified_keys(container.name_classes.automaton, [*classes, *windows])
+        if automaton is not None:
+            return self._classified_keys(automaton, [*classes, *windows])
         builder = self._builder
         free = classes[0]
-        names = container.names
         beside = None
         if free != NEVER:
             body = self._free_key(free)
@@ -100,18 +96,15 @@ class PropertyNameStates:
         rows = self._strings.rows_beside(self._any_name, body, name)
         return [(row, loop if row == outside else 0) for row in rows]
 
+    @memoized
     def _encoded_names(self, names: tuple[str, ...]) -> list[tuple[bytes, int]]:
         """The declared names that can be written, up to the closing quote, in the order of their bytes."""
-        known = self._encoded.get(names)
-        if known is None:
-            # What the vocabulary cannot write is no free name either.
-            known = sorted(
-                (encode_string_body(name) + b'"', index)
-                for index, name in enumerate(names)
-                if self._solver.property_names.can_write(name)
-            )
-            self._encoded[names] = known
-        return known
+        # What the vocabulary cannot write is no free name either.
+        return sorted(
+            (encode_string_body(name) + b'"', index)
+            for index, name in enumerate(names)
+            if self._solver.string_languages.can_name(name)
+        )
 
     def _classified_keys(self, automaton: Dfa, guards: Sequence[Guard]) -> int | None:
         """The same where patterns tell names apart; `guards[label - 1]` guards what the automaton labels so."""
@@ -119,8 +112,7 @@ class PropertyNameStates:
         if NEVER in guards:
             labels = [0, *(label + 1 if guard != NEVER else 0 for label, guard in enumerate(guards))]
             usable = relabel(automaton, labels)
-        if self._solver.spellable is not None:
-            usable = restrict(usable, self._solver.property_names.writable)
+        usable = restrict(usable, self._solver.spelling.writable)
         if usable.is_empty:
             return None
         closed = [self._return(label - 1, guards[label - 1]) if label else -1 for label in usable.accepting]
@@ -130,21 +122,15 @@ class PropertyNameStates:
         ]
         return self._strings.json_string(usable, closed, guards=reachable)
 
+    @memoized
     def _free_key(self, guard: Guard) -> int:
-        known = self._free_keys.get(guard)
-        if known is None:
-            known = self._strings.json_string(self._any_name, [self._return(0, ())], guards=[guard])
-            self._free_keys[guard] = known
-        return known
+        return self._strings.json_string(self._any_name, [self._return(0, ())], guards=[guard])
 
     @functools.cached_property
     def _any_name(self) -> Dfa:
         language = self._solver.strings(Demand(TRUE))
         return ANY_TEXT if language.automaton is None else language.automaton
 
+    @memoized
     def _return(self, label: int, guard: Guard) -> int:
-        known = self._return_states.get((label, guard))
-        if known is None:
-            op = self._builder.return_(label, guard=guard)
-            known = self._return_states[label, guard] = self._builder.state(op=op)
-        return known
+        return self._builder.state(op=self._builder.return_(label, guard=guard))

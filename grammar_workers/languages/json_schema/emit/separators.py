@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from grammar_workers.languages.json_schema.emit.property_order import NO_MARK, Mark
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import Guard
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import CALL
-
-
-def separator(sign: str, options: GrammarOptions) -> str:
-    """A comma or a colon as it is written at least: with a space behind it where white space is fixed."""
-    return sign + " " if options.whitespace == "compact" else sign
 
 
 class Separators:
@@ -22,7 +18,6 @@ class Separators:
         self._compact = options.whitespace == "compact"
         self._limit = options.whitespace_limit
         self._whitespace: int | None = None
-        self._colons: dict[tuple[int, Mark], int] = {}
 
     def gap(self, following: int) -> int:
         """`following`, with optional white space before it when that is allowed."""
@@ -38,14 +33,9 @@ class Separators:
         builder.set_op(start, self._gap_call(after, Mark(guard)))
         return start
 
+    @memoized
     def colon(self, call: int, mark: Mark) -> int:
         """The state after a property name: what `mark` says, the separator, then a state with the op `call`."""
-        known = self._colons.get((call, mark))
-        if known is None:
-            known = self._colons[call, mark] = self._colon(call, mark)
-        return known
-
-    def _colon(self, call: int, mark: Mark) -> int:
         builder = self._builder
         if self._compact:
             op = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from typing import Any
 
-from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import (
     ALL_TYPES,
     ArrayShape,
@@ -17,12 +17,15 @@ from grammar_workers.languages.json_schema.assertions import (
     PropertyNames,
 )
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
-from grammar_workers.languages.json_schema.read.keyword_values import checked_pattern, count, property_names
 from grammar_workers.languages.json_schema.read.keywords import MAX_UNIQUE, RESTRICTIONS
 from grammar_workers.languages.json_schema.read.listed_values import identity, listed_items
-from grammar_workers.languages.json_schema.read.references import References, Scope
+from grammar_workers.languages.json_schema.read.references import References
 from grammar_workers.languages.json_schema.read.scalar_keywords import ScalarKeywords
-from grammar_workers.languages.json_schema.read.subschemas import Subschemas
+from grammar_workers.languages.json_schema.read.schema_keywords import (
+    SchemaKeywords,
+    checked_pattern,
+    property_names,
+)
 from grammar_workers.languages.json_schema.read.unevaluated import Evaluated, Unevaluated
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.options import GrammarOptions, Limits
@@ -50,105 +53,123 @@ class ContainerKeywords:
         self._additional_properties = options.additional_properties
         self._limits = limits
 
-    def arrays(self, schema: Mapping[str, Any], scope: Scope, subschemas: Subschemas) -> FormulaId:
+    def arrays(self, schema: SchemaKeywords) -> FormulaId:
         """Items by position, how many there are, `contains` and `uniqueItems`."""
         parts = []
-        prefix: list[FormulaId] = []
-        items = TRUE
-        if "prefixItems" in schema:
-            prefix = subschemas.listed("prefixItems")
-        if isinstance(schema.get("items"), list) and scope.draft < 2020:
-            prefix = subschemas.listed("items") if schema["items"] else []
-            if "additionalItems" in schema:
-                items = subschemas.one("additionalItems")
-        elif "items" in schema:
-            items = subschemas.one("items")
-        minimum = count(schema, "minItems", scope) or 0
-        maximum = count(schema, "maxItems", scope)
+        if isinstance(schema.get("items"), list) and schema.scope.draft < 2020:
+            prefix = schema.listed("items") if schema["items"] else []
+            items = schema.one("additionalItems")
+        else:
+            prefix = schema.listed("prefixItems")
+            items = schema.one("items")
+        minimum = schema.count("minItems") or 0
+        maximum = schema.count("maxItems")
         if prefix or items != TRUE or minimum or maximum is not None:
             parts.append(self._pool.atom(JsonType.ARRAY, ArrayShape(tuple(prefix), items, minimum, maximum)))
         if "contains" in schema:
-            contained = subschemas.one("contains")
-            least = count(schema, "minContains", scope)
-            most = count(schema, "maxContains", scope)
+            contained = schema.one("contains")
+            least = schema.count("minContains")
+            most = schema.count("maxContains")
             number = ItemCount(contained, 1 if least is None else least, most)
             if number.minimum or most is not None:
                 parts.append(self._pool.atom(JsonType.ARRAY, number))
         if schema.get("uniqueItems") is True and (maximum is None or maximum > 1):
-            parts.append(self._unique(schema, scope))
+            parts.append(self._unique(schema))
         return self._pool.all_of(parts)
 
-    def _unique(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+    def _unique(self, schema: SchemaKeywords) -> FormulaId:
         """Items out of finitely many values are unique when each value occurs at most once."""
-        values = listed_items(schema, scope, self._references)
+        values = listed_items(schema, schema.scope, self._references)
         equal: dict[Hashable, list[Any]] = {}
         for value in values or []:
             equal.setdefault(identity(value), []).append(value)
         if values is None or len(equal) > MAX_UNIQUE:
             raise UnsupportedFeatureError(
                 f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}",
-                pointer=scope.below("uniqueItems").pointer,
+                pointer=schema.scope.below("uniqueItems").pointer,
             )
         once = [self._pool.atom(JsonType.ARRAY, ItemCount(self._scalars.one_of(same), 0, 1)) for same in equal.values()]
         return self._pool.all_of(once)
 
-    def objects(self, schema: Mapping[str, Any], scope: Scope, subschemas: Subschemas) -> FormulaId:
+    def objects(self, schema: SchemaKeywords) -> FormulaId:
         """Properties by name and pattern, which are required, how many there are, and dependencies between them."""
         pool = self._pool
         parts = []
-        properties = subschemas.named("properties")
-        patterns = subschemas.named("patternProperties")
+        properties = schema.named("properties")
+        patterns = schema.named("patternProperties")
         for pattern, _ in patterns:
-            checked_pattern(pattern, scope.below("patternProperties", pattern), search_automaton, self._limits)
-        additional = FALSE if "properties" in schema and not self._additional_properties else TRUE
-        if "additionalProperties" in schema:
-            additional = subschemas.one("additionalProperties")
-        required = property_names(schema["required"], scope.below("required")) if "required" in schema else ()
+            checked_pattern(pattern, schema.scope.below("patternProperties", pattern), search_automaton, self._limits)
+        additional = schema.one("additionalProperties")
+        if "additionalProperties" not in schema and "properties" in schema and not self._additional_properties:
+            additional = FALSE
+        required = property_names(schema["required"], schema.scope.below("required")) if "required" in schema else ()
         if properties or patterns or required or additional != TRUE:
             shape = ObjectShape(tuple(properties), tuple(patterns), additional, required)
             parts.append(pool.atom(JsonType.OBJECT, shape))
         if "propertyNames" in schema:
-            names = subschemas.one("propertyNames")
+            names = schema.one("propertyNames")
             parts.append(pool.atom(JsonType.OBJECT, PropertyNames(names)))
-        least = count(schema, "minProperties", scope) or 0
-        most = count(schema, "maxProperties", scope)
+        least = schema.count("minProperties") or 0
+        most = schema.count("maxProperties")
         if least > len(properties) + len(required) + 1:
             # Undeclared names may repeat, so only one of them surely adds to the number of properties.
             raise UnsupportedFeatureError(
                 f"minProperties is supported {RESTRICTIONS['minProperties']}",
-                pointer=scope.below("minProperties").pointer,
+                pointer=schema.scope.below("minProperties").pointer,
             )
         if least or most is not None:
             parts.append(pool.atom(JsonType.OBJECT, PropertyCount(least, most)))
         if not schema.keys().isdisjoint(DEPENDENCIES):
-            parts += self._dependencies(schema, scope, subschemas)
+            parts += self._dependencies(schema)
         return pool.all_of(parts)
 
-    def _dependencies(self, schema: Mapping[str, Any], scope: Scope, subschemas: Subschemas) -> Iterator[FormulaId]:
+    def _dependencies(self, schema: SchemaKeywords) -> Iterator[FormulaId]:
         """Each as: not an object, or without the property, or what it implies."""
         pool = self._pool
         for keyword in DEPENDENCIES:
             dependencies = schema.get(keyword, {})
             if not isinstance(dependencies, dict):
-                raise InvalidSpecificationError(f"{keyword} must be an object", pointer=scope.below(keyword).pointer)
+                raise schema.scope.wrong(keyword, "an object")
             for name, implied in dependencies.items():
-                inside = scope.below(keyword, name)
+                inside = schema.scope.below(keyword, name)
                 if keyword == "dependentRequired" or (keyword == "dependencies" and isinstance(implied, list)):
                     consequence = requires(pool, property_names(implied, inside))
                 else:
-                    consequence = subschemas.at(inside, implied)
+                    consequence = schema.at(inside, implied)
                 if consequence != TRUE:
                     other = pool.types(ALL_TYPES & ~JsonType.OBJECT)
                     yield pool.any_of([other, pool.not_(requires(pool, (name,))), consequence])
 
-    def unevaluated(self, schema: Mapping[str, Any], scope: Scope, subschemas: Subschemas) -> FormulaId:
+    def combined(self, schema: SchemaKeywords) -> FormulaId:
+        """`allOf`, `anyOf`, `oneOf`, `not` and `if`."""
+        pool = self._pool
+        parts = schema.listed("allOf")
+        if "anyOf" in schema:
+            parts.append(pool.any_of(schema.listed("anyOf")))
+        if "oneOf" in schema:
+            options = schema.listed("oneOf")
+            parts.append(
+                pool.any_of(
+                    pool.all_of([option, *(pool.not_(other) for j, other in enumerate(options) if j != i)])
+                    for i, option in enumerate(options)
+                )
+            )
+        if "not" in schema:
+            parts.append(pool.not_(schema.one("not")))
+        if "if" in schema:
+            condition = schema.one("if")
+            then, otherwise = schema.one("then"), schema.one("else")
+            parts.append(pool.any_of([pool.all_of([condition, then]), pool.all_of([pool.not_(condition), otherwise])]))
+        return pool.all_of(parts)
+
+    def unevaluated(self, schema: SchemaKeywords) -> FormulaId:
         """`unevaluatedProperties` and `unevaluatedItems`: one case per evaluation, joined by `or`."""
         pool = self._pool
         parts = []
         for keyword in UNEVALUATED:
             if keyword in schema:
-                rest = subschemas.one(keyword)
-                evaluations = self._unevaluated.evaluations(schema, keyword, scope)
+                rest = schema.one(keyword)
+                evaluations = self._unevaluated.evaluations(schema, keyword, schema.scope)
                 parts.append(
                     pool.any_of(
                         pool.all_of([condition, self._remaining(keyword, evaluated, rest)])

@@ -6,17 +6,33 @@ from typing import Any
 
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
-from grammar_workers.languages.json_schema.read.references import Scope
+from grammar_workers.languages.json_schema.read.keywords import REFERRING
+from grammar_workers.languages.json_schema.read.references import References, Scope
+from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
+
+_STEPS_OF_REFERENCE = 40
+"""Steps of the budget. Dynamic references may lead to the same subschemas in very many ways."""
 
 
 class Definitions:
     """The references of a document: one per subschema and scope. `pending` must still be read and defined."""
 
-    def __init__(self, pool: FormulaPool) -> None:
+    def __init__(self, pool: FormulaPool, references: References) -> None:
         self._pool = pool
+        self._references = references
         self._known: set[str] = set()
         self.pending: list[tuple[str, Any, Scope]] = []
         """Location, contents and scope."""
+
+    def referred(self, schema: SchemaKeywords) -> FormulaId:
+        """What a schema refers to."""
+        parts = []
+        for keyword in REFERRING:
+            if keyword in schema:
+                self._pool.spend(_STEPS_OF_REFERENCE)
+                contents, target = self._references.resolve(schema[keyword], keyword, schema.scope)
+                parts.append(self.refer(contents, target))
+        return self._pool.all_of(parts)
 
     def refer(self, contents: Any, scope: Scope) -> FormulaId:
         """The formula that means the subschema `contents`, which stands at `scope`."""

@@ -26,6 +26,8 @@ SUBSCHEMAS = frozenset(
 """Keywords whose value is a schema (`items` may also be an array of them)."""
 SCHEMA_LISTS = frozenset(["allOf", "anyOf", "oneOf", "prefixItems"])
 """Keywords whose value is an array of schemas."""
+REFERRING = ("$ref", "$dynamicRef", "$recursiveRef")
+"""Keywords whose value names a schema."""
 SCHEMA_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"])
 """Keywords whose value maps names to schemas."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urljoin
@@ -80,37 +79,28 @@ class Scope(NamedTuple):
             pointer += validation.pointer((name,))
         return Scope(self.resource, self.dialect, pointer, self.resolver, self.way)
 
+    def wrong(self, keyword: str, expected: str) -> InvalidSpecificationError:
+        """The error about a keyword whose value is not what it must be."""
+        return InvalidSpecificationError(f"{keyword} must be {expected}", pointer=self.below(keyword).pointer)
+
     def location(self, contents: Any) -> str:
         """A name for a subschema in this scope: identities, for documents live as long as they are compiled."""
         return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
 
 
-class _DocumentResolver:
-    """That of the document, made when something is to be resolved: most schemas refer to nothing."""
-
-    def __init__(self, documents: Mapping[str, Any], drafts: Mapping[str, int]) -> None:
-        self._documents = documents
-        self._drafts = drafts
-
-    @functools.cached_property
-    def _resolver(self) -> Any:
-        registry = jsonschema_specifications.REGISTRY
-        for uri, contents in self._documents.items():
-            draft = self._drafts[uri]
-            resource = _SPECIFICATIONS[draft].create_resource(contents)
-            registry = registry.with_resource(uri, resource)
-            # A document that is not known by its own name is crawled through whenever that is looked up.
-            identifier = contents.get(_identifier_of(draft)) if isinstance(contents, dict) else None
-            if isinstance(identifier, str):
-                with contextlib.suppress(ValueError):
-                    registry = registry.with_resource(urljoin(uri, identifier), resource)
-        return registry.resolver(_ROOT)
-
-    def lookup(self, reference: str) -> Any:
-        return self._resolver.lookup(reference)
-
-    def in_subresource(self, resource: Any) -> Any:
-        return self._resolver.in_subresource(resource)
+def _resolver(documents: Mapping[str, Any], drafts: Mapping[str, int]) -> Any:
+    """That of the document."""
+    registry = jsonschema_specifications.REGISTRY
+    for uri, contents in documents.items():
+        draft = drafts[uri]
+        resource = _SPECIFICATIONS[draft].create_resource(contents)
+        registry = registry.with_resource(uri, resource)
+        # A document that is not known by its own name is crawled through whenever that is looked up.
+        identifier = contents.get(_identifier_of(draft)) if isinstance(contents, dict) else None
+        if isinstance(identifier, str):
+            with contextlib.suppress(ValueError):
+                registry = registry.with_resource(urljoin(uri, identifier), resource)
+    return registry.resolver(_ROOT)
 
 
 class References:
@@ -125,7 +115,7 @@ class References:
         dialect = self.dialect(document, standard(NEWEST), "")
         documents = {_ROOT: document, **resources}
         drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
-        root = Scope(None, dialect, "", _DocumentResolver(documents, drafts))
+        root = Scope(None, dialect, "", _resolver(documents, drafts))
         if isinstance(document, dict):
             root = self.entered(root, document)
         way = self.passed((), Resource(document, root.resolver))
@@ -189,7 +179,7 @@ class References:
         """The subschema that a reference names and its scope; typed errors with the pointer of the reference."""
         origin = scope.below(keyword).pointer
         if not isinstance(reference, str):
-            raise InvalidSpecificationError(f"{keyword} must be a string", pointer=origin)
+            raise scope.wrong(keyword, "a string")
         # Numbers stand for what the scope beside them keeps alive.
         identity = (reference, keyword, id(scope.resolver), id(scope.dialect), scope.way)
         if identity not in self._resolved:
@@ -252,7 +242,7 @@ class References:
         found = self._anchors.get(id(resource))
         if found is None:
             found = self._anchors[id(resource)] = {}
-            for schema in subschemas(resource, within_resource=True):
+            for schema in _subschemas(resource):
                 if isinstance(schema.get("$dynamicAnchor"), str):
                     found[schema["$dynamicAnchor"]] = schema
             if isinstance(resource, dict) and resource.get("$recursiveAnchor") is True:
@@ -273,14 +263,14 @@ def _root_of(resolver: Any) -> Any:
         return None
 
 
-def subschemas(schema: Any, *, within_resource: bool = False) -> Iterator[Mapping[str, Any]]:
-    """`schema` and every schema inside it, references not followed; optionally not into resources of their own."""
+def _subschemas(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """`schema` and every schema inside it, but resources of their own; references are not followed."""
     pending = [schema]
     while pending:
         current = pending.pop()
         if not isinstance(current, dict):
             continue
-        if within_resource and current is not schema and isinstance(current.get("$id"), str):
+        if current is not schema and isinstance(current.get("$id"), str):
             continue
         yield current
         for keyword, value in current.items():

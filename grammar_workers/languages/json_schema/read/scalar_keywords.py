@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import (
     BOOLEAN,
     ArrayShape,
@@ -27,9 +26,9 @@ from grammar_workers.languages.json_schema.assertions import (
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.read import formats
-from grammar_workers.languages.json_schema.read.keyword_values import checked_pattern, count, decimal
 from grammar_workers.languages.json_schema.read.keywords import PLAIN_NUMBERS
 from grammar_workers.languages.json_schema.read.references import Scope
+from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords, checked_pattern
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.options import GrammarOptions, Limits
 
@@ -56,15 +55,13 @@ class ScalarKeywords:
 
     # -- any type --------------------------------------------------------------------------------------------------
 
-    def types(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+    def types(self, schema: SchemaKeywords) -> FormulaId:
         """`type`."""
         names = schema["type"]
         names = [names] if isinstance(names, str) else names
         if not isinstance(names, list) or not names or not all(isinstance(n, str) and n in _TYPES for n in names):
-            raise InvalidSpecificationError(
-                f"type must be one of {', '.join(_TYPES)}, or an array of them", pointer=scope.below("type").pointer
-            )
-        return self._one_of_types(scope.draft, *names)
+            raise schema.scope.wrong("type", f"one of {', '.join(_TYPES)}, or an array of them")
+        return self._one_of_types(schema.scope.draft, *names)
 
     @memoized
     def _one_of_types(self, draft: int, *names: str) -> FormulaId:
@@ -75,14 +72,14 @@ class ScalarKeywords:
             return self._pool.all_of([test, self._pool.atom(JsonType.NUMBER, integer)])
         return test
 
-    def listed_values(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+    def listed_values(self, schema: SchemaKeywords) -> FormulaId:
         """`const` and `enum`."""
         parts = []
         if "const" in schema:
             parts.append(self.one_of([schema["const"]]))
         if "enum" in schema:
             if not isinstance(schema["enum"], list):
-                raise InvalidSpecificationError("enum must be an array", pointer=scope.below("enum").pointer)
+                raise schema.scope.wrong("enum", "an array")
             parts.append(self.one_of(schema["enum"]))
         return self._pool.all_of(parts)
 
@@ -118,23 +115,25 @@ class ScalarKeywords:
 
     # -- strings and numbers ---------------------------------------------------------------------------------------
 
-    def strings(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+    def strings(self, schema: SchemaKeywords) -> FormulaId:
         """`minLength`, `maxLength`, `pattern` and `format`."""
         parts = []
-        minimum = count(schema, "minLength", scope) or 0
-        maximum = count(schema, "maxLength", scope)
+        minimum = schema.count("minLength") or 0
+        maximum = schema.count("maxLength")
         if minimum or maximum is not None:
             parts.append(self._pool.atom(JsonType.STRING, StringLengths(minimum, maximum)))
         if "pattern" in schema:
-            pattern = checked_pattern(schema["pattern"], scope.below("pattern"), pattern_and_lengths, self._limits)
+            pattern = checked_pattern(
+                schema["pattern"], schema.scope.below("pattern"), pattern_and_lengths, self._limits
+            )
             parts.append(self._pool.atom(JsonType.STRING, StringPattern(pattern)))
         if "format" in schema:
-            parts.append(self._format(schema["format"], scope))
+            parts.append(self._format(schema["format"], schema.scope))
         return self._pool.all_of(parts)
 
     def _format(self, name: Any, scope: Scope) -> FormulaId:
         if not isinstance(name, str):
-            raise InvalidSpecificationError("format must be a string", pointer=scope.below("format").pointer)
+            raise scope.wrong("format", "a string")
         if self._options.format == "annotate" and not scope.dialect.asserts_format:
             return TRUE
         if name not in formats.PATTERNS:
@@ -145,30 +144,27 @@ class ScalarKeywords:
             parts.append(self._pool.atom(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
         return self._pool.all_of(parts)
 
-    def numbers(self, schema: Mapping[str, Any], scope: Scope) -> FormulaId:
+    def numbers(self, schema: SchemaKeywords) -> FormulaId:
         """`minimum`, `maximum`, both exclusive ones, and `multipleOf`."""
         parts = []
         for side, upper in (("Minimum", False), ("Maximum", True)):
             keyword, exclusive = side.lower(), f"exclusive{side}"
-            strict = scope.draft == 4 and schema.get(exclusive) is True
+            strict = schema.scope.draft == 4 and schema.get(exclusive) is True
             if keyword in schema:
-                parts.append(self._bound(schema, keyword, scope, upper, strict))
-            if exclusive in schema and scope.draft > 4:
-                parts.append(self._bound(schema, exclusive, scope, upper, True))
+                parts.append(self._bound(schema.decimal(keyword), upper, strict))
+            if exclusive in schema and schema.scope.draft > 4:
+                parts.append(self._bound(schema.decimal(exclusive), upper, True))
         if "multipleOf" in schema:
-            divisor = decimal(schema, "multipleOf", scope)
+            divisor = schema.decimal("multipleOf")
             if divisor <= 0:
-                raise InvalidSpecificationError(
-                    "multipleOf must be positive", pointer=scope.below("multipleOf").pointer
-                )
+                raise schema.scope.wrong("multipleOf", "positive")
             parts.append(self._pool.atom(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
         if parts and _PLAIN_NUMBERS not in self._notes:
             self._notes.append(_PLAIN_NUMBERS)
         return self._pool.all_of(parts)
 
-    def _bound(self, schema: Mapping[str, Any], keyword: str, scope: Scope, upper: bool, exclusive: bool) -> FormulaId:
-        bound = format(decimal(schema, keyword, scope), "f")
-        return self._pool.atom(JsonType.NUMBER, NumberBound(bound, upper, exclusive))
+    def _bound(self, bound: Decimal, upper: bool, exclusive: bool) -> FormulaId:
+        return self._pool.atom(JsonType.NUMBER, NumberBound(format(bound, "f"), upper, exclusive))
 
 
 def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator[str]:

@@ -17,6 +17,7 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
 from grammar_workers.languages.json_schema.read.definitions import Definitions
+from grammar_workers.languages.json_schema.read.keywords import REFERRING
 from grammar_workers.languages.json_schema.read.references import References, Scope
 
 _MAX_EVALUATIONS = 64
@@ -88,7 +89,7 @@ class Unevaluated:
             schema = {"$ref": schema["$ref"]}
         own = self._properties(schema) if keyword == "unevaluatedProperties" else self._items(schema, scope)
         found: Evaluations = {own: TRUE}
-        for reference in ("$ref", "$dynamicRef", "$recursiveRef"):
+        for reference in REFERRING:
             if reference in schema:
                 target, inside = self._references.resolve(schema[reference], reference, scope)
                 found = self._both(found, self._of(target, keyword, inside), scope)

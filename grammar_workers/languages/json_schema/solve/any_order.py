@@ -60,12 +60,8 @@ class AnyOrderObjects(Objects):
         return self._certain_label(node)
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
-        for part in range(len(self.names)):
-            if part in node.counts.seen:
-                continue
-            move = self._move(node, part, 0, self._counted(node, part))
-            if move is not None:
-                yield move
+        unseen = [part for part in range(len(self.names)) if part not in node.counts.seen]
+        yield from filter(None, (self._move(node, part, 0, self._counted(node, part)) for part in unseen))
         yield from self._undeclared_moves(node)
 
     def endings(self, node: Node) -> tuple[Ending, ...]:

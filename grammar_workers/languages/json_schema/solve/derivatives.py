@@ -23,6 +23,7 @@ from typing import NamedTuple
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
+from grammar_workers.languages.json_schema.solve.text_language import fixed_label
 
 
 # These are plain tuples because they are made, hashed and compared for every move between nodes.
@@ -127,9 +128,11 @@ class DerivativeGraph:
         self.atoms = pool.atoms(*formulas)
         self._nodes: dict[tuple[tuple[FormulaId, ...], int, Counts], Node] = {}
         self._conjunction = pool.conjunction(formulas[0])
-        constant = all(formula in (TRUE, FALSE) for formula in formulas[1:])
-        self.is_plain = self._conjunction is not None and constant and all(map(self._is_shape, self.atoms))
+        fixed = fixed_label(formulas)
+        self.is_plain = self._conjunction is not None and fixed is not None and all(map(self._is_shape, self.atoms))
         """True where a counter can do what nodes would: mere shapes joined by `and`, and one label only."""
+        self.plain_label: Label = fixed or ()
+        """The only label of a plain container."""
         self._transitions: dict[tuple[tuple[FormulaId, ...], Hashable, int, int], Transition | None] = {}
 
     @functools.cached_property
@@ -143,11 +146,6 @@ class DerivativeGraph:
         if known is None:
             known = self._nodes[formulas, position, counts] = Node(formulas, position, counts)
         return known
-
-    @property
-    def plain_label(self) -> Label:
-        """The only label of a plain container."""
-        return tuple(formula == TRUE for formula in self.formulas[1:])
 
     @property
     def width(self) -> int:

@@ -8,10 +8,8 @@ Two undeclared names are of one class when they pass the same tests: patterns of
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
 
-from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, literal_set, restrict
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
@@ -22,39 +20,7 @@ from grammar_workers.languages.json_schema.assertions import (
     StringPattern,
 )
 from grammar_workers.languages.json_schema.logic import FormulaPool
-from grammar_workers.languages.json_schema.memo import memoized
-from grammar_workers.languages.json_schema.solve.spelling import Spelling
-from grammar_workers.languages.json_schema.solve.strings import Strings
-
-NameTest: TypeAlias = str | FormulaId
-"""The source of a pattern, or the formula of `propertyNames`."""
-_Classified: TypeAlias = tuple[Dfa, list[frozenset[NameTest]]]
-"""An automaton of property names, and which tests the undeclared names of each class pass."""
-
-
-class NameLanguages:
-    """The languages of property names that all objects of a compilation share: what may come, and tests by `strings`.
-
-    `classified` remembers classes by names and tests: alternatives of one schema make many objects that differ in the
-    values of properties alone.
-    """
-
-    def __init__(self, pool: FormulaPool, strings: Strings, spelling: Spelling) -> None:
-        self.pool = pool
-        self.strings = strings
-        self._spelling = spelling
-        self.classified: dict[Hashable, _Classified] = {}
-
-    @property
-    def writable(self) -> Charset:
-        """The characters that the vocabulary can write inside a JSON string."""
-        return self._spelling.writable
-
-    @memoized
-    def can_write(self, name: str) -> bool:
-        """True for a property name that may come at all, and that the vocabulary can write."""
-        permitted = self.strings.permitted
-        return self._spelling.can_write(name) and (permitted is None or bool(permitted.classify(name)))
+from grammar_workers.languages.json_schema.solve.strings import Classified, NameTest, Strings
 
 
 class NameClasses:
@@ -66,15 +32,14 @@ class NameClasses:
     dialect alone: declared ones among them are `disputed`, and not generated either.
     """
 
-    def __init__(self, names: tuple[str, ...], assertions: Sequence[Assertion], languages: NameLanguages) -> None:
+    def __init__(self, names: tuple[str, ...], assertions: Sequence[Assertion], strings: Strings) -> None:
         self.names = names
-        strings = languages.strings
         self._permitted = [] if strings.permitted is None else [strings.permitted]
         formulas = dict.fromkeys(test.names for test in assertions if isinstance(test, PropertyNames))
         shapes = [shape for shape in assertions if isinstance(shape, ObjectShape)]
         patterns = dict.fromkeys(source for shape in shapes for source, _ in shape.patterns)
         # The dialects disagree about what `propertyNames` says of a name only where they do about a pattern in it.
-        judging = [source for formula in formulas for source in _patterns(languages.pool, formula)]
+        judging = [source for formula in formulas for source in _patterns(strings.pool, formula)]
         patterns |= dict.fromkeys(source for source in judging if strings.doubtful(source))
         self._tests: dict[NameTest, Dfa] = {source: strings.pattern(source) for source in patterns}
         self._tests |= {formula: strings.texts(formula) for formula in formulas}
@@ -87,9 +52,9 @@ class NameClasses:
         self.automaton: Dfa | None = None
         if deciding or self._permitted:
             identity = (names, *deciding)
-            if identity not in languages.classified:
-                languages.classified[identity] = self._classify(deciding, languages)
-            self.automaton, classes = languages.classified[identity]
+            if identity not in strings.classified:
+                strings.classified[identity] = self._classify(deciding, strings)
+            self.automaton, classes = strings.classified[identity]
             self.classes = [passed | matched for matched in classes] if passed else classes
 
     def matches(self, part: int, test: NameTest) -> bool:
@@ -102,7 +67,7 @@ class NameClasses:
         """Whether one dialect says that a pattern matches the name, and the other does not."""
         return any(found.classify(name) and not self._tests[source].classify(name) for source, found in self._doubtful)
 
-    def _classify(self, tests: Sequence[NameTest], languages: NameLanguages) -> _Classified:
+    def _classify(self, tests: Sequence[NameTest], strings: Strings) -> Classified:
         classes: dict[frozenset[NameTest], int] = {}
         declared = literal_set({name: index + 1 for index, name in enumerate(self.names)})
 
@@ -120,9 +85,8 @@ class NameClasses:
 
         doubts = [found for _, found in self._doubtful]
         tested = [self._tests[test] for test in tests]
-        automaton = combine([declared, *tested, *doubts, *self._permitted], label, languages.strings.limits)
-        if languages.writable != ALL:
-            automaton = restrict(automaton, languages.writable)
+        automaton = combine([declared, *tested, *doubts, *self._permitted], label, strings.limits)
+        automaton = restrict(automaton, strings.spelling.writable)
         # Classes without a name that can be written promise properties that cannot be generated.
         living = set(automaton.accepting)
         used = {matched: number for matched, number in classes.items() if 1 + number in living}

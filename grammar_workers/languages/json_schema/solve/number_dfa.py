@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from grammar_workers.budget import remembered
-from grammar_workers.dfa import dfa
-from grammar_workers.dfa.dfa import Dfa, literal_set
+from grammar_workers.dfa.dfa import Dfa, explore, literal_set, minimize
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.options import Limits
@@ -22,7 +21,9 @@ from grammar_workers.options import Limits
 MAX_DIGITS = 64
 """The most digits in one number. With the exponents below, every number is a finite double."""
 
-_DIGITS = "0123456789"
+_STARTS = (0, *map(ord, "-./0123456789:"))
+_LETTER_AT = (-1, 0, 1, -1, *range(2, 12), -1)
+"""The letters of comparisons: a minus sign, a point and each digit."""
 _PLAIN = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"
 # Up to 64 digits before e+99, a single one before e+307, and 1.7976931348623157e+308 are finite doubles.
 _LARGEST = r"1(\.([0-6][0-9]*|7|7[0-8][0-9]*|79([0-6][0-9]*)?|7976931348623157))?[eE]\+?308"
@@ -93,7 +94,7 @@ def compared(bound: Decimal, *, less: bool, equal: bool, greater: bool) -> Dfa:
         order = comparison.verdict(state)
         return int(order is not None and (less, equal, greater)[order + 1])
 
-    return dfa.explore(_Reading(), comparison.following, accepts, "-." + _DIGITS)
+    return minimize(explore(_Reading(), comparison.following, accepts, _STARTS, _LETTER_AT))
 
 
 _Remainder: TypeAlias = tuple[int, int, bool, bool]
@@ -130,7 +131,7 @@ def multiple_of(divisor: Decimal, limits: Limits) -> Dfa:
         return int(begun and remainder * 10 ** (places - max(fraction, 0)) % modulus == 0)
 
     start = (-2, 0, True, False)
-    return dfa.explore(start, following, accepts, "-." + _DIGITS)
+    return minimize(explore(start, following, accepts, _STARTS, _LETTER_AT))
 
 
 class _Reading(NamedTuple):

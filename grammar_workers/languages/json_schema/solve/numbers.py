@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from grammar_workers.budget import remembered
-from grammar_workers.dfa.dfa import Dfa, combine, intersect, literal_set, relabel
+from grammar_workers.dfa.dfa import Dfa, combine, intersect, literal_set
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
     FiniteTexts,
@@ -125,10 +125,7 @@ class Numbers:
             return language
         self.has_long_numbers = True
         kept = [label for label, digits in zip(language.labels, fewest, strict=True) if digits <= MAX_DIGITS]
-        numbers = [0, *(kept.index(label) + 1 if label in kept else 0 for label in language.labels)]
-        return (
-            dataclasses.replace(language, labels=tuple(kept), automaton=relabel(automaton, numbers)) if kept else EMPTY
-        )
+        return language.labelled(tuple(kept)) if kept else EMPTY
 
 
 @remembered(maxsize=4096)

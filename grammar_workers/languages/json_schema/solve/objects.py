@@ -31,7 +31,8 @@ from grammar_workers.languages.json_schema.solve.derivatives import (
     Node,
     negated,
 )
-from grammar_workers.languages.json_schema.solve.name_classes import NameClasses, NameLanguages
+from grammar_workers.languages.json_schema.solve.name_classes import NameClasses
+from grammar_workers.languages.json_schema.solve.strings import Strings
 
 _MAX_UNROLLED = 1000
 """The most numbers of properties that are told apart."""
@@ -55,7 +56,7 @@ class Objects(DerivativeGraph):
     Part i of a move is declared property i, part -1 - c an undeclared property of class c (`NameClasses`).
     """
 
-    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], languages: NameLanguages) -> None:
+    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], strings: Strings) -> None:
         # What is not surely true of an object is not surely false, either, where undeclared names may repeat.
         uncertain = [index for index, asked in enumerate(formulas[1:]) if _is_uncertain(pool, asked)]
         super().__init__(pool, (*formulas, *(pool.not_(formulas[1 + index]) for index in uncertain)))
@@ -68,8 +69,8 @@ class Objects(DerivativeGraph):
         self._has_counts = any(isinstance(assertion, PropertyCount) for assertion in assertions.values())
         self.names = self.declared_names(pool, formulas)
         self._order = order = {name: index for index, name in enumerate(self.names)}
-        self.name_classes = NameClasses(self.names, list(assertions.values()), languages)
-        unusable = [*self.name_classes.disputed, *(name for name in self.names if not languages.can_write(name))]
+        self.name_classes = NameClasses(self.names, list(assertions.values()), strings)
+        unusable = [*self.name_classes.disputed, *(name for name in self.names if not strings.can_name(name))]
         self._unusable = frozenset(order[name] for name in unusable)
         self._properties = {atom: dict(shape.properties) for atom, shape in self._shapes.items()}
         self._required = {atom: sorted(order[name] for name in shape.required) for atom, shape in self._shapes.items()}
@@ -95,15 +96,13 @@ class Objects(DerivativeGraph):
         """The object as a plain one; only where `is_plain`."""
         required = {index for indices in self._required.values() for index in indices}
         return PlainObject(
-            tuple((name, self._plain_property(index)) for index, name in enumerate(self.names)),
+            tuple(
+                (name, Demand(FALSE) if index in self._unusable else self._every(self._asked, index))
+                for index, name in enumerate(self.names)
+            ),
             tuple(self._every(self._asked, -1 - c) for c in range(self.class_count)),
             tuple(sorted(required)),
         )
-
-    def _plain_property(self, index: int) -> Demand:
-        if index in self._unusable:
-            return Demand(FALSE)
-        return self._every(self._asked, index)
 
     def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
         """It stands for the positions up to the first name that cannot be passed over without changing a formula."""
@@ -122,18 +121,15 @@ class Objects(DerivativeGraph):
 
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
         many = len(self.names)
-        for part in range(first, min(many, node.last + 1) if stop is None else stop):
-            move = self._move(node, part, part + 1, self._counted(node, part))
-            if move is not None:
-                yield move
+        declared = range(first, min(many, node.last + 1) if stop is None else stop)
+        moves = (self._move(node, part, part + 1, self._counted(node, part)) for part in declared)
+        yield from filter(None, moves)
         if stop is None and node.last == many:
             yield from self._undeclared_moves(node)
 
     def _undeclared_moves(self, node: Node) -> Iterator[Move]:
-        for part in range(-1, -1 - self.class_count, -1):
-            move = self._move(node, part, node.last, self._counted(node, part))
-            if move is not None:
-                yield move
+        undeclared = range(-1, -1 - self.class_count, -1)
+        return filter(None, (self._move(node, part, node.last, self._counted(node, part)) for part in undeclared))
 
     def skip(self, node: Node) -> Node | None:
         """The node once the declared name at the last position has been passed over; None where it is required."""

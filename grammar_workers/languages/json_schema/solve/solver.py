@@ -24,13 +24,12 @@ from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArra
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, DerivativeGraph, Ending, Move, Node
 from grammar_workers.languages.json_schema.solve.disjoint import Disjointness
 from grammar_workers.languages.json_schema.solve.exploration import Exploration
-from grammar_workers.languages.json_schema.solve.name_classes import NameLanguages
 from grammar_workers.languages.json_schema.solve.numbers import Numbers
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
-from grammar_workers.options import Limits
+from grammar_workers.options import GrammarOptions, Limits
 
 CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _MAX_DEPTH = 12
@@ -44,36 +43,31 @@ class _OtherOrderError(Exception):
 class Solver:
     """What is known of the values of demands, once `solve` has seen the root. Labels are only ever added.
 
-    `permitted` restricts every string and property name (None: any text). `comma` and `colon` are how these are
-    written: where the vocabulary cannot spell them, containers hold one part at most, or none.
+    `permitted` restricts every string and property name (None: any text). Where the vocabulary cannot spell commas or
+    colons, containers hold one part at most, or none.
     """
 
     def __init__(
         self,
         pool: FormulaPool,
+        options: GrammarOptions,
         limits: Limits,
         spellable: frozenset[str] | None,
-        permitted: Dfa | None = None,
-        *,
-        any_order: bool = False,
-        comma: str = ", ",
-        colon: str = ": ",
+        permitted: Dfa | None,
     ) -> None:
-        self._comma = comma
-        self._colon = colon
+        # Where white space may vary, it need not be there.
+        space = " " if options.whitespace == "compact" else ""
+        self._comma, self._colon = "," + space, ":" + space
         self.pool = pool
         self.notes: list[str] = []
         self._limits = limits
-        self._any_order = any_order
-        self._alternatives_in_any_order = any_order
+        self._any_order = self._alternatives_in_any_order = options.property_order == "any"
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
-        self.spellable = spellable
         self._disjointness = Disjointness(pool)
-        self._spelling = Spelling(spellable)
-        self._strings = Strings(pool, limits, self._spelling, permitted)
-        self._numbers = Numbers(pool, limits, self._spelling)
-        self.property_names = NameLanguages(pool, self._strings, self._spelling)
+        self.spelling = Spelling(spellable)
+        self.string_languages = Strings(pool, limits, self.spelling, permitted)
+        self.number_languages = Numbers(pool, limits, self.spelling)
         self._labels: dict[Demand, set[Label]] = {}
         self._users: dict[Demand, dict[Demand, None]] = {}
         self._fresh: list[Demand] = []
@@ -116,11 +110,6 @@ class Solver:
                 "pattern so that both read it alike"
             )
         return None
-
-    @property
-    def has_long_numbers(self) -> bool:
-        """True if some numbers are left out because they have too many digits."""
-        return self._numbers.has_long_numbers
 
     # -- the fixpoint ----------------------------------------------------------------------------------------------
 
@@ -259,19 +248,19 @@ class Solver:
         """The labels of null, true and false, as far as they satisfy the demand and can be spelled."""
         found = {}
         for type_, text in CONSTANTS.items():
-            if self.pool.resolve(demand.formula, type_) == TRUE and self._spelling.can_spell(text.decode()):
+            if self.pool.resolve(demand.formula, type_) == TRUE and self.spelling.can_spell(text.decode()):
                 found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in demand.questions)
         return found
 
     @memoized
     def strings(self, demand: Demand) -> TextLanguage:
         """The strings that satisfy a demand, as texts without quotes and escapes."""
-        return self._strings.language(self._resolved(demand, JsonType.STRING))
+        return self.string_languages.language(self._resolved(demand, JsonType.STRING))
 
     @memoized
     def numbers(self, demand: Demand) -> TextLanguage:
         """The numbers that satisfy a demand, as they are spelled."""
-        return self._numbers.language(self._resolved(demand, JsonType.NUMBER))
+        return self.number_languages.language(self._resolved(demand, JsonType.NUMBER))
 
     def objects(self, demand: Demand) -> Objects | None:
         """The objects that satisfy a demand, None when there are none."""
@@ -281,22 +270,22 @@ class Solver:
 
     def _find_objects(self, demand: Demand) -> Objects | None:
         formulas = self._object_formulas(demand)
-        if formulas[0] == FALSE or not self._spelling.can_spell("{}"):
+        if formulas[0] == FALSE or not self.spelling.can_spell("{}"):
             return None
         if self._any_order and formulas not in self._in_declared_order:
-            container = AnyOrderObjects(self.pool, formulas, self.property_names)
+            container = AnyOrderObjects(self.pool, formulas, self.string_languages)
             try:
                 container.check()
                 if container.is_plain or self._alternatives_in_any_order:
                     return container
             except TooManyOrdersError as error:
                 self._keep_declared_order(formulas, error)
-        return Objects(self.pool, formulas, self.property_names)
+        return Objects(self.pool, formulas, self.string_languages)
 
     def _object_formulas(self, demand: Demand) -> tuple[FormulaId, ...]:
         demanded, *asked = map(self._disjointness.simplify, self._resolved(demand, JsonType.OBJECT))
-        if not self._spelling.can_spell(f'"{self._comma}{self._colon}'):
-            most = PropertyCount(0, int(self._spelling.can_spell(f'"{self._colon}')))
+        if not self.spelling.can_spell(f'"{self._comma}{self._colon}'):
+            most = PropertyCount(0, int(self.spelling.can_spell(f'"{self._colon}')))
             demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.OBJECT, most)])
         return (demanded, *asked)
 
@@ -315,8 +304,6 @@ class Solver:
     def arrays(self, demand: Demand) -> Arrays | None:
         """The arrays that satisfy a demand, None when there are none."""
         demanded, *asked = self._resolved(demand, JsonType.ARRAY)
-        if not self._spelling.can_spell(self._comma):
+        if not self.spelling.can_spell(self._comma):
             demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
-        return (
-            None if demanded == FALSE or not self._spelling.can_spell("[]") else Arrays(self.pool, (demanded, *asked))
-        )
+        return None if demanded == FALSE or not self.spelling.can_spell("[]") else Arrays(self.pool, (demanded, *asked))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+from collections.abc import Iterable
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import restrict
-from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage, without_unused_labels
+from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
-from grammar_workers.pushdown.strings import has_length
 
 
 class Spelling:
@@ -19,7 +18,7 @@ class Spelling:
     def __init__(self, spellable: frozenset[str] | None) -> None:
         self.spellable = spellable
 
-    def can_spell(self, text: str) -> bool:
+    def can_spell(self, text: Iterable[str]) -> bool:
         """True if tokens spell `text` as it is, without escapes."""
         return self.spellable is None or self.spellable.issuperset(text)
 
@@ -29,19 +28,7 @@ class Spelling:
 
     def spelled(self, language: TextLanguage) -> TextLanguage:
         """`language` less what the vocabulary cannot spell and labels that no text has."""
-        if language.texts is not None:
-            texts = {t: n for t, n in language.texts.items() if self.can_write(t)}
-            if len(texts) < len(language.texts):
-                language = dataclasses.replace(language, texts=texts)
-            return without_unused_labels(language) if texts else EMPTY
-        automaton = language.automaton
-        assert automaton is not None
-        if self.spellable is not None:
-            automaton = restrict(automaton, self.writable)
-            language = dataclasses.replace(language, automaton=automaton)
-        if automaton.is_empty or not has_length(automaton, language.lengths):
-            return EMPTY
-        return without_unused_labels(language)
+        return language.restricted(self.can_write, lambda automaton: restrict(automaton, self.writable))
 
     @functools.cached_property
     def writable(self) -> Charset:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias
 
 from grammar_workers.budget import budget_of, remembered
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, intersect, literal_set
@@ -18,19 +18,20 @@ from grammar_workers.languages.json_schema.assertions import (
 )
 from grammar_workers.languages.json_schema.labels import Label, Labelling
 from grammar_workers.languages.json_schema.logic import FALSE, FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.read.formats import WIDER_SOURCES
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
-from grammar_workers.languages.json_schema.solve.text_language import (
-    EMPTY,
-    TextLanguage,
-    fixed_label,
-    without_unused_labels,
-)
+from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage, fixed_label
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import UNBOUNDED
 from grammar_workers.pushdown.strings import has_length
+
+NameTest: TypeAlias = str | FormulaId
+"""The source of a pattern, or the formula of `propertyNames`."""
+Classified: TypeAlias = tuple[Dfa, list[frozenset[NameTest]]]
+"""An automaton of property names, and which tests the undeclared names of each class pass."""
 
 
 @remembered(maxsize=256)
@@ -51,37 +52,40 @@ class Strings:
     """The `TextLanguage`s of strings, for formulas of one pool.
 
     Every string of the document, property names included, is in the language of `permitted` (None: any text).
+    `classified` remembers classes of property names by names and tests: alternatives of one schema make many objects
+    that differ in the values of properties alone.
     """
 
     def __init__(self, pool: FormulaPool, limits: Limits, spelling: Spelling, permitted: Dfa | None = None) -> None:
-        self._pool = pool
+        self.pool = pool
         self.limits = limits
-        self._spelling = spelling
+        self.spelling = spelling
         self.permitted = permitted
+        self.classified: dict[Hashable, Classified] = {}
 
     def language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The strings for which `formulas` (resolved for strings, the demanded one first) hold."""
-        if formulas[0] == FALSE or not self._spelling.can_spell('"'):
+        if formulas[0] == FALSE or not self.spelling.can_spell('"'):
             return EMPTY
         fixed = fixed_label(formulas)
-        atoms = self._pool.conjunction(formulas[0])
+        atoms = self.pool.conjunction(formulas[0])
         if fixed is not None and atoms is not None:
             return self._only_permitted(self._plain_strings(atoms, fixed))
         return self._only_permitted(self._labelled_texts(formulas))
 
     def _only_permitted(self, language: TextLanguage) -> TextLanguage:
-        if self.permitted is None or language is EMPTY:
+        permitted = self.permitted
+        if permitted is None:
             return language
-        if language.texts is not None:
-            texts = {t: n for t, n in language.texts.items() if self.permitted.classify(t)}
-            return without_unused_labels(dataclasses.replace(language, texts=texts)) if texts else EMPTY
-        assert language.automaton is not None
-        automaton = combine(
-            [language.automaton, self.permitted], lambda found: found[0] if found[1] else 0, self.limits
+        return language.restricted(
+            lambda text: bool(permitted.classify(text)),
+            lambda automaton: combine([automaton, permitted], lambda found: found[0] if found[1] else 0, self.limits),
         )
-        if automaton.is_empty or not has_length(automaton, language.lengths):
-            return EMPTY
-        return without_unused_labels(dataclasses.replace(language, automaton=automaton))
+
+    @memoized
+    def can_name(self, name: str) -> bool:
+        """True for a property name that may come at all, and that the vocabulary can write."""
+        return self.spelling.can_write(name) and (self.permitted is None or bool(self.permitted.classify(name)))
 
     def pattern(self, source: str) -> Dfa:
         """The texts in which a pattern matches somewhere."""
@@ -99,7 +103,7 @@ class Strings:
 
     def texts(self, formula: FormulaId) -> Dfa:
         """The strings that satisfy a formula, as one automaton (for `propertyNames`)."""
-        language = self.language((self._pool.resolve(formula, JsonType.STRING),))
+        language = self.language((self.pool.resolve(formula, JsonType.STRING),))
         if language.texts is not None:
             return literal_set(dict.fromkeys(language.texts, 1))
         if language.automaton is None:
@@ -117,7 +121,7 @@ class Strings:
         automata: list[Dfa] = []
         finite: list[FiniteTexts] = []
         for atom in atoms:
-            assertion = self._pool.assertion(atom)
+            assertion = self.pool.assertion(atom)
             if isinstance(assertion, StringLengths):
                 minimum = max(minimum, assertion.minimum)
                 maximum = min(maximum, UNBOUNDED if assertion.maximum is None else assertion.maximum)
@@ -139,17 +143,17 @@ class Strings:
                 and minimum <= len(text) <= maximum
                 and all(automaton.classify(text) for automaton in automata)
             }
-            return self._spelling.spelled(TextLanguage((label,), texts=texts))
+            return self.spelling.spelled(TextLanguage((label,), texts=texts))
         automaton = intersect(automata, self.limits) if automata else ANY_TEXT
         if maximum == UNBOUNDED and minimum and not has_length(automaton, (0, minimum - 1)):
             # The patterns say so, too; what is not counted needs no guards.
             minimum = 0
-        return self._spelling.spelled(TextLanguage((label,), automaton=automaton, lengths=(minimum, maximum)))
+        return self.spelling.spelled(TextLanguage((label,), automaton=automaton, lengths=(minimum, maximum)))
 
     # -- any Boolean combination -----------------------------------------------------------------------------------
 
     def _labelled_texts(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
-        pool = self._pool
+        pool = self.pool
         labelling = Labelling(pool, formulas)
         others = labelling.others
         automata = [_string_atom(pool.assertion(atom), self.limits) for atom in others]
@@ -170,7 +174,7 @@ class Strings:
                 numbers[text] = labelling(truths, labelling.listing(text))
         if not labelling.has_unlisted:
             texts = {text: number - 1 for text, number in numbers.items() if number}
-            return self._spelling.spelled(TextLanguage(labelling.labels, texts=texts))
+            return self.spelling.spelled(TextLanguage(labelling.labels, texts=texts))
         named = [literal_set({text: 1 + number for text, number in numbers.items()})] if numbers else []
         many = len(automata)
 
@@ -186,7 +190,7 @@ class Strings:
 
         parts = [*automata, *named, *(found for _, found in doubtful)]
         automaton = combine(parts or [ANY_TEXT], rest if parts else lambda _: labelling((), frozenset()), self.limits)
-        return self._spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
+        return self.spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
 
 
 def _string_atom(assertion: Assertion, limits: Limits) -> Dfa:

@@ -8,12 +8,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 from grammar_workers.dfa.dfa import Dfa, relabel
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE
 from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
+from grammar_workers.pushdown.strings import has_length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,27 +30,38 @@ class TextLanguage:
     automaton: Dfa | None = None
     lengths: Interval = (0, UNBOUNDED)
 
+    def labelled(self, labels: tuple[Label, ...]) -> TextLanguage:
+        """The texts that have one of these labels, which are numbered as here."""
+        if labels[: len(self.labels)] == self.labels:
+            return self
+        numbers = [labels.index(label) + 1 if label in labels else 0 for label in self.labels]
+        if self.texts is not None:
+            texts = {text: numbers[number] - 1 for text, number in self.texts.items() if numbers[number]}
+            return dataclasses.replace(self, labels=labels, texts=texts)
+        assert self.automaton is not None
+        return dataclasses.replace(self, labels=labels, automaton=relabel(self.automaton, [0, *numbers]))
+
+    def restricted(self, keeps: Callable[[str], bool], restrict: Callable[[Dfa], Dfa]) -> TextLanguage:
+        """The texts that a condition keeps, of an automaton what `restrict` leaves of it.
+
+        Labels that no text has are left out, too, for they promise what cannot be generated.
+        """
+        if self.texts is not None:
+            texts = {text: number for text, number in self.texts.items() if keeps(text)}
+            used = set(texts.values())
+            language = dataclasses.replace(self, texts=texts)
+        elif self.automaton is not None:
+            automaton = restrict(self.automaton)
+            used = (
+                {label - 1 for label in automaton.accepting if label} if has_length(automaton, self.lengths) else set()
+            )
+            language = dataclasses.replace(self, automaton=automaton)
+        else:
+            return EMPTY
+        return language.labelled(tuple(self.labels[number] for number in sorted(used))) if used else EMPTY
+
 
 EMPTY = TextLanguage(())
-
-
-def without_unused_labels(language: TextLanguage) -> TextLanguage:
-    """The same texts; labels that no text has are left out, for they promise what cannot be generated."""
-    if language.texts is not None:
-        used = set(language.texts.values())
-    else:
-        assert language.automaton is not None
-        used = {label - 1 for label in language.automaton.accepting if label}
-    if len(used) == len(language.labels):
-        return language
-    kept = sorted(used)
-    labels = tuple(language.labels[number] for number in kept)
-    if language.texts is not None:
-        texts = {text: kept.index(number) for text, number in language.texts.items()}
-        return dataclasses.replace(language, labels=labels, texts=texts)
-    assert language.automaton is not None
-    numbers = [0, *(kept.index(number) + 1 if number in used else 0 for number in range(len(language.labels)))]
-    return dataclasses.replace(language, labels=labels, automaton=relabel(language.automaton, numbers))
 
 
 def fixed_label(formulas: tuple[FormulaId, ...]) -> Label | None:
