@@ -2,8 +2,7 @@
 
     languages --builder--> automaton: states, transitions by byte, calls with return states, counters
                  |-- strings, string_moves, escape_shapes, escape_spelling, json_text   JSON strings
-                 |-- trie                                                              listed texts
-                 +-- shared                                                            parts made once for all
+                 +-- trie                                                              listed texts
     automaton --intersect--> with a regular language;  --liveness--> which counters matter;
               --shortest--> a shortest text to an end (`repeated_text`);  --byte_classes--> bytes that are alike
 

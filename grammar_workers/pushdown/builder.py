@@ -1,8 +1,7 @@
-"""The builder that lays out the tables of a `PushdownAutomaton`, and pieces of what it holds for other builders."""
+"""The builder that lays out the tables of a `PushdownAutomaton`."""
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from array import array
 from collections.abc import Iterable, Sequence
@@ -52,22 +51,6 @@ _ROW_STEPS = 32
 """What a dense row counts against the budget."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """What one builder holds, for others to take in: states (as it numbers them), dense rows, instructions, loops."""
-
-    states: NDArray[np.int32]
-    rows: NDArray[np.int32]
-    ops: list[_Op]
-    loops: list[tuple[int, int, int]]
-    labels: int
-    steps: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes + self.states.nbytes + 256 * len(self.ops)
-
-
 _Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
 """(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
 _STATE = struct.Struct(f"{STATE_COLUMNS}i")
@@ -105,7 +88,6 @@ class PushdownBuilder:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._most_states = limits.max_states
-        self._steps = 0
         self._budget = budget_of(limits)
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
@@ -127,7 +109,6 @@ class PushdownBuilder:
 
     def spend(self, steps: int) -> None:
         """Count construction steps; raises LimitExceededError."""
-        self._steps += steps
         self._budget.spend(steps)
 
     # -- states --------------------------------------------------------------------------------------------------
@@ -341,42 +322,6 @@ class PushdownBuilder:
             base = self._site_ids[states] = len(self._returns)
             self._returns.extend(states)
         return base
-
-    # -- pieces --------------------------------------------------------------------------------------------------
-
-    def piece(self) -> Piece:
-        """Everything laid out so far but the two states that all begin with; no calls made in bulk."""
-        assert len(self._op_ids) == len(self._ops) // INSTRUCTION_COLUMNS - 1
-        return Piece(
-            np.array(self._states, np.int32).reshape(-1, STATE_COLUMNS)[2:],
-            np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256),
-            list(self._op_ids),
-            self._loops[1:],
-            self._labels,
-            self._steps - _ROW_STEPS * len(self._rows),
-        )
-
-    def insert(self, piece: Piece) -> int:
-        """Append a piece; its states get the numbers that they had plus the one returned. Its loops have no base."""
-        offset = self.next_state - 2
-        row_numbers = self.rows(np.where(piece.rows >= 0, piece.rows + np.int32(offset), piece.rows))
-        op_numbers = [0]
-        for guard, action, value, move, target, site, enter in piece.ops:
-            if move in (CALL, GOTO, OTHERWISE):
-                target += offset
-                site = tuple([state + offset if state >= 0 else -1 for state in site])
-            op_numbers.append(self._number_of((guard, action, value, move, target, site, enter)))
-        loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
-        states = piece.states.copy()
-        # The last entry stands for the row -1.
-        states[:, STATE_ROW] = np.array([*row_numbers, -1], np.int32)[states[:, STATE_ROW]]
-        states[:, STATE_INSTRUCTION] = np.array(op_numbers, np.int32)[states[:, STATE_INSTRUCTION]]
-        states[:, STATE_LOOP] = np.array(loop_numbers, np.int32)[states[:, STATE_LOOP]]
-        self._states.frombytes(states.tobytes())
-        self._labels = max(self._labels, piece.labels)
-        self._check_states()
-        self.spend(piece.steps)
-        return offset
 
     # -- result --------------------------------------------------------------------------------------------------
 
