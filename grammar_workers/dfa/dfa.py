@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.charset import ALL, Charset, contains
-from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.product import reachable_tuples
-from grammar_workers.dfa.row_hash import distinct_rows, numbered_rows, tolerant_rows
+from grammar_workers.dfa.row_hash import DEAD, distinct_rows, numbered_rows, tolerant_rows
 from grammar_workers.dfa.utf8 import MoveShape, row_shape
 from grammar_workers.options import Limits
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from grammar_workers.dfa.minimize import DEAD
 from grammar_workers.numba_options import OPTIONS
+
+DEAD = -1
+"""No state: where a move that does not exist leads."""
 
 
 @njit(inline="always", **OPTIONS)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.dfa.minimize import DEAD
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.aho_corasick import OTHER, OTHER_WORD, START, AhoCorasick
 from grammar_workers.languages.scalar_values import has_surrogate

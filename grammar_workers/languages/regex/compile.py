@@ -17,7 +17,8 @@ from grammar_workers.budget import remembered
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa, from_table
-from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.dfa.minimize import minimal
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.regex.determinize import SubsetConstruction
 from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, GlushkovNfa

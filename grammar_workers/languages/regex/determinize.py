@@ -19,7 +19,8 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa, from_table
-from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.dfa.minimize import minimal
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.languages.regex.determinize_kernel import MOST_BITS, TOO_MANY_STATES, reachable_subsets
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.options import Limits
