@@ -205,6 +205,10 @@ class Dfa:
                 rows[state] = (targets, part.shape)
         return [rows[state] for state in range(self.many_states)]
 
+    def moves_of(self, state: int) -> tuple[Sequence[int], MoveShape]:
+        """The targets of `state`, and which characters lead to which."""
+        return self._rows[state]
+
     def ranges(self, state: int) -> list[tuple[int, int, int]]:
         """(first, last, target) of the live moves of `state`, without surrogates, equal neighbours merged."""
         targets, shape = self._rows[state]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import string
 from typing import TypeAlias
 
+from grammar_workers.dfa.utf8 import aligned
+
 Element: TypeAlias = tuple[int, int]
 """Inclusive bounds of a hexadecimal digit, or LITERAL and a byte."""
 
@@ -30,28 +32,22 @@ def escape_sequences(first: int, last: int) -> list[tuple[Element, ...]]:
 
 def _pairs(first: int, last: int) -> list[tuple[Element, ...]]:
     """The same for offsets beyond U+FFFF: ten bits in each half, split where the second half does not run through."""
-    if first >> 10 != last >> 10:
-        if first & 0x3FF:
-            return _pairs(first, first | 0x3FF) + _pairs((first | 0x3FF) + 1, last)
-        if last & 0x3FF != 0x3FF:
-            return _pairs(first, (last & ~0x3FF) - 1) + _pairs(last & ~0x3FF, last)
-    highs = _digits(0xD800 + (first >> 10), 0xD800 + (last >> 10))
-    lows = _digits(0xDC00 + (first & 0x3FF), 0xDC00 + (last & 0x3FF))
-    return [(*high, *SECOND_HALF, *low) for high in highs for low in lows]
+    return [
+        (*high, *SECOND_HALF, *low)
+        for begin, end in aligned(first, last, (10,))
+        for high in _digits(0xD800 + (begin >> 10), 0xD800 + (end >> 10))
+        for low in _digits(0xDC00 + (begin & 0x3FF), 0xDC00 + (end & 0x3FF))
+    ]
 
 
 def _digits(first: int, last: int) -> list[tuple[Element, ...]]:
     """The numbers first..last in four hexadecimal digits."""
     if first > last:
         return []
-    for bits in (4, 8, 12):
-        mask = (1 << bits) - 1
-        if first >> bits != last >> bits:
-            if first & mask:
-                return _digits(first, first | mask) + _digits((first | mask) + 1, last)
-            if last & mask != mask:
-                return _digits(first, (last & ~mask) - 1) + _digits(last & ~mask, last)
-    return [tuple((first >> shift & 15, last >> shift & 15) for shift in (12, 8, 4, 0))]
+    return [
+        tuple((begin >> shift & 15, end >> shift & 15) for shift in (12, 8, 4, 0))
+        for begin, end in aligned(first, last, (4, 8, 12))
+    ]
 
 
 def element_bytes(element: Element) -> bytes:

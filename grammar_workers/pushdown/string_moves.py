@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.row_hash import distinct_rows
-from grammar_workers.dfa.utf8 import Branch, Bytes, MoveShape, numbered, row_shape
+from grammar_workers.dfa.utf8 import Branch, Bytes, numbered, row_shape
 from grammar_workers.pushdown.automaton import Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.escape_shapes import ESCAPED, SHORT, EscapeShape, escape_shape, escaped_characters
@@ -112,7 +112,7 @@ class StringMoves:
         dense[:, :0x80] = np.array([*numbers, DEAD], np.int32)[automaton.ascii]
         for states, shape, targets in automaton.parts(_BEYOND_ASCII):
             for state, ends in zip(states.tolist(), targets.tolist(), strict=True):
-                dense[state, 0x80:] = self._bytes(shape, [numbers[end] for end in ends])[0x80:]
+                dense[state, 0x80:] = self._after_byte(shape.bytes, [numbers[end] for end in ends])[0x80:]
         if escapes:
             dense[:, _BACKSLASH] = DEAD
             for states, shape, targets in automaton.parts(ESCAPED):
@@ -136,8 +136,8 @@ class StringMoves:
         automaton, table, dense = layout.automaton, layout.numbers, layout.dense
         dense[:, :0x80] = table[automaton.ascii]
         for states, shape, targets in automaton.parts(_BEYOND_ASCII):
-            self._builder.spend(len(states) * (_STATE_STEPS + sum(len(lead.bytes) for lead in shape.leads)))
-            for first_bytes, rest, order in shape.leads:
+            self._builder.spend(len(states) * (_STATE_STEPS + sum(len(lead.bytes) for lead in shape.bytes.branches)))
+            for first_bytes, rest, order in shape.bytes.branches:
                 assert rest is not None
                 ends = targets[:, order]
                 alike = layout.are_guarded_alike(ends)
@@ -196,7 +196,7 @@ class StringMoves:
                 dense = self._builder.row_targets(self._builder.row_of(following)) if within else None
             return rows
         ((_, shape, _),) = automaton.parts(_BEYOND_ASCII)
-        branches: Sequence[Branch] = shape.leads
+        branches = shape.bytes.branches
         for byte in spelling[:-1]:
             rest = next((branch.rest for branch in branches if byte in branch.bytes), None)
             branches = [] if rest is None else rest.branches
@@ -213,10 +213,8 @@ class StringMoves:
     def row(self, ranges: Iterable[tuple[int, int, int]]) -> NDArray[np.int32]:
         """Byte -> state outside of JSON, int32 [256]: (first character, last character, state) in order."""
         targets, runs = numbered(((first, last), number) for first, last, number in ranges)
-        return self._bytes(row_shape(tuple([(*characters, number) for characters, number in runs])), targets)
-
-    def _bytes(self, shape: MoveShape, targets: Sequence[int]) -> NDArray[np.int32]:
-        return np.array([DEAD, *targets, *self._after(shape.leads, targets)], np.int32)[shape.slots]
+        shape = row_shape(tuple([(*characters, number) for characters, number in runs]))
+        return self._after_byte(shape.bytes, targets)
 
     def _op_before(self, targets: Iterable[int]) -> int:
         """The op of a state inside a character: no character may begin unless one of its ends may be entered."""
