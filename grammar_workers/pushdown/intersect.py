@@ -28,8 +28,6 @@ from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
     CALL,
-    ENTER_AT_ZERO,
-    ENTER_DEEPER,
     GOTO,
     INSTRUCTION_ENTRY,
     INSTRUCTION_MOVE,
@@ -43,6 +41,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_INSTRUCTION,
     STATE_LITERAL,
     STATE_ROW,
+    entered,
     perform,
 )
 from grammar_workers.pushdown.liveness import live_counters
@@ -181,8 +180,7 @@ class _Product:
     def called(self, place: _Calls, other: int) -> int | None:
         """The node where the called rule begins."""
         target, mode = self.pushdown.instructions[place.number, [INSTRUCTION_TARGET, INSTRUCTION_ENTRY]].tolist()
-        counter = {ENTER_AT_ZERO: 0, ENTER_DEEPER: place.counter + 1}.get(mode, place.counter)
-        return self.node(target, counter, other)
+        return self.node(target, entered(place.counter, mode), other)
 
     def resumed(self, place: _Calls, pair: int) -> int | None:
         """The node after the called rule has returned with `pair`."""

@@ -27,8 +27,6 @@ from grammar_workers.pushdown.instructions import (
     ADVICE,
     ASSIGN,
     CALL,
-    ENTER_AT_ZERO,
-    ENTER_DEEPER,
     GOTO,
     GUARD_COUNT,
     GUARD_HALF,
@@ -44,7 +42,6 @@ from grammar_workers.pushdown.instructions import (
     INSTRUCTION_SITE,
     INSTRUCTION_TARGET,
     INSTRUCTION_VALUE,
-    KEEP,
     OTHERWISE,
     RETURN,
     STATE_EXIT,
@@ -52,6 +49,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_LITERAL,
     STATE_ROW,
     STAY,
+    entered,
     perform,
 )
 from grammar_workers.pushdown.repeated_text import NOWHERE, Repeated, Text, Trail, counted, length_of, marked, text_of
@@ -112,7 +110,6 @@ class _Search:
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, Trail | None]]] = {}
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._instructions: dict[int, list[int]] = {}
-        self._label_counts: dict[int, int] = {}
         self._thresholds = _thresholds(pushdown)
         self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
         for state, token, target in pushdown.token_edges.tolist():
@@ -149,15 +146,7 @@ class _Search:
         """Whether the shortest texts of a rule, or to the end of a frame, are known for every label of use."""
         if start is not None:
             return len(self._finished[start]) >= self._pushdown.label_counts[start[0]]
-        return depth < len(self._stack) and len(self._left[depth]) >= self._labels_at(self._stack[depth][0])
-
-    def _labels_at(self, site: int) -> int:
-        """With how many labels a rule may return there."""
-        known = self._label_counts.get(site)
-        if known is None:
-            sites = self._pushdown.returns[site : self._pushdown.site_ends[site]]
-            known = self._label_counts[site] = int((sites >= 0).sum())
-        return known
+        return depth < len(self._stack) and len(self._left[depth]) >= self._pushdown.site_labels[self._stack[depth][0]]
 
     def _add(self, start: _Start | None, node: _Node, trail: Trail | None) -> None:
         if (start, node) not in self._settled:
@@ -248,7 +237,7 @@ class _Search:
     def _call(self, start: _Start | None, node: _Node, trail: Trail | None) -> None:
         instruction = self._instruction(node[0])
         site = instruction[INSTRUCTION_SITE]
-        called = instruction[INSTRUCTION_TARGET], _entered(node[1], instruction[INSTRUCTION_ENTRY])
+        called = instruction[INSTRUCTION_TARGET], entered(node[1], instruction[INSTRUCTION_ENTRY])
         if called not in self._finished:
             self._finished[called] = {}
             self._base[called] = self._base[start] + length_of(trail)
@@ -285,10 +274,7 @@ class _Search:
         return False
 
     def _bytes(self, state: int) -> list[tuple[int, int]]:
-        """(byte, target) with one byte per distinct target, ordinary characters preferred.
-
-        A call that can only lead where a single byte leads, too, is no way to something shorter.
-        """
+        """(byte, target) with one byte per distinct target, ordinary characters preferred."""
         lit, row = int(self._pushdown.states[state, STATE_LITERAL]), int(self._pushdown.states[state, STATE_ROW])
         known = self._moves.get((lit if lit < 0 else state, row))
         if known is None:
@@ -300,18 +286,8 @@ class _Search:
                 for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
                     if byte != lit and self._may_spell(byte):
                         targets.setdefault(int(dense[byte]), byte)
-            known = [(byte, target) for target, byte in targets.items() if not self._only_returns_to(target, targets)]
-            self._moves[lit if lit < 0 else state, row] = known
+            known = self._moves[lit if lit < 0 else state, row] = [(byte, target) for target, byte in targets.items()]
         return known
-
-    def _only_returns_to(self, state: int, targets: dict[int, int]) -> bool:
-        """Whether `state` does nothing but call a rule that returns to some of `targets`."""
-        instruction = self._instruction(state)
-        if instruction[INSTRUCTION_MOVE] != CALL or instruction[INSTRUCTION_ACTION] != KEEP:
-            return False
-        site = instruction[INSTRUCTION_SITE]
-        sites = self._pushdown.returns[site : self._pushdown.site_ends[site]].tolist()
-        return all(back < 0 or back in targets for back in sites)
 
     def _may_spell(self, byte: int) -> bool:
         return self._allowed is None or byte in self._allowed
@@ -338,12 +314,6 @@ def _heeds(advice: NDArray[np.int32], counter: int, *, begun: bool) -> bool:
     masks = advice[1:] if begun else advice[1 : 1 + advice[0, GUARD_COUNT]]
     bits = masks[:, GUARD_LOW].astype(np.int64) | masks[:, GUARD_HIGH].astype(np.int64) << GUARD_HALF
     return bool(((counter & bits) == bits).any())
-
-
-def _entered(counter: int, mode: int) -> int:
-    if mode == ENTER_AT_ZERO:
-        return 0
-    return counter + 1 if mode == ENTER_DEEPER else counter
 
 
 def _preference() -> Iterator[int]:
