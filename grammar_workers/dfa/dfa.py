@@ -16,7 +16,7 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa.charset import ALL, Charset, contains
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.product import reachable_tuples
-from grammar_workers.dfa.row_hash import DEAD, distinct_rows, numbered_rows, tolerant_rows
+from grammar_workers.dfa.row_hash import DEAD, distinct_rows, numbered_rows
 from grammar_workers.dfa.utf8 import MoveShape, row_shape
 from grammar_workers.options import Limits
 
@@ -84,9 +84,8 @@ class Dfa:
     @functools.cached_property
     def distinct_classes(self) -> list[int]:
         """Per class: the first class that every state treats alike."""
-        first: dict[bytes, int] = {}
-        columns = np.ascontiguousarray(self.table.T)
-        return [first.setdefault(column.tobytes(), number) for number, column in enumerate(columns)]
+        numbers, firsts = distinct_rows(np.ascontiguousarray(self.table.T))
+        return firsts[numbers].tolist()
 
     def classify(self, text: str) -> int:
         """The label of `text`, 0 when it is not accepted."""
@@ -130,8 +129,15 @@ class Dfa:
     def _tolerant_states(self, characters: Charset, run: int) -> list[int]:
         _, classes = self._spans(characters)
         inside = sorted({self.distinct_classes[number] for number in classes})
-        found: NDArray[np.int64] = tolerant_rows(np.ascontiguousarray(self.table[:, inside]), run)
-        return found.tolist()
+        moves = self.table[:, inside]
+        # The last entry stands for the dead state -1.
+        tolerant = np.append(np.ones(self.many_states, bool), False)
+        for _ in range(run):
+            still = tolerant[moves].all(axis=1)
+            if np.array_equal(still, tolerant[:-1]):
+                break
+            tolerant[:-1] = still
+        return np.flatnonzero(tolerant).tolist()
 
     def _spans(self, characters: Charset) -> tuple[list[tuple[int, int]], list[int]]:
         """`characters` cut where classes begin, and the class of each piece."""

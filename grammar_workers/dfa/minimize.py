@@ -17,16 +17,8 @@ def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDA
     Without unreachable states, and without dead ones but for state 0. Equal languages give equal tables.
     """
     # Letters that every state treats alike are one letter; the order of first occurrence keeps the numbering.
-    if moves.shape[1] == 0:
-        return np.empty((1, 0), np.int32), accepting[:1]
-    columns = np.ascontiguousarray(moves.T)
-    content, width = columns.tobytes(), 4 * len(moves)
-    first: dict[bytes, int] = {}
-    letters = [first.setdefault(content[place : place + width], len(first)) for place in range(0, len(content), width)]
-    if len(first) == len(letters):
-        return _minimal(np.ascontiguousarray(moves), accepting)
-    distinct = columns[[letters.index(number) for number in range(len(first))]]
-    merged, labels = _minimal(np.ascontiguousarray(distinct.T), accepting)
+    letters, firsts = distinct_rows(np.ascontiguousarray(moves.T))
+    merged, labels = _minimal(np.ascontiguousarray(moves[:, firsts]), accepting)
     return merged[:, letters], labels
 
 

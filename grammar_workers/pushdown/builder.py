@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -68,18 +70,11 @@ Beside: TypeAlias = tuple[int, int]
 NOTHING_BESIDE: Beside = (-1, 0)
 
 
-class _Letters(dict[int, bytes]):
-    """Byte -> the state that reads it within a literal, with one row and one loop."""
-
-    def __init__(self, beside: Beside) -> None:
-        self._row, self._loop = beside
-
-    def __missing__(self, byte: int) -> bytes:
-        letter = self[byte] = _STATE.pack(byte, self._row, -1, 0, self._loop)
-        return letter
-
-
-_PLAIN_LETTERS = _Letters(NOTHING_BESIDE)
+@functools.lru_cache(maxsize=4096)
+def _letter(byte: int, beside: Beside) -> bytes:
+    """The state that reads a byte within a literal."""
+    row, loop = beside
+    return _STATE.pack(byte, row, -1, 0, loop)
 
 
 class PushdownBuilder:
@@ -91,7 +86,6 @@ class PushdownBuilder:
         self._budget = budget_of(limits)
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
-        self._letters = {NOTHING_BESIDE: _PLAIN_LETTERS}
         self._rows: list[bytes] = []
         self._row_ids: dict[bytes, int] = {}
         self._ops = array("i", [0] * INSTRUCTION_COLUMNS)
@@ -136,31 +130,13 @@ class PushdownBuilder:
         """
         states = self._states
         first = len(states)
-        if len(set(beside)) > 1:
-            states.frombytes(
-                b"".join([self._letters_beside(one)[byte] for byte, one in zip(data, beside, strict=True)])
-            )
-        else:
-            letters = self._letters_beside(beside[0]) if beside else _PLAIN_LETTERS
-            states.frombytes(b"".join(map(letters.__getitem__, data)))
+        states.frombytes(b"".join(map(_letter, data, beside or itertools.repeat(NOTHING_BESIDE))))
         states.extend((-1, -1, end_label, end_op, 0))
         if op and data:
             states[first + STATE_INSTRUCTION] = op
         if len(states) > self._most_states * STATE_COLUMNS:
             self._check_states()
         return first // STATE_COLUMNS
-
-    def _letters_beside(self, beside: Beside) -> _Letters:
-        known = self._letters.get(beside)
-        if known is None:
-            known = self._letters[beside] = _Letters(beside)
-        return known
-
-    def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
-        """Append so many states without literals and loops at once; returns the first."""
-        first = self.empty_states(len(rows))
-        self._fill_columns(first, {STATE_ROW: rows, STATE_EXIT: exit_labels, STATE_INSTRUCTION: ops})
-        return first
 
     def empty_states(self, many: int) -> int:
         """Append so many empty states; returns the first."""
@@ -181,11 +157,8 @@ class PushdownBuilder:
         states[first + STATE_INSTRUCTION] = op
         states[first + STATE_LOOP] = loop
 
-    def fill_states(self, first: int, *, rows: Sequence[int], ops: Sequence[int], loops: Sequence[int]) -> None:
-        """The same for states that were appended one after the other; they carry no exit label."""
-        self._fill_columns(first, {STATE_ROW: rows, STATE_INSTRUCTION: ops, STATE_LOOP: loops})
-
-    def _fill_columns(self, first: int, columns: dict[int, Sequence[int]]) -> None:
+    def fill_states(self, first: int, columns: Mapping[int, Sequence[int] | NDArray[np.int64]]) -> None:
+        """Give states that were appended empty, one after the other, the values of some columns (STATE_ROW ...)."""
         # The view must be gone before the array can grow again.
         view = np.frombuffer(self._states, np.int32).reshape(-1, STATE_COLUMNS)
         for column, values in columns.items():
@@ -292,7 +265,7 @@ class PushdownBuilder:
         ops[:, INSTRUCTION_TARGET], ops[:, INSTRUCTION_SITE] = rules, bases
         self._ops.frombytes(ops.tobytes())
         first = self.empty_states(len(rules))
-        self._fill_columns(first, {STATE_INSTRUCTION: range(first_op, first_op + len(rules))})
+        self.fill_states(first, {STATE_INSTRUCTION: range(first_op, first_op + len(rules))})
         return first
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS, digits_needed
 from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.pushdown.instructions import STATE_EXIT, STATE_INSTRUCTION, STATE_ROW
 
 
 def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
@@ -21,17 +22,15 @@ def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
     """
     layout = _layout(automaton)
     builder.note_label(max(layout.labels, default=-1))
-    moves = np.where(layout.moves >= 0, layout.moves + np.int32(builder.next_state), np.int32(-1))
-    numbers = builder.rows(moves[1:])
+    first = builder.empty_states(len(layout.labels))
+    moves = np.where(layout.moves >= 0, layout.moves + np.int32(first), np.int32(-1))
+    rows = np.array(builder.rows(moves[1:]), np.int64)[layout.rows]
     ops = {
         (digits, counts): builder.op(guard=[(0, digits - counts)], increment_to=MAX_DIGITS if counts else None)
         for digits, counts in dict.fromkeys(layout.kinds)
     }
-    builder.states(
-        rows=[numbers[place] for place in layout.rows],
-        exit_labels=layout.labels,
-        ops=[ops[kind] for kind in layout.kinds],
-    )
+    numbers = [ops[kind] for kind in layout.kinds]
+    builder.fill_states(first, {STATE_ROW: rows, STATE_EXIT: layout.labels, STATE_INSTRUCTION: numbers})
     return moves[0]
 
 
