@@ -1,8 +1,8 @@
 """Automata over bytes with a stack and a counter: what most specifications become.
 
     languages --builder--> automaton: states, transitions by byte, calls with return states, counters
-                 |-- strings, string_moves, escape_shapes, escape_spelling, json_text   JSON strings
-                 +-- trie                                                              listed texts
+                 |-- strings, string_moves, escapes, json_text   JSON strings
+                 +-- trie                                    listed texts
     automaton --intersect--> with a regular language;  --liveness--> which counters matter;
               --shortest--> a shortest text to an end (`repeated_text`);  --byte_classes--> bytes that are alike
 

@@ -18,8 +18,15 @@ from grammar_workers.dfa.row_hash import distinct_rows
 from grammar_workers.dfa.utf8 import Branch, Bytes, numbered, row_shape
 from grammar_workers.pushdown.automaton import Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.escape_shapes import ESCAPED, SHORT, EscapeShape, escape_shape, escaped_characters
-from grammar_workers.pushdown.escape_spelling import Element, element_bytes, escape_sequences
+from grammar_workers.pushdown.escapes import (
+    ESCAPED,
+    SHORT,
+    Element,
+    element_bytes,
+    escape_bytes,
+    escape_sequences,
+    escaped_characters,
+)
 from grammar_workers.pushdown.instructions import DEAD, INHERIT
 
 _BEYOND_ASCII: Charset = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
@@ -206,7 +213,7 @@ class StringMoves:
     def _behind_backslash(self, automaton: Dfa, number: int) -> NDArray[np.int32] | None:
         ((_, shape, _),) = automaton.parts(ESCAPED)
         order, escaped = escaped_characters(shape)
-        return self._escape_moves(escape_shape(escaped), [number] * len(order)) if order else None
+        return self._spelled_moves(escape_bytes(escaped), [number] * len(order)) if order else None
 
     # -- single rows -----------------------------------------------------------------------------------------------
 
@@ -285,7 +292,7 @@ class StringMoves:
         known = self._escape_rules.get(escaped)
         if known is None:
             ends = [self._done(number) for number in range(1 + max(number for _, number in escaped))]
-            known = self._escape_rules[escaped] = self._escape_table(escape_shape(escaped), ends)
+            known = self._escape_rules[escaped] = self._spelled(escape_bytes(escaped), ends)
         return known
 
     def _escape_state(self, escaped: _Escaped, targets: tuple[int, ...]) -> int:
@@ -295,30 +302,21 @@ class StringMoves:
             if self._is_guarded_alike(targets):
                 known = self._called(self._escape_rule(escaped), targets)
             else:
-                known = self._escape_table(escape_shape(escaped), targets)
+                known = self._spelled(escape_bytes(escaped), targets)
             self._escape_states[escaped, targets] = known
         return known
 
-    def _escape_table(self, shape: EscapeShape, targets: Sequence[int]) -> int:
-        return self._partial(self._escape_moves(shape, targets), targets)
+    def _spelled(self, read: Bytes, targets: Sequence[int]) -> int:
+        """The state from which one of a few byte sequences must follow, in states of its own."""
+        return self._partial(self._spelled_moves(read, targets), targets)
 
-    def _escape_moves(self, shape: EscapeShape, targets: Sequence[int]) -> NDArray[np.int32]:
-        """Byte -> state behind a backslash."""
-        states = np.array([-1, *targets], np.int32)
-        moves = states[shape.short]
-        if shape.long:
-            ends = [targets[number] for digits in shape.long for number in digits.numbers]
-            state = self._partial(
-                {
-                    digits.high: self._partial(states[digits.slots], [targets[number] for number in digits.numbers])
-                    for digits in shape.long
-                },
-                ends,
-            )
-            for _ in range(2):
-                state = self._partial({ord("0"): state}, ends)
-            moves[ord("u")] = state
-        return moves
+    def _spelled_moves(self, read: Bytes, targets: Sequence[int]) -> NDArray[np.int32]:
+        """Byte -> state."""
+        after = [
+            targets[order[0]] if rest is None else self._spelled(rest, [targets[number] for number in order])
+            for _, rest, order in read.branches
+        ]
+        return np.array([DEAD, *after], np.int32)[read.slots]
 
     def _every_escape(self, ranges: Sequence[tuple[int, int, int]]) -> int:
         """The same for every escape of every character: (first, last, state) per run of characters."""

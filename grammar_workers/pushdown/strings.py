@@ -17,7 +17,7 @@ from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.escape_shapes import ESCAPED
+from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.instructions import (
     RARE,
     STATE_INSTRUCTION,

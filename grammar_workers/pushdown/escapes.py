@@ -1,11 +1,21 @@
-"""The `\\u` escapes of JSON strings as sequences of nibbles, which is what automata over them are built from."""
+"""How JSON strings escape characters: those that cannot stand as they are, and any character by all its escapes.
+
+`\\u` escapes are sequences of nibbles, which is what automata over all of them are built from.
+"""
 
 from __future__ import annotations
 
+import functools
 import string
 from typing import TypeAlias
 
-from grammar_workers.dfa.utf8 import aligned
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.utf8 import Bytes, MoveShape, aligned, numbered
+from grammar_workers.pushdown.json_text import SHORT_ESCAPES, encode_string_body
+
+ESCAPED = charset.union(charset.make([(0, 0x1F)]), charset.of('"\\'))
+"""The characters that must be escaped."""
+SHORT = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
 
 Element: TypeAlias = tuple[int, int]
 """Inclusive bounds of a hexadecimal digit, or LITERAL and a byte."""
@@ -18,6 +28,19 @@ ESCAPE_CHARACTERS = frozenset('\\"/bfnrtu' + string.hexdigits)
 """What a vocabulary must be able to spell for all escapes to be of use."""
 
 _SURROGATES = range(0xD800, 0xE000)
+
+
+@functools.lru_cache(maxsize=1024)
+def escaped_characters(shape: MoveShape) -> tuple[list[int], tuple[tuple[int, int], ...]]:
+    """The characters of a row, all of which must be escaped, each with a number, and which target each number means."""
+    return numbered((code, number) for first, last, number in shape.ranges for code in range(first, last + 1))
+
+
+@functools.lru_cache(maxsize=1024)
+def escape_bytes(escaped: tuple[tuple[int, int], ...]) -> Bytes:
+    """What follows the backslash of these characters, each with the number of its target."""
+    spellings = [(encode_string_body(chr(code))[1:], number) for code, number in escaped]
+    return Bytes(tuple([(tuple([(byte, byte) for byte in spelling]), number) for spelling, number in spellings]))
 
 
 def escape_sequences(first: int, last: int) -> list[tuple[Element, ...]]:
