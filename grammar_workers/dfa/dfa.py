@@ -154,11 +154,6 @@ class Dfa:
         return spans, classes
 
     @functools.cached_property
-    def _intervals(self) -> Charset:
-        """The characters of each class, first to last."""
-        return tuple(zip(self.starts, [start - 1 for start in (*self.starts[1:], 0x110000)], strict=True))
-
-    @functools.cached_property
     def successors(self) -> list[set[int]]:
         """Per state: the states that characters lead to."""
         return [set(row) - {DEAD} for row in self.table[:, sorted(set(self.distinct_classes))].tolist()]
@@ -166,7 +161,7 @@ class Dfa:
     @functools.cached_property
     def free_states(self) -> list[int]:
         """The states that every character leads back to."""
-        column = [number for number, (first, last) in enumerate(self._intervals) if first < 0xD800 or last > 0xDFFF]
+        _, column = self._spans(ALL)
         own = np.arange(self.many_states, dtype=np.int32)[:, None]
         return np.flatnonzero((self.table[:, column] == own).all(axis=1)).tolist()
 

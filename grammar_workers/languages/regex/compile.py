@@ -45,7 +45,7 @@ def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = Fal
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
     positions = Positions(limits)
     whole = positions.automaton(tree, either, anywhere=search)
-    construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
+    construction = SubsetConstruction(list(positions.alphabet), positions.aheads, positions.behinds, limits)
     return construction.automaton(whole)
 
 
@@ -65,7 +65,7 @@ class Positions:
     def __init__(self, limits: Limits, allowed: Charset = charset.ALL) -> None:
         self._limits = limits
         self._allowed = allowed
-        self.alphabet = Alphabet()
+        self.alphabet: Alphabet = {}
         self.aheads: list[GlushkovNfa] = []
         self.behinds: list[GlushkovNfa] = []
         self._known: dict[tuple[str, Hashable], int] = {}

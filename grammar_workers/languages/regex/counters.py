@@ -105,7 +105,7 @@ class _Construction:
         self._source = source
         self._counters = positions.counters
         self._budget = budget_of(limits)
-        self._starts, self._class_at, members = charset.partition(positions.alphabet.sets)
+        self._starts, self._class_at, members = charset.partition(list(positions.alphabet))
         self._masks = [
             sum(1 << bit for bit, number in enumerate(source.sets) if number >= 0 and held >> number & 1)
             for held in members
