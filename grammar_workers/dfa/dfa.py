@@ -115,18 +115,9 @@ class Dfa:
         meaning = {bits: frozenset(n for n in range(bits.bit_length()) if bits >> n & 1) for bits in set(found)}
         return [meaning[bits] for bits in found]
 
+    @functools.lru_cache(maxsize=512)  # noqa: B019 - other caches hold automata for as long
     def tolerant_states(self, characters: Charset, run: int) -> list[int]:
         """The states from which no sequence of at most `run` of these characters leads to a dead end."""
-        known = self._tolerant.get((characters, run))
-        if known is None:
-            known = self._tolerant[characters, run] = self._tolerant_states(characters, run)
-        return known
-
-    @functools.cached_property
-    def _tolerant(self) -> dict[tuple[Charset, int], list[int]]:
-        return {}
-
-    def _tolerant_states(self, characters: Charset, run: int) -> list[int]:
         _, classes = self._spans(characters)
         inside = sorted({self.distinct_classes[number] for number in classes})
         moves = self.table[:, inside]
@@ -170,18 +161,9 @@ class Dfa:
         """Per state and character below U+0080 the next state or -1, int32 [states, 128]."""
         return self.table[:, np.searchsorted(self.starts, np.arange(0x80), "right") - 1]
 
+    @functools.lru_cache(maxsize=512)  # noqa: B019 - other caches hold automata for as long
     def parts(self, characters: Charset) -> list[Part]:
         """The states by which of these characters they tell apart."""
-        known = self._parts.get(characters)
-        if known is None:
-            known = self._parts[characters] = self._find_parts(characters)
-        return known
-
-    @functools.cached_property
-    def _parts(self) -> dict[Charset, list[Part]]:
-        return {}
-
-    def _find_parts(self, characters: Charset) -> list[Part]:
         spans, classes = self._spans(characters)
         # Classes that are like another one are one kind.
         kinds: dict[int, int] = {}

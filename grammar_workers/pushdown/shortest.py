@@ -17,7 +17,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from grammar_workers.artifacts.artifact import ArtifactError
 from grammar_workers.errors import LimitExceededError
@@ -169,10 +168,9 @@ class _Search:
             instruction = self._instruction(state)
             number = int(self._pushdown.states[state, STATE_INSTRUCTION])
             passed, after, _, _ = perform(self._pushdown.instructions, self._pushdown.guards, number, counter)
-            advised = self._advice(instruction)
             # A name that has begun must be brought to an end, advisable or not.
-            if advised is not None and not left:
-                passed = _heeds(advised, counter, begun=start is None and counter == self._counters[depth])
+            begun = start is None and counter == self._counters[depth]
+            passed = passed and (left or self._is_advised(instruction, counter, begun=begun))
             move, target = instruction[INSTRUCTION_MOVE], instruction[INSTRUCTION_TARGET]
             if not passed:
                 if move != OTHERWISE:
@@ -195,12 +193,19 @@ class _Search:
             assert move == GOTO
             state = target
 
-    def _advice(self, instruction: list[int]) -> NDArray[np.int32] | None:
-        """The guard of an instruction if it is advice."""
+    def _is_advised(self, instruction: list[int], counter: int, *, begun: bool) -> bool:
+        """Whether the counter follows the advice of an instruction, if it gives any.
+
+        `begun`: nothing has been read since it last changed, so that a comma may have been read before, after which a
+        name must come even if nothing is missing.
+        """
         first, last = instruction[INSTRUCTION_GUARD_START], instruction[INSTRUCTION_GUARD_END]
-        if last > first and self._pushdown.guards[first, GUARD_KIND] == ADVICE:
-            return self._pushdown.guards[first:last]
-        return None
+        guards = self._pushdown.guards
+        if last == first or guards[first, GUARD_KIND] != ADVICE:
+            return True
+        masks = guards[first + 1 : last if begun else first + 1 + guards[first, GUARD_COUNT]]
+        bits = masks[:, GUARD_LOW].astype(np.int64) | masks[:, GUARD_HIGH].astype(np.int64) << GUARD_HALF
+        return bool(((counter & bits) == bits).any())
 
     def _count(self, state: int, counter: int, depth: int, trail: Trail | None) -> tuple[int, Trail | None]:
         """The counter and the text after counting up to `counter` on entering `state`: a way that has come by here
@@ -305,15 +310,6 @@ def _thresholds(pushdown: PushdownAutomaton) -> list[int]:
             found.update(bounds[:, GUARD_LOW].tolist())
             found.update((bounds[:, GUARD_HIGH].astype(np.int64) + 1).tolist())
     return sorted(found)
-
-
-def _heeds(advice: NDArray[np.int32], counter: int, *, begun: bool) -> bool:
-    """Whether the counter follows an advice. `begun`: nothing has been read since it last changed, so that a comma may
-    have been read before, after which a name must come even if nothing is missing.
-    """
-    masks = advice[1:] if begun else advice[1 : 1 + advice[0, GUARD_COUNT]]
-    bits = masks[:, GUARD_LOW].astype(np.int64) | masks[:, GUARD_HIGH].astype(np.int64) << GUARD_HALF
-    return bool(((counter & bits) == bits).any())
 
 
 def _preference() -> Iterator[int]:
