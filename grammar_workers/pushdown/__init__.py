@@ -7,5 +7,5 @@
               --shortest--> a shortest text to an end (`repeated_text`);  --byte_classes--> bytes that are alike
 
 `instructions` has the columns of the tables, the values in them, and what an instruction does to the counter.
-May import `dfa`, `artifacts` (its errors and the cache) and the modules beside the packages.
+May import `dfa` and the modules beside the packages.
 """

@@ -18,8 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from grammar_workers.artifacts.artifact import ArtifactError
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.errors import ArtifactError, LimitExceededError
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
