@@ -17,11 +17,10 @@ ESCAPED = charset.union(charset.make([(0, 0x1F)]), charset.of('"\\'))
 """The characters that must be escaped."""
 SHORT = {ord(character): byte for character, byte in SHORT_ESCAPES.items()}
 
-Element: TypeAlias = tuple[int, int]
-"""Inclusive bounds of a hexadecimal digit, or LITERAL and a byte."""
+Element: TypeAlias = bytes
+"""The bytes one of which comes next: a hexadecimal digit in both cases, or another character."""
 
-LITERAL = -1
-SECOND_HALF: tuple[Element, ...] = ((LITERAL, ord("\\")), (LITERAL, ord("u")))
+SECOND_HALF: tuple[Element, ...] = (b"\\", b"u")
 """What stands between the two halves of a surrogate pair."""
 
 ESCAPE_CHARACTERS = frozenset('\\"/bfnrtu' + string.hexdigits)
@@ -68,14 +67,10 @@ def _digits(first: int, last: int) -> list[tuple[Element, ...]]:
     if first > last:
         return []
     return [
-        tuple((begin >> shift & 15, end >> shift & 15) for shift in (12, 8, 4, 0))
+        tuple(_hexadecimal(begin >> shift & 15, end >> shift & 15) for shift in (12, 8, 4, 0))
         for begin, end in aligned(first, last, (4, 8, 12))
     ]
 
 
-def element_bytes(element: Element) -> bytes:
-    """The bytes that an element stands for: digits in both cases."""
-    first, last = element
-    if first == LITERAL:
-        return bytes([last])
+def _hexadecimal(first: int, last: int) -> Element:
     return "".join(f"{digit:x}{digit:X}" if digit > 9 else str(digit) for digit in range(first, last + 1)).encode()

@@ -96,7 +96,7 @@ class _Search:
         self._counters = [counter, *(saved for _, saved in callers)]
         # Per depth: the labels with which that frame has been left.
         self._left: list[set[int]] = [set() for _ in self._stack]
-        self._allowed = None if spellable is None else frozenset(b"".join(map(str.encode, spellable)))
+        self._allowed = frozenset(range(256) if spellable is None else b"".join(map(str.encode, spellable)))
         # (lower bound of the whole text, tie breaker, start, node, text). A called rule begins at its first caller's
         # length, so nothing is explored that could not be part of a shortest text.
         self._queue: list[tuple[int, int, _Start | None, _Node, Trail | None]] = []
@@ -283,18 +283,15 @@ class _Search:
         known = self._moves.get((lit if lit < 0 else state, row))
         if known is None:
             targets: dict[int, int] = {}
-            if lit >= 0 and self._may_spell(lit):
+            if lit in self._allowed:
                 targets[state + 1] = lit
             if row >= 0:
                 dense = self._pushdown.table[row]
                 for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
-                    if byte != lit and self._may_spell(byte):
+                    if byte != lit and byte in self._allowed:
                         targets.setdefault(int(dense[byte]), byte)
             known = self._moves[lit if lit < 0 else state, row] = [(byte, target) for target, byte in targets.items()]
         return known
-
-    def _may_spell(self, byte: int) -> bool:
-        return self._allowed is None or byte in self._allowed
 
 
 def _thresholds(pushdown: PushdownAutomaton) -> list[int]:

@@ -22,7 +22,6 @@ from grammar_workers.pushdown.escapes import (
     ESCAPED,
     SHORT,
     Element,
-    element_bytes,
     escape_bytes,
     escape_sequences,
     escaped_characters,
@@ -195,7 +194,9 @@ class StringMoves:
         """
         rows: list[int] = []
         if spelling[0] == _BACKSLASH:
-            dense = self._behind_backslash(automaton, number)
+            ((_, shape, _),) = automaton.parts(ESCAPED)
+            order, escaped = escaped_characters(shape)
+            dense = self._spelled_moves(escape_bytes(escaped), [number] * len(order)) if order else None
             for byte in spelling[1:]:
                 rows.append(-1 if dense is None else self._builder.row(dense))
                 following = -1 if dense is None else int(dense[byte])
@@ -209,11 +210,6 @@ class StringMoves:
             branches = [] if rest is None else rest.branches
             rows.append(-1 if rest is None else self._builder.row(self._after_byte(rest, [number] * rest.many_targets)))
         return rows
-
-    def _behind_backslash(self, automaton: Dfa, number: int) -> NDArray[np.int32] | None:
-        ((_, shape, _),) = automaton.parts(ESCAPED)
-        order, escaped = escaped_characters(shape)
-        return self._spelled_moves(escape_bytes(escaped), [number] * len(order)) if order else None
 
     # -- single rows -----------------------------------------------------------------------------------------------
 
@@ -338,7 +334,7 @@ class StringMoves:
         if known is None:
             options: dict[int, list[tuple[tuple[Element, ...], int]]] = {}
             for (element, *rest), target in rests:
-                for byte in element_bytes(element):
+                for byte in element:
                     options.setdefault(byte, []).append((tuple(rest), target))
             moves = {
                 byte: parts[0][1] if not parts[0][0] else self._escaped_rest(tuple(parts))
