@@ -83,3 +83,14 @@ _BY_CODE: dict[str, type[GrammarError]] = {
 
 GRAMMAR_CODES = _BY_CODE.keys()
 """The codes with which a specification is refused."""
+
+
+class ArtifactError(ValueError):
+    """Bytes that are not a valid artifact for this key and vocabulary; `reason` is one short word or phrase."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"invalid grammar artifact: {reason}")
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[ArtifactError], tuple[str]]:
+        return ArtifactError, (self.reason,)

@@ -13,10 +13,10 @@ from typing import Any
 
 from gpu_workers.request import GrammarReference, RequestError
 from grammar_workers import TokenFSM, Vocabulary
-from grammar_workers.artifacts.artifact import ArtifactError
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import GrammarStore
 from grammar_workers.artifacts.store.counters import Counters
+from grammar_workers.errors import ArtifactError
 from grammar_workers.service.metrics import Stats
 from grammar_workers.shared_task import SharedTask
 

@@ -24,6 +24,8 @@ from typing import Any
 
 import zstandard
 
+from grammar_workers.errors import ArtifactError
+
 HMAC_KEY_VARIABLE = "TURNSTILE_STORE_HMAC_KEY"
 FORMAT_VERSION = 2
 MAX_DETAILS_BYTES = 1 << 20
@@ -33,17 +35,6 @@ _HEADER = struct.Struct("<4sH32s32sQI")
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _PREFIX_SIZE = _HEADER.size + _DIGEST_SIZE
 _ZSTD_LEVEL = 3
-
-
-class ArtifactError(ValueError):
-    """Bytes that are not a valid artifact for this key and vocabulary; `reason` is one short word or phrase."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"invalid grammar artifact: {reason}")
-        self.reason = reason
-
-    def __reduce__(self) -> tuple[type[ArtifactError], tuple[str]]:
-        return ArtifactError, (self.reason,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.charset import ALL, Charset, contains
-from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.product import reachable_tuples
-from grammar_workers.dfa.row_hash import distinct_rows, numbered_rows, tolerant_rows
+from grammar_workers.dfa.row_hash import DEAD, distinct_rows, numbered_rows
 from grammar_workers.dfa.utf8 import MoveShape, row_shape
 from grammar_workers.options import Limits
 
@@ -84,9 +84,8 @@ class Dfa:
     @functools.cached_property
     def distinct_classes(self) -> list[int]:
         """Per class: the first class that every state treats alike."""
-        first: dict[bytes, int] = {}
-        columns = np.ascontiguousarray(self.table.T)
-        return [first.setdefault(column.tobytes(), number) for number, column in enumerate(columns)]
+        numbers, firsts = distinct_rows(np.ascontiguousarray(self.table.T))
+        return firsts[numbers].tolist()
 
     def classify(self, text: str) -> int:
         """The label of `text`, 0 when it is not accepted."""
@@ -116,22 +115,20 @@ class Dfa:
         meaning = {bits: frozenset(n for n in range(bits.bit_length()) if bits >> n & 1) for bits in set(found)}
         return [meaning[bits] for bits in found]
 
+    @functools.lru_cache(maxsize=512)  # noqa: B019 - other caches hold automata for as long
     def tolerant_states(self, characters: Charset, run: int) -> list[int]:
         """The states from which no sequence of at most `run` of these characters leads to a dead end."""
-        known = self._tolerant.get((characters, run))
-        if known is None:
-            known = self._tolerant[characters, run] = self._tolerant_states(characters, run)
-        return known
-
-    @functools.cached_property
-    def _tolerant(self) -> dict[tuple[Charset, int], list[int]]:
-        return {}
-
-    def _tolerant_states(self, characters: Charset, run: int) -> list[int]:
         _, classes = self._spans(characters)
         inside = sorted({self.distinct_classes[number] for number in classes})
-        found: NDArray[np.int64] = tolerant_rows(np.ascontiguousarray(self.table[:, inside]), run)
-        return found.tolist()
+        moves = self.table[:, inside]
+        # The last entry stands for the dead state -1.
+        tolerant = np.append(np.ones(self.many_states, bool), False)
+        for _ in range(run):
+            still = tolerant[moves].all(axis=1)
+            if np.array_equal(still, tolerant[:-1]):
+                break
+            tolerant[:-1] = still
+        return np.flatnonzero(tolerant).tolist()
 
     def _spans(self, characters: Charset) -> tuple[list[tuple[int, int]], list[int]]:
         """`characters` cut where classes begin, and the class of each piece."""
@@ -148,11 +145,6 @@ class Dfa:
         return spans, classes
 
     @functools.cached_property
-    def _intervals(self) -> Charset:
-        """The characters of each class, first to last."""
-        return tuple(zip(self.starts, [start - 1 for start in (*self.starts[1:], 0x110000)], strict=True))
-
-    @functools.cached_property
     def successors(self) -> list[set[int]]:
         """Per state: the states that characters lead to."""
         return [set(row) - {DEAD} for row in self.table[:, sorted(set(self.distinct_classes))].tolist()]
@@ -160,7 +152,7 @@ class Dfa:
     @functools.cached_property
     def free_states(self) -> list[int]:
         """The states that every character leads back to."""
-        column = [number for number, (first, last) in enumerate(self._intervals) if first < 0xD800 or last > 0xDFFF]
+        _, column = self._spans(ALL)
         own = np.arange(self.many_states, dtype=np.int32)[:, None]
         return np.flatnonzero((self.table[:, column] == own).all(axis=1)).tolist()
 
@@ -169,18 +161,9 @@ class Dfa:
         """Per state and character below U+0080 the next state or -1, int32 [states, 128]."""
         return self.table[:, np.searchsorted(self.starts, np.arange(0x80), "right") - 1]
 
+    @functools.lru_cache(maxsize=512)  # noqa: B019 - other caches hold automata for as long
     def parts(self, characters: Charset) -> list[Part]:
         """The states by which of these characters they tell apart."""
-        known = self._parts.get(characters)
-        if known is None:
-            known = self._parts[characters] = self._find_parts(characters)
-        return known
-
-    @functools.cached_property
-    def _parts(self) -> dict[Charset, list[Part]]:
-        return {}
-
-    def _find_parts(self, characters: Charset) -> list[Part]:
         spans, classes = self._spans(characters)
         # Classes that are like another one are one kind.
         kinds: dict[int, int] = {}
@@ -204,6 +187,10 @@ class Dfa:
             for state, targets in zip(part.states.tolist(), part.targets.tolist(), strict=True):
                 rows[state] = (targets, part.shape)
         return [rows[state] for state in range(self.many_states)]
+
+    def moves_of(self, state: int) -> tuple[Sequence[int], MoveShape]:
+        """The targets of `state`, and which characters lead to which."""
+        return self._rows[state]
 
     def ranges(self, state: int) -> list[tuple[int, int, int]]:
         """(first, last, target) of the live moves of `state`, without surrogates, equal neighbours merged."""

@@ -6,9 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from grammar_workers.dfa.row_hash import DEAD, distinct_rows
 from grammar_workers.numba_options import OPTIONS
-
-DEAD = -1
 
 
 def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -18,16 +17,8 @@ def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDA
     Without unreachable states, and without dead ones but for state 0. Equal languages give equal tables.
     """
     # Letters that every state treats alike are one letter; the order of first occurrence keeps the numbering.
-    if moves.shape[1] == 0:
-        return np.empty((1, 0), np.int32), accepting[:1]
-    columns = np.ascontiguousarray(moves.T)
-    content, width = columns.tobytes(), 4 * len(moves)
-    first: dict[bytes, int] = {}
-    letters = [first.setdefault(content[place : place + width], len(first)) for place in range(0, len(content), width)]
-    if len(first) == len(letters):
-        return _minimal(np.ascontiguousarray(moves), accepting)
-    distinct = columns[[letters.index(number) for number in range(len(first))]]
-    merged, labels = _minimal(np.ascontiguousarray(distinct.T), accepting)
+    letters, firsts = distinct_rows(np.ascontiguousarray(moves.T))
+    merged, labels = _minimal(np.ascontiguousarray(moves[:, firsts]), accepting)
     return merged[:, letters], labels
 
 
@@ -36,19 +27,9 @@ def _minimal(moves, accepting):  # type: ignore[no-untyped-def]
     order, number = _useful(moves, accepting)
     trimmed = _renumbered(moves, order, number)
     labels = accepting[order]
-    block = _coarsest_partition(trimmed, labels)
     # Blocks get their numbers in order of their first state, so the numbering stays breadth first.
-    many = len(block)
-    rank = np.full(many + 1, DEAD, np.int32)
-    representative = np.empty(many, np.int32)
-    found = 0
-    for state in range(many):
-        if rank[block[state]] < 0:
-            rank[block[state]] = found
-            representative[found] = state
-            found += 1
-    representative = representative[:found]
-    return _renumbered(trimmed, representative, rank[block]), labels[representative]
+    block, representative = distinct_rows(_coarsest_partition(trimmed, labels).reshape(-1, 1))
+    return _renumbered(trimmed, representative, block), labels[representative]
 
 
 @njit(**OPTIONS)
@@ -64,10 +45,9 @@ def _renumbered(moves, states, number):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
-def _useful(moves, accepting):  # type: ignore[no-untyped-def]
-    """States that are reachable and alive (and state 0), breadth first, and the number of each state among them."""
+def _sources(moves):  # type: ignore[no-untyped-def]
+    """The states with a move to each state, one after the other: those of state i are [begin[i], begin[i + 1])."""
     many, letters = moves.shape
-    # The sources of each state, as one array cut at `begin`.
     begin = np.zeros(many + 2, np.int64)
     for state in range(many):
         for letter in range(letters):
@@ -83,6 +63,14 @@ def _useful(moves, accepting):  # type: ignore[no-untyped-def]
             if target >= 0:
                 sources[begin[target + 1]] = state
                 begin[target + 1] += 1
+    return begin, sources
+
+
+@njit(**OPTIONS)
+def _useful(moves, accepting):  # type: ignore[no-untyped-def]
+    """States that are reachable and alive (and state 0), breadth first, and the number of each state among them."""
+    many, letters = moves.shape
+    begin, sources = _sources(moves)
     alive = accepting != 0
     queue = np.empty(many, np.int32)
     tail = 0
@@ -122,102 +110,49 @@ def _useful(moves, accepting):  # type: ignore[no-untyped-def]
 def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
     """The block of each state in the coarsest partition that labels and moves respect.
 
-    Hopcroft's algorithm (1971): "process the smaller half". Blocks are runs of `elements`; a splitter is a whole block
-    for all letters. Missing moves lead to one more state.
+    Moore's refinement (1956), in each round of the states alone that have a move into a block that is new. The largest
+    part of a block stays the old one ("process the smaller half", Hopcroft, 1971), so long chains cost little.
     """
     many, letters = moves.shape
-    total = many + 1
-    begin = np.zeros((letters, total + 1), np.int64)
-    for letter in range(letters):
-        for state in range(total):
-            target = moves[state, letter] if state < many else DEAD
-            begin[letter, (target if target >= 0 else many) + 1] += 1
-        for state in range(total):
-            begin[letter, state + 1] += begin[letter, state]
-    sources = np.empty((letters, total), np.int32)
-    place = np.empty(total, np.int64)
-    for letter in range(letters):
-        place[:] = begin[letter, :total]
-        for state in range(total):
-            target = moves[state, letter] if state < many else DEAD
-            if target < 0:
-                target = many
-            sources[letter, place[target]] = state
-            place[target] += 1
-
-    keys = np.full(total, -1, np.int64)
-    keys[:many] = labels
-    elements = np.argsort(keys, kind="mergesort")
-    location = np.empty(total, np.int64)
-    block = np.empty(total, np.int32)
-    first = np.empty(total + 1, np.int64)
-    past = np.empty(total + 1, np.int64)
-    marked = np.zeros(total + 1, np.int64)
-    blocks = 0
-    for i in range(total):
-        if i == 0 or keys[elements[i]] != keys[elements[i - 1]]:
-            first[blocks] = i
-            blocks += 1
-        past[blocks - 1] = i + 1
-        block[elements[i]] = blocks - 1
-        location[elements[i]] = i
-
-    pending = np.empty(total + 1, np.int32)
-    queued = np.zeros(total + 1, np.bool_)
-    waiting = blocks
-    for i in range(blocks):
-        pending[i] = i
-        queued[i] = True
-    touched = np.empty(total + 1, np.int32)
-    splitter = np.empty(total, np.int64)
-    while waiting > 0:
-        waiting -= 1
-        chosen = pending[waiting]
-        queued[chosen] = False
-        size = past[chosen] - first[chosen]
-        # A copy: the splitter may itself be split on the way.
-        splitter[:size] = elements[first[chosen] : past[chosen]]
-        for letter in range(letters):
-            many_touched = 0
-            for i in range(size):
-                target = splitter[i]
-                for j in range(begin[letter, target], begin[letter, target + 1]):
-                    state = sources[letter, j]
-                    old = block[state]
-                    # Marked states gather at the front of their block.
-                    front = first[old] + marked[old]
-                    if marked[old] == 0:
-                        touched[many_touched] = old
-                        many_touched += 1
-                    other = elements[front]
-                    here = location[state]
-                    elements[front] = state
-                    elements[here] = other
-                    location[state] = front
-                    location[other] = here
-                    marked[old] += 1
-            for i in range(many_touched):
-                old = touched[i]
-                count = marked[old]
-                marked[old] = 0
-                length = past[old] - first[old]
-                if count == length:
-                    continue
-                # The smaller part becomes the new block.
-                new = blocks
+    begin, sources = _sources(moves)
+    block, firsts = distinct_rows(labels.reshape(-1, 1))
+    blocks = len(firsts)
+    size = np.zeros(many, np.int64)
+    for state in range(many):
+        size[block[state]] += 1
+    touched = np.arange(many)
+    is_touched = np.zeros(many, np.bool_)
+    while len(touched) > 0:
+        rows = np.empty((len(touched), letters + 1), np.int32)
+        for i in range(len(touched)):
+            state = touched[i]
+            rows[i, 0] = block[state]
+            for letter in range(letters):
+                target = moves[state, letter]
+                rows[i, 1 + letter] = block[target] if target >= 0 else DEAD
+        parts, firsts = distinct_rows(rows)
+        counts = np.bincount(parts)
+        numbers = rows[firsts, 0]
+        for part in range(len(firsts)):
+            size[numbers[part]] -= counts[part]
+        # States of the same block that were not touched differ from all that were, and stay.
+        for part in np.argsort(-counts):
+            if size[numbers[part]] > 0:
+                numbers[part] = blocks
                 blocks += 1
-                if 2 * count <= length:
-                    first[new] = first[old]
-                    past[new] = first[old] + count
-                    first[old] = past[new]
-                else:
-                    past[new] = past[old]
-                    first[new] = first[old] + count
-                    past[old] = first[new]
-                for j in range(first[new], past[new]):
-                    block[elements[j]] = new
-                # When the old block waits, both parts must; else the smaller one is enough.
-                pending[waiting] = new
-                waiting += 1
-                queued[new] = True
-    return block[:many]
+            size[numbers[part]] = counts[part]
+        many_touched = 0
+        following = np.empty(many, np.int64)
+        for i in range(len(touched)):
+            state = touched[i]
+            if numbers[parts[i]] == block[state]:
+                continue
+            block[state] = numbers[parts[i]]
+            for source in sources[begin[state] : begin[state + 1]]:
+                if not is_touched[source]:
+                    is_touched[source] = True
+                    following[many_touched] = source
+                    many_touched += 1
+        touched = following[:many_touched]
+        is_touched[touched] = False
+    return block

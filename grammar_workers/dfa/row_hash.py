@@ -1,12 +1,14 @@
-"""Compiled loops over the rows of an automaton: finding equal ones, and those that lead to no dead end."""
+"""Compiled loops over the rows of an automaton: finding equal ones."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-from grammar_workers.dfa.minimize import DEAD
 from grammar_workers.numba_options import OPTIONS
+
+DEAD = -1
+"""No state: where a move that does not exist leads."""
 
 
 @njit(inline="always", **OPTIONS)
@@ -98,27 +100,3 @@ def distinct_rows(rows):  # type: ignore[no-untyped-def]
         firsts[many] = row
         many += np.int32(1)
     return numbers, firsts[:many]
-
-
-@njit(**OPTIONS)
-def tolerant_rows(moves, run):  # type: ignore[no-untyped-def]
-    """The states from which no sequence of at most `run` letters leads to a dead end, ascending; int64 [states].
-
-    `moves` int32 [states, letters] of the next state or -1.
-    """
-    states, letters = moves.shape
-    tolerant = np.ones(states, np.bool_)
-    following = np.empty(states, np.bool_)
-    for _ in range(run):
-        changed = False
-        for state in range(states):
-            lives = tolerant[state]
-            for letter in range(letters):
-                target = moves[state, letter]
-                lives = lives and target >= 0 and tolerant[target]
-            following[state] = lives
-            changed = changed or lives != tolerant[state]
-        if not changed:
-            break
-        tolerant, following = following, tolerant
-    return np.flatnonzero(tolerant)

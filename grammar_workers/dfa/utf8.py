@@ -79,47 +79,22 @@ def _bytes(sequences: tuple[tuple[ByteRanges, int], ...]) -> Bytes:
     return Bytes(sequences)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class MoveShape:
     """Runs of characters, (first, last, number of the target), in order; targets are numbered as they first occur."""
 
     ranges: tuple[tuple[int, int, int], ...]
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash(self.ranges)
 
     @functools.cached_property
     def many_targets(self) -> int:
         return 1 + max((number for _, _, number in self.ranges), default=-1)
 
     @functools.cached_property
-    def leads(self) -> list[Branch]:
-        """The first bytes of the characters from U+0080 on, and what follows them; targets numbered as in `ranges`."""
-        sequences = [
-            (sequence, number)
-            for first, last, number in self.ranges
-            if last >= 0x80
-            for sequence in utf8_sequences(max(first, 0x80), last)
-        ]
-        if not sequences:
-            return []
-        order, shape = numbered(sequences)
-        return [branch._replace(order=tuple(order[i] for i in branch.order)) for branch in _bytes(shape).branches]
-
-    @functools.cached_property
-    def slots(self) -> NDArray[np.intp]:
-        """Per byte where its state stands in [-1, the state of each target, that of each branch in `leads`]."""
-        slots = np.zeros(256, np.intp)
-        for first, last, number in self.ranges:
-            if first < 0x80:
-                slots[first : min(last, 0x7F) + 1] = 1 + number
-        for index, branch in enumerate(self.leads):
-            slots[branch.bytes] = 1 + self.many_targets + index
-        return slots
+    def bytes(self) -> Bytes:
+        """The same in UTF-8, with the same numbers."""
+        return Bytes(
+            tuple([(each, number) for first, last, number in self.ranges for each in utf8_sequences(first, last)])
+        )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -145,11 +120,22 @@ def utf8_sequences(first: int, last: int) -> list[ByteRanges]:
     for border in (0x7F, 0x7FF, 0xFFFF):
         if first <= border < last:
             return utf8_sequences(first, border) + utf8_sequences(border + 1, last)
-    for bits in (6, 12, 18):
+    if last <= 0x7F:
+        return [((first, last),)]
+    parts = aligned(first, last, (6, 12, 18))
+    return [tuple(zip(chr(low).encode(), chr(high).encode(), strict=True)) for low, high in parts]
+
+
+def aligned(first: int, last: int, borders: tuple[int, ...]) -> list[tuple[int, int]]:
+    """first..last, cut so that in each part the lowest bits run freely wherever those above them differ.
+
+    `borders` are the numbers of bits below which a digit ends, ascending: what is left is a range of each digit.
+    """
+    for bits in borders:
         mask = (1 << bits) - 1
-        if first >> bits != last >> bits and last > 0x7F:
+        if first >> bits != last >> bits:
             if first & mask:
-                return utf8_sequences(first, first | mask) + utf8_sequences((first | mask) + 1, last)
+                return aligned(first, first | mask, borders) + aligned((first | mask) + 1, last, borders)
             if last & mask != mask:
-                return utf8_sequences(first, (last & ~mask) - 1) + utf8_sequences(last & ~mask, last)
-    return [tuple(zip(chr(first).encode(), chr(last).encode(), strict=True))]
+                return aligned(first, (last & ~mask) - 1, borders) + aligned(last & ~mask, last, borders)
+    return [(first, last)]

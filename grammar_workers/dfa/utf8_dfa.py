@@ -6,10 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.dfa.utf8 import utf8_sequences
-
-_Rests = tuple[tuple[tuple[tuple[int, int], ...], int], ...]
-"""(inclusive ranges of the bytes that are missing, state after them) per run of characters."""
+from grammar_workers.dfa.utf8 import Bytes
 
 
 class Utf8Dfa:
@@ -17,8 +14,9 @@ class Utf8Dfa:
 
     def __init__(self, automaton: Dfa) -> None:
         self._automaton = automaton
-        self._partial: list[_Rests] = []
-        self._ids: dict[_Rests, int] = {}
+        # What the states inside a character read, and where it leads.
+        self._partial: list[tuple[Bytes, tuple[int, ...]]] = []
+        self._ids: dict[tuple[Bytes, tuple[int, ...]], int] = {}
         self._rows: dict[int, NDArray[np.int64]] = {}
 
     def accepts(self, state: int) -> bool:
@@ -29,31 +27,24 @@ class Utf8Dfa:
         """Byte -> next state or -1, int64 [256]."""
         known = self._rows.get(state)
         if known is None:
-            many = self._automaton.many_states
-            if state < many:
-                ranges = self._automaton.ranges(state)
-                options = [(sequence, target) for low, high, target in ranges for sequence in utf8_sequences(low, high)]
-            else:
-                options = list(self._partial[state - many])
-            known = self._rows[state] = self._after_byte(options)
+            known = self._rows[state] = self._row(state)
         return known
 
-    def _after_byte(self, options: list[tuple[tuple[tuple[int, int], ...], int]]) -> NDArray[np.int64]:
-        rests: dict[int, list[tuple[tuple[tuple[int, int], ...], int]]] = {}
-        row = np.full(256, -1, np.int64)
-        for (bounds, *rest), target in options:
-            if not rest:
-                row[bounds[0] : bounds[1] + 1] = target
-                continue
-            for byte in range(bounds[0], bounds[1] + 1):
-                rests.setdefault(byte, []).append((tuple(rest), target))
-        for byte, partial in rests.items():
-            row[byte] = self._inside(tuple(partial))
-        return row
+    def _row(self, state: int) -> NDArray[np.int64]:
+        if state < self._automaton.many_states:
+            targets, shape = self._automaton.moves_of(state)
+            read = shape.bytes
+        else:
+            read, targets = self._partial[state - self._automaton.many_states]
+        after = [
+            targets[order[0]] if rest is None else self._inside(rest, tuple([targets[number] for number in order]))
+            for _, rest, order in read.branches
+        ]
+        return np.array([-1, *after], np.int64)[read.slots]
 
-    def _inside(self, rests: _Rests) -> int:
-        known = self._ids.get(rests)
+    def _inside(self, rest: Bytes, targets: tuple[int, ...]) -> int:
+        known = self._ids.get((rest, targets))
         if known is None:
-            known = self._ids[rests] = self._automaton.many_states + len(self._partial)
-            self._partial.append(rests)
+            known = self._ids[rest, targets] = self._automaton.many_states + len(self._partial)
+            self._partial.append((rest, targets))
         return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
-from grammar_workers.artifacts.artifact import ArtifactError
+from grammar_workers.errors import ArtifactError
 from grammar_workers.pushdown.repeated_text import Repeated, Text
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary

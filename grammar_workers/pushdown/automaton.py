@@ -107,19 +107,19 @@ class PushdownAutomaton:
         return self.instructions[self.instructions[:, INSTRUCTION_MOVE] == CALL]
 
     @functools.cached_property
-    def site_ends(self) -> dict[int, int]:
-        """Where a return site begins in `returns` -> where it ends: sites lie one after the other."""
+    def site_labels(self) -> dict[int, int]:
+        """Where a return site begins in `returns` -> with how many labels one may return there; a site ends where the
+        next one begins."""
         bases = np.unique(self.calls[:, INSTRUCTION_SITE])
-        return dict(zip(bases.tolist(), [*bases[1:].tolist(), len(self.returns)], strict=True))
+        usable = np.add.reduceat(self.returns >= 0, bases, dtype=np.int64) if len(bases) else bases
+        return dict(zip(bases.tolist(), usable.tolist(), strict=True))
 
     @functools.cached_property
     def label_counts(self) -> dict[int, int]:
         """Entry state of a called rule -> with how many labels its callers let it return."""
-        ends = self.site_ends
         counts: dict[int, int] = {}
         for target, base in self.calls[:, [INSTRUCTION_TARGET, INSTRUCTION_SITE]].tolist():
-            usable = int((self.returns[base : ends[base]] >= 0).sum())
-            counts[target] = max(counts.get(target, 0), usable)
+            counts[target] = max(counts.get(target, 0), self.site_labels[base])
         return counts
 
     def to_bytes(self) -> bytes:

@@ -1,11 +1,12 @@
-"""The builder that lays out the tables of a `PushdownAutomaton`, and pieces of what it holds for other builders."""
+"""The builder that lays out the tables of a `PushdownAutomaton`."""
 
 from __future__ import annotations
 
-import dataclasses
+import functools
+import itertools
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -52,22 +53,6 @@ _ROW_STEPS = 32
 """What a dense row counts against the budget."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """What one builder holds, for others to take in: states (as it numbers them), dense rows, instructions, loops."""
-
-    states: NDArray[np.int32]
-    rows: NDArray[np.int32]
-    ops: list[_Op]
-    loops: list[tuple[int, int, int]]
-    labels: int
-    steps: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.rows.nbytes + self.states.nbytes + 256 * len(self.ops)
-
-
 _Op: TypeAlias = tuple[Guard, int, int, int, int, tuple[int, ...], int]
 """(guard, action, value, move, target, site, enter); a plain tuple, because there are many."""
 _STATE = struct.Struct(f"{STATE_COLUMNS}i")
@@ -85,18 +70,11 @@ Beside: TypeAlias = tuple[int, int]
 NOTHING_BESIDE: Beside = (-1, 0)
 
 
-class _Letters(dict[int, bytes]):
-    """Byte -> the state that reads it within a literal, with one row and one loop."""
-
-    def __init__(self, beside: Beside) -> None:
-        self._row, self._loop = beside
-
-    def __missing__(self, byte: int) -> bytes:
-        letter = self[byte] = _STATE.pack(byte, self._row, -1, 0, self._loop)
-        return letter
-
-
-_PLAIN_LETTERS = _Letters(NOTHING_BESIDE)
+@functools.lru_cache(maxsize=4096)
+def _letter(byte: int, beside: Beside) -> bytes:
+    """The state that reads a byte within a literal."""
+    row, loop = beside
+    return _STATE.pack(byte, row, -1, 0, loop)
 
 
 class PushdownBuilder:
@@ -105,11 +83,9 @@ class PushdownBuilder:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._most_states = limits.max_states
-        self._steps = 0
         self._budget = budget_of(limits)
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
-        self._letters = {NOTHING_BESIDE: _PLAIN_LETTERS}
         self._rows: list[bytes] = []
         self._row_ids: dict[bytes, int] = {}
         self._ops = array("i", [0] * INSTRUCTION_COLUMNS)
@@ -127,7 +103,6 @@ class PushdownBuilder:
 
     def spend(self, steps: int) -> None:
         """Count construction steps; raises LimitExceededError."""
-        self._steps += steps
         self._budget.spend(steps)
 
     # -- states --------------------------------------------------------------------------------------------------
@@ -155,31 +130,13 @@ class PushdownBuilder:
         """
         states = self._states
         first = len(states)
-        if len(set(beside)) > 1:
-            states.frombytes(
-                b"".join([self._letters_beside(one)[byte] for byte, one in zip(data, beside, strict=True)])
-            )
-        else:
-            letters = self._letters_beside(beside[0]) if beside else _PLAIN_LETTERS
-            states.frombytes(b"".join(map(letters.__getitem__, data)))
+        states.frombytes(b"".join(map(_letter, data, beside or itertools.repeat(NOTHING_BESIDE))))
         states.extend((-1, -1, end_label, end_op, 0))
         if op and data:
             states[first + STATE_INSTRUCTION] = op
         if len(states) > self._most_states * STATE_COLUMNS:
             self._check_states()
         return first // STATE_COLUMNS
-
-    def _letters_beside(self, beside: Beside) -> _Letters:
-        known = self._letters.get(beside)
-        if known is None:
-            known = self._letters[beside] = _Letters(beside)
-        return known
-
-    def states(self, *, rows: Sequence[int], exit_labels: Sequence[int], ops: Sequence[int]) -> int:
-        """Append so many states without literals and loops at once; returns the first."""
-        first = self.empty_states(len(rows))
-        self._fill_columns(first, {STATE_ROW: rows, STATE_EXIT: exit_labels, STATE_INSTRUCTION: ops})
-        return first
 
     def empty_states(self, many: int) -> int:
         """Append so many empty states; returns the first."""
@@ -200,11 +157,8 @@ class PushdownBuilder:
         states[first + STATE_INSTRUCTION] = op
         states[first + STATE_LOOP] = loop
 
-    def fill_states(self, first: int, *, rows: Sequence[int], ops: Sequence[int], loops: Sequence[int]) -> None:
-        """The same for states that were appended one after the other; they carry no exit label."""
-        self._fill_columns(first, {STATE_ROW: rows, STATE_INSTRUCTION: ops, STATE_LOOP: loops})
-
-    def _fill_columns(self, first: int, columns: dict[int, Sequence[int]]) -> None:
+    def fill_states(self, first: int, columns: Mapping[int, Sequence[int] | NDArray[np.int64]]) -> None:
+        """Give states that were appended empty, one after the other, the values of some columns (STATE_ROW ...)."""
         # The view must be gone before the array can grow again.
         view = np.frombuffer(self._states, np.int32).reshape(-1, STATE_COLUMNS)
         for column, values in columns.items():
@@ -311,7 +265,7 @@ class PushdownBuilder:
         ops[:, INSTRUCTION_TARGET], ops[:, INSTRUCTION_SITE] = rules, bases
         self._ops.frombytes(ops.tobytes())
         first = self.empty_states(len(rules))
-        self._fill_columns(first, {STATE_INSTRUCTION: range(first_op, first_op + len(rules))})
+        self.fill_states(first, {STATE_INSTRUCTION: range(first_op, first_op + len(rules))})
         return first
 
     def return_(self, label: int = 0, *, guard: Iterable[Interval] = ()) -> int:
@@ -341,42 +295,6 @@ class PushdownBuilder:
             base = self._site_ids[states] = len(self._returns)
             self._returns.extend(states)
         return base
-
-    # -- pieces --------------------------------------------------------------------------------------------------
-
-    def piece(self) -> Piece:
-        """Everything laid out so far but the two states that all begin with; no calls made in bulk."""
-        assert len(self._op_ids) == len(self._ops) // INSTRUCTION_COLUMNS - 1
-        return Piece(
-            np.array(self._states, np.int32).reshape(-1, STATE_COLUMNS)[2:],
-            np.frombuffer(b"".join(self._rows), np.int32).reshape(-1, 256),
-            list(self._op_ids),
-            self._loops[1:],
-            self._labels,
-            self._steps - _ROW_STEPS * len(self._rows),
-        )
-
-    def insert(self, piece: Piece) -> int:
-        """Append a piece; its states get the numbers that they had plus the one returned. Its loops have no base."""
-        offset = self.next_state - 2
-        row_numbers = self.rows(np.where(piece.rows >= 0, piece.rows + np.int32(offset), piece.rows))
-        op_numbers = [0]
-        for guard, action, value, move, target, site, enter in piece.ops:
-            if move in (CALL, GOTO, OTHERWISE):
-                target += offset
-                site = tuple([state + offset if state >= 0 else -1 for state in site])
-            op_numbers.append(self._number_of((guard, action, value, move, target, site, enter)))
-        loop_numbers = [0, *(self.loop(*loop) for loop in piece.loops)]
-        states = piece.states.copy()
-        # The last entry stands for the row -1.
-        states[:, STATE_ROW] = np.array([*row_numbers, -1], np.int32)[states[:, STATE_ROW]]
-        states[:, STATE_INSTRUCTION] = np.array(op_numbers, np.int32)[states[:, STATE_INSTRUCTION]]
-        states[:, STATE_LOOP] = np.array(loop_numbers, np.int32)[states[:, STATE_LOOP]]
-        self._states.frombytes(states.tobytes())
-        self._labels = max(self._labels, piece.labels)
-        self._check_states()
-        self.spend(piece.steps)
-        return offset
 
     # -- result --------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,18 @@ def _site_ends(tables: Tables) -> NDArray[np.int32]:
     return np.append(bases, len(returns))[following].astype(np.int32)
 
 
+@njit(inline="always", **OPTIONS)
+def _add(queue, seen, many, state, called):  # type: ignore[no-untyped-def]
+    """How many are queued once `state` is, which may be -1 or queued already; one more than _MOST_STATES at most."""
+    # Bit 0: seen in the rule of the first state, bit 1: seen in one that it calls.
+    bit = np.uint8(1) << np.uint8(called)
+    if state >= 0 and not seen[state] & bit and many <= _MOST_STATES:
+        seen[state] |= bit
+        queue[many] = np.int64(state) << 1 | called
+        many += 1
+    return many
+
+
 @njit(**OPTIONS)
 def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
     """The states in which bytes may be read after `start` and before a quote, itself included.
@@ -77,61 +89,39 @@ def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
     rule that it belongs to may be left, or with too many states.
     """
     states, table, instructions, returns = tables.states, tables.table, tables.instructions, tables.returns
-    queue = np.empty(_MOST_STATES, np.int64)
-    # Bit 0: seen in the rule of `start`, bit 1: seen in one that it calls.
+    queue = np.empty(_MOST_STATES + 1, np.int64)
     seen = np.zeros(states.shape[0], np.uint8)
-    targets = np.empty(260, np.int64)
+    # Bytes may lead back to `start`, whose instruction must be followed then.
     queue[0] = start << 1
     many = 1
     done = 0
     while done < many:
+        if many > _MOST_STATES:
+            return queue[:0]
         state, called = queue[done] >> 1, queue[done] & 1
         number = states[state, STATE_INSTRUCTION] if done else np.int32(0)
         done += 1
-        found = 0
         move = instructions[number, INSTRUCTION_MOVE] if number else -1
+        target = instructions[number, INSTRUCTION_TARGET]
         if move == RETURN:
             if not called:
                 return queue[:0]
             continue
         if move == CALL:
-            if site_ends[number] - instructions[number, INSTRUCTION_SITE] > 256:
-                return queue[:0]
             for place in range(instructions[number, INSTRUCTION_SITE], site_ends[number]):
-                site = np.int64(returns[place])
-                if site >= 0:
-                    targets[found] = site << 1 | called
-                    found += 1
-            targets[found] = np.int64(instructions[number, INSTRUCTION_TARGET]) << 1 | 1
-            found += 1
-        elif move == GOTO:
-            targets[0] = np.int64(instructions[number, INSTRUCTION_TARGET]) << 1 | called
-            found = 1
-        else:
-            if states[state, STATE_EXIT] >= 0:
-                return queue[:0]
-            if move == OTHERWISE:
-                targets[0] = np.int64(instructions[number, INSTRUCTION_TARGET]) << 1 | called
-                found = 1
-            if states[state, STATE_LITERAL] >= 0 and states[state, STATE_LITERAL] != QUOTE:
-                targets[found] = (state + 1) << 1 | called
-                found += 1
-            row = states[state, STATE_ROW]
-            last = np.int64(-1)
-            for byte in range(256):
-                target = np.int64(table[row, byte]) if row >= 0 and byte != QUOTE else np.int64(-1)
-                if target >= 0 and target != last:
-                    targets[found] = target << 1 | called
-                    found += 1
-                    last = target
-        for i in range(found):
-            target = targets[i]
-            bit = np.uint8(1) << np.uint8(target & 1)
-            if seen[target >> 1] & bit:
-                continue
-            if many == _MOST_STATES:
-                return queue[:0]
-            seen[target >> 1] |= bit
-            queue[many] = target
-            many += 1
+                many = _add(queue, seen, many, returns[place], called)
+            many = _add(queue, seen, many, target, np.int64(1))
+            continue
+        if move in (GOTO, OTHERWISE):
+            many = _add(queue, seen, many, target, called)
+        if move == GOTO:
+            continue
+        if states[state, STATE_EXIT] >= 0:
+            return queue[:0]
+        if states[state, STATE_LITERAL] >= 0 and states[state, STATE_LITERAL] != QUOTE:
+            many = _add(queue, seen, many, state + 1, called)
+        row = states[state, STATE_ROW]
+        for byte in range(256 if row >= 0 else 0):
+            if byte != QUOTE:
+                many = _add(queue, seen, many, table[row, byte], called)
     return queue[:many].copy()

@@ -118,6 +118,14 @@ def _passes_bits(guards, start, end, counter, kind):  # type: ignore[no-untyped-
     return False
 
 
+@njit(inline="always", **BORROWS)
+def entered(counter, mode):  # type: ignore[no-untyped-def]
+    """The counter that a called rule begins with, by the INSTRUCTION_ENTRY of the call and the caller's counter."""
+    if mode == ENTER_AT_ZERO:
+        return np.int64(0)
+    return np.int64(counter) + 1 if mode == ENTER_DEEPER else np.int64(counter)
+
+
 @njit(**BORROWS)
 def perform(instructions, guards, number, counter):  # type: ignore[no-untyped-def]
     """Whether the counter passes the guard of an instruction, and the counter after its action (as it was if not).

@@ -28,8 +28,6 @@ from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
     CALL,
-    ENTER_AT_ZERO,
-    ENTER_DEEPER,
     GOTO,
     INSTRUCTION_ENTRY,
     INSTRUCTION_MOVE,
@@ -43,6 +41,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_INSTRUCTION,
     STATE_LITERAL,
     STATE_ROW,
+    entered,
     perform,
 )
 from grammar_workers.pushdown.liveness import live_counters
@@ -142,7 +141,7 @@ class _Product:
             self.exits.append(0)
             self._users.append([])
             self._fresh.append(known)
-            self._spend(_NODE_STEPS)
+            self._budget.spend(_NODE_STEPS)
         return known
 
     def moves(self, place: _Reads, other: int) -> _Moves:
@@ -152,7 +151,7 @@ class _Product:
         identity = (row, other, -1 if lit < 0 else place.state)
         known = self._moves.get(identity)
         if known is None:
-            self._spend(_TABLE_STEPS)
+            self._budget.spend(_TABLE_STEPS)
             mine = self.pushdown.table[row].astype(np.int64) if row >= 0 else np.full(256, -1, np.int64)
             if lit >= 0:
                 mine[lit] = place.state + 1
@@ -181,8 +180,7 @@ class _Product:
     def called(self, place: _Calls, other: int) -> int | None:
         """The node where the called rule begins."""
         target, mode = self.pushdown.instructions[place.number, [INSTRUCTION_TARGET, INSTRUCTION_ENTRY]].tolist()
-        counter = {ENTER_AT_ZERO: 0, ENTER_DEEPER: place.counter + 1}.get(mode, place.counter)
-        return self.node(target, counter, other)
+        return self.node(target, entered(place.counter, mode), other)
 
     def resumed(self, place: _Calls, pair: int) -> int | None:
         """The node after the called rule has returned with `pair`."""
@@ -248,7 +246,7 @@ class _Product:
         if pair >= 0:
             self._grow(node, 1 << pair)
         targets = self.moves(place, other).targets
-        self._spend(_MOVE_STEPS * len(targets))
+        self._budget.spend(_MOVE_STEPS * len(targets))
         # Tokens without bytes leave the byte automaton where it is.
         silent = [(target, other) for _, target in self.token_edges.get(place.state, ())]
         for state, following in [*targets, *silent]:
@@ -263,7 +261,7 @@ class _Product:
         self._returned[caller] = self.exits[called]
         for pair in bits(new):
             target = self.resumed(place, pair)
-            self._spend(_MOVE_STEPS)
+            self._budget.spend(_MOVE_STEPS)
             if target is not None:
                 self._use(caller, target)
 
@@ -275,9 +273,6 @@ class _Product:
         if exits & ~self.exits[node]:
             self.exits[node] |= exits
             self._grown.append(node)
-
-    def _spend(self, steps: int) -> None:
-        self._budget.spend(steps)
 
 
 class _Emitter:

@@ -17,18 +17,14 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from grammar_workers.artifacts.artifact import ArtifactError
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.errors import ArtifactError, LimitExceededError
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
     ADVICE,
     ASSIGN,
     CALL,
-    ENTER_AT_ZERO,
-    ENTER_DEEPER,
     GOTO,
     GUARD_COUNT,
     GUARD_HALF,
@@ -44,7 +40,6 @@ from grammar_workers.pushdown.instructions import (
     INSTRUCTION_SITE,
     INSTRUCTION_TARGET,
     INSTRUCTION_VALUE,
-    KEEP,
     OTHERWISE,
     RETURN,
     STATE_EXIT,
@@ -52,6 +47,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_LITERAL,
     STATE_ROW,
     STAY,
+    entered,
     perform,
 )
 from grammar_workers.pushdown.repeated_text import NOWHERE, Repeated, Text, Trail, counted, length_of, marked, text_of
@@ -100,7 +96,7 @@ class _Search:
         self._counters = [counter, *(saved for _, saved in callers)]
         # Per depth: the labels with which that frame has been left.
         self._left: list[set[int]] = [set() for _ in self._stack]
-        self._allowed = None if spellable is None else frozenset(b"".join(map(str.encode, spellable)))
+        self._allowed = frozenset(range(256) if spellable is None else b"".join(map(str.encode, spellable)))
         # (lower bound of the whole text, tie breaker, start, node, text). A called rule begins at its first caller's
         # length, so nothing is explored that could not be part of a shortest text.
         self._queue: list[tuple[int, int, _Start | None, _Node, Trail | None]] = []
@@ -112,7 +108,6 @@ class _Search:
         self._waiting: dict[_Start, list[tuple[_Start | None, _Node, int, Trail | None]]] = {}
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._instructions: dict[int, list[int]] = {}
-        self._label_counts: dict[int, int] = {}
         self._thresholds = _thresholds(pushdown)
         self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
         for state, token, target in pushdown.token_edges.tolist():
@@ -149,15 +144,7 @@ class _Search:
         """Whether the shortest texts of a rule, or to the end of a frame, are known for every label of use."""
         if start is not None:
             return len(self._finished[start]) >= self._pushdown.label_counts[start[0]]
-        return depth < len(self._stack) and len(self._left[depth]) >= self._labels_at(self._stack[depth][0])
-
-    def _labels_at(self, site: int) -> int:
-        """With how many labels a rule may return there."""
-        known = self._label_counts.get(site)
-        if known is None:
-            sites = self._pushdown.returns[site : self._pushdown.site_ends[site]]
-            known = self._label_counts[site] = int((sites >= 0).sum())
-        return known
+        return depth < len(self._stack) and len(self._left[depth]) >= self._pushdown.site_labels[self._stack[depth][0]]
 
     def _add(self, start: _Start | None, node: _Node, trail: Trail | None) -> None:
         if (start, node) not in self._settled:
@@ -180,10 +167,9 @@ class _Search:
             instruction = self._instruction(state)
             number = int(self._pushdown.states[state, STATE_INSTRUCTION])
             passed, after, _, _ = perform(self._pushdown.instructions, self._pushdown.guards, number, counter)
-            advised = self._advice(instruction)
             # A name that has begun must be brought to an end, advisable or not.
-            if advised is not None and not left:
-                passed = _heeds(advised, counter, begun=start is None and counter == self._counters[depth])
+            begun = start is None and counter == self._counters[depth]
+            passed = passed and (left or self._is_advised(instruction, counter, begun=begun))
             move, target = instruction[INSTRUCTION_MOVE], instruction[INSTRUCTION_TARGET]
             if not passed:
                 if move != OTHERWISE:
@@ -206,12 +192,19 @@ class _Search:
             assert move == GOTO
             state = target
 
-    def _advice(self, instruction: list[int]) -> NDArray[np.int32] | None:
-        """The guard of an instruction if it is advice."""
+    def _is_advised(self, instruction: list[int], counter: int, *, begun: bool) -> bool:
+        """Whether the counter follows the advice of an instruction, if it gives any.
+
+        `begun`: nothing has been read since it last changed, so that a comma may have been read before, after which a
+        name must come even if nothing is missing.
+        """
         first, last = instruction[INSTRUCTION_GUARD_START], instruction[INSTRUCTION_GUARD_END]
-        if last > first and self._pushdown.guards[first, GUARD_KIND] == ADVICE:
-            return self._pushdown.guards[first:last]
-        return None
+        guards = self._pushdown.guards
+        if last == first or guards[first, GUARD_KIND] != ADVICE:
+            return True
+        masks = guards[first + 1 : last if begun else first + 1 + guards[first, GUARD_COUNT]]
+        bits = masks[:, GUARD_LOW].astype(np.int64) | masks[:, GUARD_HIGH].astype(np.int64) << GUARD_HALF
+        return bool(((counter & bits) == bits).any())
 
     def _count(self, state: int, counter: int, depth: int, trail: Trail | None) -> tuple[int, Trail | None]:
         """The counter and the text after counting up to `counter` on entering `state`: a way that has come by here
@@ -248,7 +241,7 @@ class _Search:
     def _call(self, start: _Start | None, node: _Node, trail: Trail | None) -> None:
         instruction = self._instruction(node[0])
         site = instruction[INSTRUCTION_SITE]
-        called = instruction[INSTRUCTION_TARGET], _entered(node[1], instruction[INSTRUCTION_ENTRY])
+        called = instruction[INSTRUCTION_TARGET], entered(node[1], instruction[INSTRUCTION_ENTRY])
         if called not in self._finished:
             self._finished[called] = {}
             self._base[called] = self._base[start] + length_of(trail)
@@ -285,36 +278,20 @@ class _Search:
         return False
 
     def _bytes(self, state: int) -> list[tuple[int, int]]:
-        """(byte, target) with one byte per distinct target, ordinary characters preferred.
-
-        A call that can only lead where a single byte leads, too, is no way to something shorter.
-        """
+        """(byte, target) with one byte per distinct target, ordinary characters preferred."""
         lit, row = int(self._pushdown.states[state, STATE_LITERAL]), int(self._pushdown.states[state, STATE_ROW])
         known = self._moves.get((lit if lit < 0 else state, row))
         if known is None:
             targets: dict[int, int] = {}
-            if lit >= 0 and self._may_spell(lit):
+            if lit in self._allowed:
                 targets[state + 1] = lit
             if row >= 0:
                 dense = self._pushdown.table[row]
                 for byte in _PREFERENCE[dense[_PREFERENCE] >= 0].tolist():
-                    if byte != lit and self._may_spell(byte):
+                    if byte != lit and byte in self._allowed:
                         targets.setdefault(int(dense[byte]), byte)
-            known = [(byte, target) for target, byte in targets.items() if not self._only_returns_to(target, targets)]
-            self._moves[lit if lit < 0 else state, row] = known
+            known = self._moves[lit if lit < 0 else state, row] = [(byte, target) for target, byte in targets.items()]
         return known
-
-    def _only_returns_to(self, state: int, targets: dict[int, int]) -> bool:
-        """Whether `state` does nothing but call a rule that returns to some of `targets`."""
-        instruction = self._instruction(state)
-        if instruction[INSTRUCTION_MOVE] != CALL or instruction[INSTRUCTION_ACTION] != KEEP:
-            return False
-        site = instruction[INSTRUCTION_SITE]
-        sites = self._pushdown.returns[site : self._pushdown.site_ends[site]].tolist()
-        return all(back < 0 or back in targets for back in sites)
-
-    def _may_spell(self, byte: int) -> bool:
-        return self._allowed is None or byte in self._allowed
 
 
 def _thresholds(pushdown: PushdownAutomaton) -> list[int]:
@@ -329,21 +306,6 @@ def _thresholds(pushdown: PushdownAutomaton) -> list[int]:
             found.update(bounds[:, GUARD_LOW].tolist())
             found.update((bounds[:, GUARD_HIGH].astype(np.int64) + 1).tolist())
     return sorted(found)
-
-
-def _heeds(advice: NDArray[np.int32], counter: int, *, begun: bool) -> bool:
-    """Whether the counter follows an advice. `begun`: nothing has been read since it last changed, so that a comma may
-    have been read before, after which a name must come even if nothing is missing.
-    """
-    masks = advice[1:] if begun else advice[1 : 1 + advice[0, GUARD_COUNT]]
-    bits = masks[:, GUARD_LOW].astype(np.int64) | masks[:, GUARD_HIGH].astype(np.int64) << GUARD_HALF
-    return bool(((counter & bits) == bits).any())
-
-
-def _entered(counter: int, mode: int) -> int:
-    if mode == ENTER_AT_ZERO:
-        return 0
-    return counter + 1 if mode == ENTER_DEEPER else counter
 
 
 def _preference() -> Iterator[int]:

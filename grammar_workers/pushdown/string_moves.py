@@ -15,11 +15,17 @@ from numpy.typing import NDArray
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.dfa.row_hash import distinct_rows
-from grammar_workers.dfa.utf8 import Branch, Bytes, MoveShape, numbered, row_shape
+from grammar_workers.dfa.utf8 import Branch, Bytes, numbered, row_shape
 from grammar_workers.pushdown.automaton import Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.escape_shapes import ESCAPED, SHORT, EscapeShape, escape_shape, escaped_characters
-from grammar_workers.pushdown.escape_spelling import Element, element_bytes, escape_sequences
+from grammar_workers.pushdown.escapes import (
+    ESCAPED,
+    SHORT,
+    Element,
+    escape_bytes,
+    escape_sequences,
+    escaped_characters,
+)
 from grammar_workers.pushdown.instructions import DEAD, INHERIT
 
 _BEYOND_ASCII: Charset = ((0x80, 0xD7FF), (0xE000, 0x10FFFF))
@@ -112,7 +118,7 @@ class StringMoves:
         dense[:, :0x80] = np.array([*numbers, DEAD], np.int32)[automaton.ascii]
         for states, shape, targets in automaton.parts(_BEYOND_ASCII):
             for state, ends in zip(states.tolist(), targets.tolist(), strict=True):
-                dense[state, 0x80:] = self._bytes(shape, [numbers[end] for end in ends])[0x80:]
+                dense[state, 0x80:] = self._after_byte(shape.bytes, [numbers[end] for end in ends])[0x80:]
         if escapes:
             dense[:, _BACKSLASH] = DEAD
             for states, shape, targets in automaton.parts(ESCAPED):
@@ -136,8 +142,8 @@ class StringMoves:
         automaton, table, dense = layout.automaton, layout.numbers, layout.dense
         dense[:, :0x80] = table[automaton.ascii]
         for states, shape, targets in automaton.parts(_BEYOND_ASCII):
-            self._builder.spend(len(states) * (_STATE_STEPS + sum(len(lead.bytes) for lead in shape.leads)))
-            for first_bytes, rest, order in shape.leads:
+            self._builder.spend(len(states) * (_STATE_STEPS + sum(len(lead.bytes) for lead in shape.bytes.branches)))
+            for first_bytes, rest, order in shape.bytes.branches:
                 assert rest is not None
                 ends = targets[:, order]
                 alike = layout.are_guarded_alike(ends)
@@ -188,7 +194,9 @@ class StringMoves:
         """
         rows: list[int] = []
         if spelling[0] == _BACKSLASH:
-            dense = self._behind_backslash(automaton, number)
+            ((_, shape, _),) = automaton.parts(ESCAPED)
+            order, escaped = escaped_characters(shape)
+            dense = self._spelled_moves(escape_bytes(escaped), [number] * len(order)) if order else None
             for byte in spelling[1:]:
                 rows.append(-1 if dense is None else self._builder.row(dense))
                 following = -1 if dense is None else int(dense[byte])
@@ -196,27 +204,20 @@ class StringMoves:
                 dense = self._builder.row_targets(self._builder.row_of(following)) if within else None
             return rows
         ((_, shape, _),) = automaton.parts(_BEYOND_ASCII)
-        branches: Sequence[Branch] = shape.leads
+        branches = shape.bytes.branches
         for byte in spelling[:-1]:
             rest = next((branch.rest for branch in branches if byte in branch.bytes), None)
             branches = [] if rest is None else rest.branches
             rows.append(-1 if rest is None else self._builder.row(self._after_byte(rest, [number] * rest.many_targets)))
         return rows
 
-    def _behind_backslash(self, automaton: Dfa, number: int) -> NDArray[np.int32] | None:
-        ((_, shape, _),) = automaton.parts(ESCAPED)
-        order, escaped = escaped_characters(shape)
-        return self._escape_moves(escape_shape(escaped), [number] * len(order)) if order else None
-
     # -- single rows -----------------------------------------------------------------------------------------------
 
     def row(self, ranges: Iterable[tuple[int, int, int]]) -> NDArray[np.int32]:
         """Byte -> state outside of JSON, int32 [256]: (first character, last character, state) in order."""
         targets, runs = numbered(((first, last), number) for first, last, number in ranges)
-        return self._bytes(row_shape(tuple([(*characters, number) for characters, number in runs])), targets)
-
-    def _bytes(self, shape: MoveShape, targets: Sequence[int]) -> NDArray[np.int32]:
-        return np.array([DEAD, *targets, *self._after(shape.leads, targets)], np.int32)[shape.slots]
+        shape = row_shape(tuple([(*characters, number) for characters, number in runs]))
+        return self._after_byte(shape.bytes, targets)
 
     def _op_before(self, targets: Iterable[int]) -> int:
         """The op of a state inside a character: no character may begin unless one of its ends may be entered."""
@@ -287,7 +288,7 @@ class StringMoves:
         known = self._escape_rules.get(escaped)
         if known is None:
             ends = [self._done(number) for number in range(1 + max(number for _, number in escaped))]
-            known = self._escape_rules[escaped] = self._escape_table(escape_shape(escaped), ends)
+            known = self._escape_rules[escaped] = self._spelled(escape_bytes(escaped), ends)
         return known
 
     def _escape_state(self, escaped: _Escaped, targets: tuple[int, ...]) -> int:
@@ -297,30 +298,21 @@ class StringMoves:
             if self._is_guarded_alike(targets):
                 known = self._called(self._escape_rule(escaped), targets)
             else:
-                known = self._escape_table(escape_shape(escaped), targets)
+                known = self._spelled(escape_bytes(escaped), targets)
             self._escape_states[escaped, targets] = known
         return known
 
-    def _escape_table(self, shape: EscapeShape, targets: Sequence[int]) -> int:
-        return self._partial(self._escape_moves(shape, targets), targets)
+    def _spelled(self, read: Bytes, targets: Sequence[int]) -> int:
+        """The state from which one of a few byte sequences must follow, in states of its own."""
+        return self._partial(self._spelled_moves(read, targets), targets)
 
-    def _escape_moves(self, shape: EscapeShape, targets: Sequence[int]) -> NDArray[np.int32]:
-        """Byte -> state behind a backslash."""
-        states = np.array([-1, *targets], np.int32)
-        moves = states[shape.short]
-        if shape.long:
-            ends = [targets[number] for digits in shape.long for number in digits.numbers]
-            state = self._partial(
-                {
-                    digits.high: self._partial(states[digits.slots], [targets[number] for number in digits.numbers])
-                    for digits in shape.long
-                },
-                ends,
-            )
-            for _ in range(2):
-                state = self._partial({ord("0"): state}, ends)
-            moves[ord("u")] = state
-        return moves
+    def _spelled_moves(self, read: Bytes, targets: Sequence[int]) -> NDArray[np.int32]:
+        """Byte -> state."""
+        after = [
+            targets[order[0]] if rest is None else self._spelled(rest, [targets[number] for number in order])
+            for _, rest, order in read.branches
+        ]
+        return np.array([DEAD, *after], np.int32)[read.slots]
 
     def _every_escape(self, ranges: Sequence[tuple[int, int, int]]) -> int:
         """The same for every escape of every character: (first, last, state) per run of characters."""
@@ -342,7 +334,7 @@ class StringMoves:
         if known is None:
             options: dict[int, list[tuple[tuple[Element, ...], int]]] = {}
             for (element, *rest), target in rests:
-                for byte in element_bytes(element):
+                for byte in element:
                     options.setdefault(byte, []).append((tuple(rest), target))
             moves = {
                 byte: parts[0][1] if not parts[0][0] else self._escaped_rest(tuple(parts))

@@ -17,8 +17,16 @@ from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.escape_shapes import ESCAPED
-from grammar_workers.pushdown.instructions import RARE, TOLERATED_RUN, TOLERATES_ANY, TOLERATES_UNESCAPED
+from grammar_workers.pushdown.escapes import ESCAPED
+from grammar_workers.pushdown.instructions import (
+    RARE,
+    STATE_INSTRUCTION,
+    STATE_LOOP,
+    STATE_ROW,
+    TOLERATED_RUN,
+    TOLERATES_ANY,
+    TOLERATES_UNESCAPED,
+)
 from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
@@ -107,7 +115,7 @@ class StringLowering:
         rows = builder.rows(dense)
         # What is precomputed per vocabulary holds for the canonical spellings only.
         loops = [0] * many if self.any_escape else self._loops(automaton, closings, lengths, guards)
-        builder.fill_states(begin, rows=rows, ops=ops, loops=loops)
+        builder.fill_states(begin, {STATE_ROW: rows, STATE_INSTRUCTION: ops, STATE_LOOP: loops})
         # Entering the first state after a character counts, entering it after the opening quote must not.
         return builder.state(row=rows[0], loop=loops[0]) if counted else begin
 

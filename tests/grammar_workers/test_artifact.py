@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from grammar_workers.artifacts import artifact
-from grammar_workers.artifacts.artifact import ArtifactError
+from grammar_workers.errors import ArtifactError
 
 KEY = "0123456789abcdef" * 4
 OTHER_KEY = "f" * 64

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import Limits, TokenFSM, compile_grammar
 from grammar_workers.artifacts import artifact
-from grammar_workers.artifacts.artifact import ArtifactError
+from grammar_workers.errors import ArtifactError
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import CALL, GOTO

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers.artifacts import artifact
-from grammar_workers.artifacts.artifact import ArtifactError
 from grammar_workers.artifacts.store import GrammarStore, open_store
 from grammar_workers.artifacts.store.file_tier import FileTier
+from grammar_workers.errors import ArtifactError
 from tests.grammar_workers.flights import single_flight
 
 FINGERPRINT = "ab12"

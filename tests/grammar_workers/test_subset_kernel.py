@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from grammar_workers import Limits
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.regex import compile, determinize
-from grammar_workers.languages.regex.compile import Positions, compile_regex
+from grammar_workers.languages.regex import determinize
+from grammar_workers.languages.regex.compile import compile_regex, compile_tree
 from grammar_workers.languages.regex.parse import read_regex
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.test_regex import anchored
@@ -24,16 +24,7 @@ def test_both_constructions_give_the_same_automaton(pattern: str) -> None:
     short = compile_regex(pattern, search=True, limits=LIMITS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(determinize, "MOST_BITS", 0)
-        assert compile.compile_tree(tree, search=True, limits=LIMITS) == short
-
-
-@settings(PROPERTY, max_examples=150)
-@given(pattern=anchored | conditional)
-def test_what_either_dialect_accepts(pattern: str) -> None:
-    """Where they agree, or disagree about the end alone, is only known to be quicker."""
-    tree = read_regex(pattern, LIMITS)
-    long = compile._construct(tree, Positions(LIMITS), search=True, either=True, limits=LIMITS)
-    assert compile_regex(pattern, search=True, limits=LIMITS, either=True) == long
+        assert compile_tree(tree, search=True, limits=LIMITS) == short
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,10 @@ def shapes(draw: st.DrawFn) -> MoveShape:
 
 def read(shape: MoveShape, text: bytes) -> int:
     """The number of the target that the bytes of one character lead to, -1 for none."""
-    slot = int(shape.slots[text[0]]) - 1
-    if slot < shape.many_targets:
-        return slot if len(text) == 1 else -1
-    branch = shape.leads[slot - shape.many_targets]
+    slot = int(shape.bytes.slots[text[0]]) - 1
+    if slot < 0:
+        return -1
+    branch = shape.bytes.branches[slot]
     order = branch.order
     for byte in text[1:]:
         if branch.rest is None:

@@ -11,7 +11,8 @@ from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset, class_starts, classes_of
 from grammar_workers.dfa.dfa import Dfa, minimize
-from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.dfa.minimize import minimal
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 
 _CELLS_PER_STEP = 16

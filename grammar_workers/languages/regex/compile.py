@@ -7,17 +7,13 @@ the text with what the look-ahead describes, look-behind a condition on what has
 
 from __future__ import annotations
 
-import bisect
 import functools
 from collections.abc import Callable, Hashable
-
-import numpy as np
 
 from grammar_workers.budget import remembered
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.dfa.dfa import Dfa, from_table
-from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.regex.determinize import SubsetConstruction
 from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, GlushkovNfa
@@ -42,86 +38,15 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
     Raises InvalidSpecificationError or UnsupportedFeatureError with the position in `pattern`, and LimitExceededError.
     """
-    tree = read_regex(pattern, limits)
-    if not either:
-        return compile_tree(tree, search=search, limits=limits)
-
-    def agreed() -> Dfa:
-        return search_automaton(pattern, limits) if search else compile_tree(tree, search=False, limits=limits)
-
-    if _consists_of(tree, _is_agreed):
-        return agreed()
-    body = _without_end(tree)
-    if body is not None and _consists_of(body, _is_plain):
-        if _consists_of(body, _is_agreed):
-            strict = agreed()
-        else:
-            strict = _construct(tree, Positions(limits, strict_end=True), search=search, either=True, limits=limits)
-        longer = _with_line_feed(strict)
-        if longer is not None:
-            return longer
-    return _construct(tree, Positions(limits), search=search, either=True, limits=limits)
+    return compile_tree(read_regex(pattern, limits), search=search, limits=limits, either=either)
 
 
-def compile_tree(tree: Node, *, search: bool, limits: Limits) -> Dfa:
+def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> Dfa:
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
-    return _construct(tree, Positions(limits), search=search, either=False, limits=limits)
-
-
-def _construct(tree: Node, positions: Positions, *, search: bool, either: bool, limits: Limits) -> Dfa:
+    positions = Positions(limits)
     whole = positions.automaton(tree, either, anywhere=search)
-    construction = SubsetConstruction(positions.alphabet.sets, positions.aheads, positions.behinds, limits)
+    construction = SubsetConstruction(list(positions.alphabet), positions.aheads, positions.behinds, limits)
     return construction.automaton(whole)
-
-
-def _without_end(tree: Node) -> Node | None:
-    """A pattern without the `$` at the end of each way through it; None where one of them has none."""
-    if isinstance(tree, Alternatives):
-        branches = tuple([body for branch in tree.branches if (body := _without_end(branch)) is not None])
-        return Alternatives(branches) if len(branches) == len(tree.branches) else None
-    if isinstance(tree, Sequence) and tree.parts:
-        last = tree.parts[-1]
-        return Sequence(tree.parts[:-1]) if isinstance(last, Anchor) and last.at_end else None
-    return None
-
-
-def _consists_of(node: Node, wanted: Callable[[Node], bool]) -> bool:
-    """True if all characters, anchors and conditions of a pattern are as `wanted`."""
-    if isinstance(node, Sequence):
-        return all(_consists_of(part, wanted) for part in node.parts)
-    if isinstance(node, Alternatives):
-        return all(_consists_of(branch, wanted) for branch in node.branches)
-    if isinstance(node, Repeat):
-        return _consists_of(node.body, wanted)
-    return wanted(node)
-
-
-def _is_plain(node: Node) -> bool:
-    return isinstance(node, Characters) or (isinstance(node, Anchor) and not node.at_end)
-
-
-def _is_agreed(node: Node) -> bool:
-    """True if the dialects mean the same by a part."""
-    return _is_plain(node) and not (isinstance(node, Characters) and not node.characters.is_agreed)
-
-
-def _with_line_feed(automaton: Dfa) -> Dfa | None:
-    """The texts of `automaton`, with or without a line feed at the end; None where one may go on with a line feed.
-
-    Python's `$` matches before a final line feed, too. Patterns may be long: adding a state is cheaper than looking
-    ahead to the end everywhere, or than a second construction where the dialects differ in nothing else.
-    """
-    starts = sorted({*automaton.starts, 0x0A, 0x0B})
-    table = automaton.table[:, [bisect.bisect_right(automaton.starts, start) - 1 for start in starts]]
-    accepting = np.array(automaton.accepting, np.int32)
-    line_feed = starts.index(0x0A)
-    if (table[accepting != 0, line_feed] != DEAD).any():
-        return None
-    end = len(table)
-    table[accepting != 0, line_feed] = end
-    table = np.append(table, np.full((1, len(starts)), DEAD, np.int32), axis=0)
-    table, accepting = minimal(table, np.append(accepting, np.int32(1)))
-    return from_table(starts, range(len(starts)), table, accepting)
 
 
 @remembered(maxsize=4096)
@@ -134,14 +59,13 @@ class Positions:
     """The Glushkov NFAs of a pattern, from its tree: one for the whole, one for every look-around.
 
     `either` says whether a part must match where one dialect says so, or where both do. It is turned round inside
-    whatever is negated. With `strict_end`, `$` matches at the end of the text alone, whatever a dialect says.
+    whatever is negated.
     """
 
-    def __init__(self, limits: Limits, allowed: Charset = charset.ALL, *, strict_end: bool = False) -> None:
+    def __init__(self, limits: Limits, allowed: Charset = charset.ALL) -> None:
         self._limits = limits
         self._allowed = allowed
-        self._strict_end = strict_end
-        self.alphabet = Alphabet()
+        self.alphabet: Alphabet = {}
         self.aheads: list[GlushkovNfa] = []
         self.behinds: list[GlushkovNfa] = []
         self._known: dict[tuple[str, Hashable], int] = {}
@@ -200,9 +124,13 @@ class Positions:
         if not node.at_end:
             return out.gate(Condition.AT_START, following)
         self._refuse_inside_behind("an end anchor", node.position)
-        if not either or self._strict_end:
-            return out.gate(Condition.AT_END, following)
         # Python's `$` matches before a final line feed, too.
+        if following == ENDS:
+            return ENDS
+        if following == out.universal | ENDS:
+            return ENDS | (out.position(charset.of("\n"), ENDS) if either else 0)
+        if not either:
+            return out.gate(Condition.AT_END, following)
         index = self._ahead("$", lambda rest: rest.position(charset.of("\n"), ENDS) | ENDS)
         return out.gate(Condition.AHEAD, following, index=index)
 

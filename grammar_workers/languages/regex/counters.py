@@ -67,7 +67,7 @@ def counted_text(pattern: str, allowed: Charset, builder: PushdownBuilder, limit
     None when nothing matches. Raises NotCountableError, and LimitExceededError when even so it is too large.
     """
     positions = _CountedPositions(limits, allowed)
-    source = positions.automaton(_without_outer_anchors(read_regex(pattern, limits)), False, anywhere=False)
+    source = positions.automaton(_without_first_anchors(read_regex(pattern, limits)), False, anywhere=False)
     if any(gate.condition is not Condition.COUNTED for gate in source.gates.values()) or not positions.counters:
         raise NotCountableError
     construction = _Construction(source, positions, limits)
@@ -105,7 +105,7 @@ class _Construction:
         self._source = source
         self._counters = positions.counters
         self._budget = budget_of(limits)
-        self._starts, self._class_at, members = charset.partition(positions.alphabet.sets)
+        self._starts, self._class_at, members = charset.partition(list(positions.alphabet))
         self._masks = [
             sum(1 << bit for bit, number in enumerate(source.sets) if number >= 0 and held >> number & 1)
             for held in members
@@ -268,11 +268,9 @@ def _length(node: Node) -> int:
     return 1
 
 
-def _without_outer_anchors(node: Node) -> Node:
-    """`^` at the beginning and `$` at the end say nothing about a match of the whole text."""
+def _without_first_anchors(node: Node) -> Node:
+    """`^` at the beginning says nothing about a match of the whole text, and `$` at the end is no condition anyway."""
     parts = list(node.parts) if isinstance(node, Sequence) else [node]
     while parts and isinstance(parts[0], Anchor) and not parts[0].at_end:
         del parts[0]
-    while parts and isinstance(parts[-1], Anchor) and parts[-1].at_end:
-        del parts[-1]
     return Sequence(tuple(parts))

@@ -19,7 +19,8 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa, from_table
-from grammar_workers.dfa.minimize import DEAD, minimal
+from grammar_workers.dfa.minimize import minimal
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.languages.regex.determinize_kernel import MOST_BITS, TOO_MANY_STATES, reachable_subsets
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
 from grammar_workers.options import Limits
@@ -146,14 +147,6 @@ class SubsetConstruction:
 
         for behind, threads in states:
             accepting.append(int(any(bits & ENDS and self._all_accept(owed) for owed, bits in threads)))
-            if not behinds and len(threads) == 1 and (only := next(iter(threads)))[0] == _NOTHING:
-                row = []
-                for bits in self._following(source, only[1] & ~ENDS):
-                    identity: Hashable = _hashable(bits)
-                    number = unsettled.get(identity) if bits else DEAD
-                    row.append(settled(identity, behind, {_NOTHING: bits}) if number is None else number)
-                moves.append(row)
-                continue
             reached: list[dict[_Obligations, int]] = [{} for _ in range(self._many_classes)]
             for owed, bits in threads:
                 if _AT_END not in owed:

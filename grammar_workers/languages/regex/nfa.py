@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import TypeAlias
 
 from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.errors import LimitExceededError
@@ -40,18 +41,8 @@ class Gate:
     target: int
 
 
-class Alphabet:
-    """The character sets of one pattern, those of its look-arounds included, each with a number."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[Charset, int] = {}
-
-    @property
-    def sets(self) -> list[Charset]:
-        return list(self._numbers)
-
-    def number(self, characters: Charset) -> int:
-        return self._numbers.setdefault(characters, len(self._numbers))
+Alphabet: TypeAlias = dict[Charset, int]
+"""The character sets of one pattern, those of its look-arounds included, each with a number."""
 
 
 class GlushkovNfa:
@@ -79,7 +70,7 @@ class GlushkovNfa:
         """The bits of a new position that reads one of `characters`, no bits when there are none."""
         if not characters:
             return 0
-        return 1 << self._append(self._alphabet.number(characters), following)
+        return 1 << self._append(self._alphabet.setdefault(characters, len(self._alphabet)), following)
 
     def gate(self, condition: Condition, following: int, *, index: int = 0, negative: bool = False) -> int:
         bit = self._append(-1, 0)

@@ -34,8 +34,6 @@ from grammar_workers.pushdown.instructions import (
     ACCEPT,
     CALL,
     DEAD,
-    ENTER_AT_ZERO,
-    ENTER_DEEPER,
     FAR,
     INSTRUCTION_ENTRY,
     INSTRUCTION_MOVE,
@@ -49,6 +47,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_LITERAL,
     STATE_ROW,
     STAY,
+    entered,
     perform,
 )
 
@@ -196,11 +195,7 @@ def arrive(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def
             if pushed < 0:
                 return pushed, counter, frame
             frame = pushed
-            mode = instructions[number, INSTRUCTION_ENTRY]
-            if mode == ENTER_AT_ZERO:
-                counter = np.int64(0)
-            elif mode == ENTER_DEEPER:
-                counter += 1
+            counter = entered(counter, instructions[number, INSTRUCTION_ENTRY])
             state = np.int64(instructions[number, INSTRUCTION_TARGET])
         elif move == RETURN:
             look_into(stack, frame)

@@ -35,7 +35,7 @@ from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfia
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder, no_moves
-from grammar_workers.pushdown.escape_spelling import ESCAPE_CHARACTERS
+from grammar_workers.pushdown.escapes import ESCAPE_CHARACTERS
 from grammar_workers.pushdown.instructions import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.pushdown.json_text import encode_string_body
 from grammar_workers.pushdown.strings import StringLowering

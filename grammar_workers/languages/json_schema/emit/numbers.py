@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS, digits_needed
 from grammar_workers.pushdown.builder import PushdownBuilder
-from grammar_workers.pushdown.shared import shared
+from grammar_workers.pushdown.instructions import STATE_EXIT, STATE_INSTRUCTION, STATE_ROW
 
 
 def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
@@ -19,10 +20,34 @@ def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
     The counter counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
     Accepting states exit with their label.
     """
-    return shared(builder, ("number", automaton), functools.partial(_lay_out, automaton=automaton))
+    layout = _layout(automaton)
+    builder.note_label(max(layout.labels, default=-1))
+    first = builder.empty_states(len(layout.labels))
+    moves = np.where(layout.moves >= 0, layout.moves + np.int32(first), np.int32(-1))
+    rows = np.array(builder.rows(moves[1:]), np.int64)[layout.rows]
+    ops = {
+        (digits, counts): builder.op(guard=[(0, digits - counts)], increment_to=MAX_DIGITS if counts else None)
+        for digits, counts in dict.fromkeys(layout.kinds)
+    }
+    numbers = [ops[kind] for kind in layout.kinds]
+    builder.fill_states(first, {STATE_ROW: rows, STATE_EXIT: layout.labels, STATE_INSTRUCTION: numbers})
+    return moves[0]
 
 
-def _lay_out(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
+class _Layout(NamedTuple):
+    """The states of a number automaton, counted from 0: per state its row, label and (digits left, whether one counts).
+
+    `moves` int32 [1 + rows, 256] are those over the first byte, then the rows.
+    """
+
+    moves: NDArray[np.int32]
+    rows: list[int]
+    labels: list[int]
+    kinds: list[tuple[int, int]]
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(automaton: Dfa) -> _Layout:
     # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not: entry
     # 2 * state + 1 and 2 * state. Entry -1 leads nowhere.
     by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
@@ -44,19 +69,13 @@ def _lay_out(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
     entered = np.array(list(known), np.int64)
     targets = entered >> 1
     labels = np.array(automaton.accepting, np.int32)[targets] - 1
-    builder.note_label(int(labels.max(initial=-1)))
     state_of = np.full(entries.max(initial=0) + 2, -1, np.int32)
-    state_of[entered] = np.arange(len(entered)) + builder.next_state
+    state_of[entered] = np.arange(len(entered))
     byte_classes = np.searchsorted(automaton.starts, np.arange(128), side="right") - 1
     moves = np.full((1 + len(order), 256), -1, np.int32)
     moves[:, :128] = state_of[entries[[0, *(np.array(order, np.int64) >> 1)]]][:, byte_classes]
     rows = np.empty(len(order), np.int64)
-    rows[[known[entry] for entry in order]] = builder.rows(moves[1:])
+    rows[[known[entry] for entry in order]] = np.arange(len(order))
     left = MAX_DIGITS - np.array(digits_needed(automaton))[targets]
     kinds = list(zip(left.tolist(), (entered & 1).tolist(), strict=True))
-    ops = {
-        (digits, counts): builder.op(guard=[(0, digits - counts)], increment_to=MAX_DIGITS if counts else None)
-        for digits, counts in dict.fromkeys(kinds)
-    }
-    builder.states(rows=rows.tolist(), exit_labels=labels.tolist(), ops=[ops[kind] for kind in kinds])
-    return moves[0]
+    return _Layout(moves, rows.tolist(), labels.tolist(), kinds)

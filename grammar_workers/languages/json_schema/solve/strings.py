@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from grammar_workers.budget import budget_of, remembered
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, intersect, literal_set
-from grammar_workers.dfa.minimize import DEAD
+from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.languages.json_schema.assertions import (
     Assertion,
     FiniteTexts,
