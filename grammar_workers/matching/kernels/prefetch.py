@@ -1,6 +1,6 @@
 """The compiled walk over the places ahead: configurations between ASCII characters, and their mask rows.
 
-`tables` and `stack` are as in `step`, `known` is `MaskClasses.tables`.
+`arrays` are those of a recogniser (`arrays.Arrays`), `tables` and `stack` are as in `step`.
 
 Whatever finds a table full can be done again once there is room: places are told apart by what they are, and marks are
 set last.
@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.mask import CLASSES_FULL, make_row
+from grammar_workers.matching.kernels.mask import CLASSES_FULL, TREE_IF_SHORT, make_row
 from grammar_workers.matching.kernels.mask_classes import CLASS_BOUNDS, find_class
 from grammar_workers.matching.kernels.step import (
     FRAME_PARENT,
@@ -221,16 +221,14 @@ def _intern(rows, digests, weights, many):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def _make_row(  # type: ignore[no-untyped-def]
-    tables, stack, trees, slices, path, known, counters, batch, constants, state, counter, frame
-):
+def _make_row(arrays, counters, batch, constants, state, counter, frame):  # type: ignore[no-untyped-def]
     """Make the row of a place whose class is not known. Returns the class, or what `make_row` does."""
     rows, classes = batch.rows, batch.classes
-    ends = may_end(tables, stack, state, counter, frame)
+    ends = may_end(arrays.tables, arrays.stack, state, counter, frame)
     if ends == FRAMES_FULL:
         return ends
     row = rows[counters[COUNT_ROWS]]
-    row_class = make_row(tables, stack, trees, slices, path, known, 1, state, counter, frame, row, 0)
+    row_class = make_row(arrays, 1, state, counter, frame, row, TREE_IF_SHORT)
     if row_class < 0:
         return row_class
     if ends:
@@ -244,32 +242,32 @@ def _make_row(  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def _follow(tables, stack, path, known, walk, constants, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
+def _follow(arrays, walk, constants, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
     """Add the places that follow one, or stand beside it. Returns 0 (or more), FRAMES_FULL or FOUND_FULL."""
-    reached = _after_ascii(tables, stack, path, walk, state, counter, frame)
+    tables = arrays.tables
+    reached = _after_ascii(tables, arrays.stack, arrays.path, walk, state, counter, frame)
     # Where nothing may be read, neither may it after another choice that comes later still.
     if reached > 0 and row_class >= 0:
-        other = _beside(tables, known, constants.assigned, state, counter, row_class)
+        other = _beside(tables, arrays.classes, constants.assigned, state, counter, row_class)
         if other >= 0:
             return add_place(walk, state, other, frame)
     return reached
 
 
 @njit(**BORROWS)
-def look_ahead(  # type: ignore[no-untyped-def]
-    tables, stack, trees, slices, path, known, walk, batch, constants, by_hand
-):
+def look_ahead(arrays, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
     """Look at the next places, as many as `batch` has room for, and make the rows of classes that are not known.
 
-    Somebody else must make the rows of places that have no class or are WIDE or ENTERS_STRING, with `by_hand` of all.
+    Somebody else must make the rows of places that have no class or are WIDE, with `by_hand` of all.
     What follows them is found once they are there again (`add_again`). Returns MORE, OVER, FRAMES_FULL, FOUND_FULL or
     CLASSES_FULL.
     """
+    stack, known = arrays.stack, arrays.classes
     places, counters, looked_at = walk.places, walk.counters, walk.looked_at
     most = batch.rows.shape[0]
     looked = 0
     while looked < most and counters[COUNT_CLASSES] < most and counters[COUNT_OTHERS] < most:
-        status = _explore_frames(tables, stack, walk, constants.sites)
+        status = _explore_frames(arrays.tables, stack, walk, constants.sites)
         if status < 0:
             return status
         place = counters[COUNT_NEXT]
@@ -286,13 +284,11 @@ def look_ahead(  # type: ignore[no-untyped-def]
             if counters[COUNT_BUDGET] == 0:
                 return np.int64(MORE if counters[COUNT_OTHERS] > 0 else OVER)
             if row_class < 0 and not by_hand:
-                row_class = _make_row(
-                    tables, stack, trees, slices, path, known, counters, batch, constants, state, counter, frame
-                )
+                row_class = _make_row(arrays, counters, batch, constants, state, counter, frame)
                 if row_class in (FRAMES_FULL, CLASSES_FULL):
                     return row_class
         if has_row or (row_class >= 0 and not by_hand):
-            status = _follow(tables, stack, path, known, walk, constants, state, counter, frame, row_class)
+            status = _follow(arrays, walk, constants, state, counter, frame, row_class)
             if status < 0:
                 return status
             if row_class >= 0:
