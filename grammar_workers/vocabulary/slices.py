@@ -8,7 +8,7 @@ configuration is that mask, and a walk of the few thousand nodes, or few hundred
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from grammar_workers.pushdown.escape_shapes import ESCAPED
 from grammar_workers.pushdown.instructions import TOLERATED_RUN
 from grammar_workers.pushdown.json_text import QUOTE, encode_string_body
 from grammar_workers.pushdown.strings import COMMON, UNESCAPED
+from grammar_workers.vocabulary import trie
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 BETWEEN = 0
@@ -48,6 +49,10 @@ class StringSlices(NamedTuple):
     """[longest + 1, words]: row n allows the tokens that stay inside the string and need at most n characters"""
     closing: NDArray[np.int32]
     """The prefix tree of tokens with a quote."""
+    tails: NDArray[np.int32]
+    """The prefix tree of these tokens from the quote on that ends the string, TRIE_TOKEN holding the lowest token."""
+    same_tail: NDArray[np.int32]
+    """[V]: the next token with the same tail, or -1"""
     any_character: Slice
     """Of the tokens of at most TOLERATED_RUN characters: for states that tolerate every character but RARE ones."""
     any_but_escaped: Slice
@@ -94,8 +99,8 @@ def split(tree: NDArray[np.int32], node_of: NDArray[np.int32], table: NDArray[np
     return Slice(_mask(node_of, stays), _pruned(tree, ~stays))
 
 
-def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32]) -> StringSlices:
-    """What may be read inside a string; arguments as above."""
+def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32], token_bytes: Sequence[bytes]) -> StringSlices:
+    """What may be read inside a string; arguments as above, and what automata read of each token."""
     states, characters = _read(tree, string_table(charset.ALL))
     longest = int(characters[states >= 0].max(initial=0))
     body = [_mask(node_of, (states >= 0) & (characters <= many)) for many in range(longest + 1)]
@@ -104,21 +109,22 @@ def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32]) -> String
     return StringSlices(
         np.stack(body),
         split(tree, node_of, no_quote).rest,
+        *_tails(token_bytes, string_table(charset.ALL)),
         split(tree, node_of, string_table(COMMON), TOLERATED_RUN),
         split(tree, node_of, string_table(UNESCAPED), TOLERATED_RUN),
     )
 
 
-def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
+def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.int32]:
     """Which nodes of the prefix tree of all tokens end between two characters, and all tokens from there on stay.
 
-    uint8 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + STAYS_UNESCAPED where all of these
+    int32 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + STAYS_UNESCAPED where all of these
     tokens are tokens of `any_but_escaped`, otherwise they are of `any_character`. A state that tolerates so many of
     these characters allows all of these tokens where it is arrived at in such a node, whatever was read before.
     """
     ends = tree[:, TRIE_END]
     spans = np.stack([np.arange(len(tree)), ends], axis=1)
-    staying = np.zeros(len(tree), np.uint8)
+    staying = np.zeros(len(tree), np.int32)
     for characters_of, mark in ((COMMON, 1), (UNESCAPED, 1 + STAYS_UNESCAPED)):
         states, characters = _read(tree, string_table(characters_of))
         leaves = (tree[:, TRIE_TOKEN] >= 0) & ((states < 0) | (characters > TOLERATED_RUN))
@@ -127,6 +133,26 @@ def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
         most = np.maximum.reduceat(np.append(characters, 0), spans.reshape(-1))[::2]
         staying[stays] = (mark + most - characters)[stays]
     return staying
+
+
+def _tails(token_bytes: Sequence[bytes], table: NDArray[np.int16]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """`tails` and `same_tail` of a vocabulary, `table` being that of all characters of a string."""
+    first: dict[bytes, int] = {}
+    last: dict[bytes, int] = {}
+    same = np.full(len(token_bytes), -1, np.int32)
+    for token, data in enumerate(token_bytes):
+        state = BETWEEN if QUOTE in data else -1
+        for place, byte in enumerate(data):
+            if state < 0:
+                break
+            if state == BETWEEN and byte == QUOTE:
+                tail = data[place:]
+                if first.setdefault(tail, token) != token:
+                    same[last[tail]] = token
+                last[tail] = token
+                break
+            state = int(table[state, byte])
+    return trie.build(first), same
 
 
 def _mask(node_of: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.uint32]:

@@ -100,8 +100,10 @@ class Vocabulary:
 
     @functools.cached_property
     def tree(self) -> NDArray[np.int32]:
-        """The prefix tree of all tokens, see `trie.build`; TRIE_TOKEN holds the lowest id with these bytes."""
-        return trie.build_with_ids(self._first_by_bytes)
+        """The prefix tree of all tokens, see `trie.build`; TRIE_TOKEN is the lowest id with these bytes."""
+        tree = trie.build(self._first_by_bytes)
+        tree[:, trie.TRIE_STAYING] = slices.mark_staying(tree)
+        return tree
 
     @functools.cached_property
     def same_bytes(self) -> NDArray[np.int32]:
@@ -127,7 +129,7 @@ class Vocabulary:
 
     @functools.cached_property
     def trees(self) -> trie.Trees:
-        return trie.Trees(self.tree, self.same_bytes, *trie.build_fans(self.tree), slices.mark_staying(self.tree))
+        return trie.Trees(self.tree, self.same_bytes, trie.roots_of(self.tree))
 
     def folded_tree(self, classes: bytes) -> folded_trie.FoldedTree:
         """The tokens without quotes, folded by the class of each byte; those used last are kept."""
@@ -144,7 +146,7 @@ class Vocabulary:
 
     @functools.cached_property
     def string_slices(self) -> slices.StringSlices:
-        return slices.split_strings(self.tree, self.node_of)
+        return slices.split_strings(self.tree, self.node_of, self._read_bytes)
 
     @functools.cached_property
     def eos_mask(self) -> NDArray[np.uint32]:

@@ -72,19 +72,20 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
             token = tokens[i]
             mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
         node += 1
-    return walk_tree(tables, stack, arrays.slices.closing, arrays.trees.same_bytes, path, mask)
+    closing = arrays.slices.closing
+    return walk_tree(tables, stack, closing, arrays.trees.same_bytes, 0, closing.shape[0], path, mask)
 
 
 @njit(**BORROWS)
 def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
-    """Fill `mask` (uint32 [words], zeroed here) with the tokens that `configuration` allows, end tokens excluded.
+    """Fill `mask` (uint32 [words]) with the tokens that `configuration` allows, end tokens excluded.
 
     Inside a free JSON string, the tokens that stay inside it are a precomputed row per number of characters
-    (`StringSlices.body`), and those that may close it are walked. A state whose LOOP_BASE is a state is like that one
-    but for the texts it tells apart (declared property names among free ones): its row is that of the base, corrected
-    by a walk of only what differs. A state that tolerates all characters has a precomputed row, too, to which a walk of
-    the few other tokens adds. Everywhere else the tree is walked that `walked` tells; with TREE_IF_SHORT, the answer is
-    WIDE where that is long.
+    (`StringSlices.body`), and those that may close it are walked: by their tails, unless the length of the string tells
+    them apart. A state whose LOOP_BASE is a state is like that one but for the texts it tells apart (declared property
+    names among free ones): its row is that of the base, corrected by a walk of only what differs. A state that
+    tolerates all characters has a precomputed row, too, to which a walk of the few other tokens adds. Everywhere else
+    the tree is walked that `walked` tells; with TREE_IF_SHORT, the answer is WIDE where that is long.
     Returns 0, FRAMES_FULL or WIDE; the trace tells what the row depends on, and whether the text may end here, too.
     """
     tables, stack, trees, slices, path = arrays.tables, arrays.stack, arrays.trees, arrays.slices, arrays.path
@@ -115,7 +116,8 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
             any_character = loops[loop, LOOP_BASE] == TOLERATES_ANY
             tolerated = slices.any_character if any_character else slices.any_but_escaped
             mask |= tolerated.mask
-            return walk_tree(tables, stack, tolerated.rest, trees.same_bytes, path, mask)
+            rest = tolerated.rest
+            return walk_tree(tables, stack, rest, trees.same_bytes, 0, rest.shape[0], path, mask)
         depend(stack, counter, frame, last + 1 if counter > last else -FAR, FAR if counter > last else minimum - 1)
         loop = 0
     if loop == 0:
@@ -127,13 +129,16 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
     longest = np.int64(slices.body.shape[0] - 1)
     # With no maximum every run fits. A counter beyond the maximum can only come from a hostile table.
     room = max(maximum - counter, np.int64(0)) if maximum >= 0 else longest
-    if room < longest:
-        depend(stack, counter, frame, counter, counter)
-    elif maximum >= 0:
-        depend(stack, counter, frame, -FAR, maximum - longest)
     mask |= slices.body[min(room, longest)]
     path[0, PATH_STATE] = base
-    status = walk_tree(tables, stack, slices.closing, trees.same_bytes, path, mask)
+    if counter < minimum or room < longest:
+        depend(stack, counter, frame, counter, counter)
+        closing, same = slices.closing, trees.same_bytes
+    else:
+        # However many characters come before the quote, it may follow them.
+        depend(stack, counter, frame, minimum, maximum - longest if maximum >= 0 else FAR)
+        closing, same = slices.tails, slices.same_tail
+    status = walk_tree(tables, stack, closing, same, 0, closing.shape[0], path, mask)
     if base == state or status < 0:
         return status
     put(path, 0, state, counter, frame)
