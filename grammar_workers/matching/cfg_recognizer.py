@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -157,18 +157,17 @@ class CfgRecognizer:
         none = int(len(numbers) > 0 and numbers[0] < 0)
         return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
+    def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
         start = self.start()
         places = [start]
         met = {start}
         for configuration in itertools.islice(places, max_places):
-            make_row(configuration)
+            yield PrefetchedRows(wanted=configuration)
             work = self._work()
             for number in {self._step(configuration[0], column, work) for column in set(self._columns[:128])}:
                 if number >= 0 and (number,) not in met:
                     met.add((number,))
                     places.append((number,))
-            yield PrefetchedRows.none()
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,6 @@ from grammar_workers.matching.kernels.mask_classes import MaskClasses
 from grammar_workers.matching.kernels.prefetch_queue import PrefetchQueue
 from grammar_workers.matching.kernels.step import FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
-from grammar_workers.matching.mask_store import weights_of
 from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
@@ -147,14 +146,13 @@ class PushdownRecognizer:
             configurations.append(reached)
         return configurations, places
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
+    def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
         if max_places <= self._ahead:
             return
         ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words)
         instructions = self._pushdown.instructions
         constants = prefetch.Constants(
             self._vocabulary.eos_mask,
-            weights_of(self._vocabulary.mask_words),
             np.unique(instructions[instructions[:, INSTRUCTION_MOVE] == CALL, INSTRUCTION_SITE]),
             # Only a property name assigns the counter: its position among the names.
             np.unique(instructions[instructions[:, INSTRUCTION_ACTION] == ASSIGN, INSTRUCTION_VALUE]),
@@ -165,15 +163,13 @@ class PushdownRecognizer:
             ahead.fit(len(self._mask_classes.tables.classes), len(self._stack.frames))
             status = entry.look_ahead(self._entries, ahead.walk, ahead.batch, constants, by_hand)
             # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
-            made, others = ahead.take()
-            yield made
-            for here in others:
-                make_row(here)
+            yield ahead.take()
+            if status == prefetch.BY_HAND:
+                here = ahead.next_by_hand()
+                yield PrefetchedRows(wanted=here)
                 for named in self._token_targets(here).values():
                     ahead.add(named)
-                ahead.add_again(here)
-                yield PrefetchedRows.none()
-            if status == step.FRAMES_FULL:
+            elif status == step.FRAMES_FULL:
                 self._grow_frames()
             elif status == mask.CLASSES_FULL:
                 self._grow_classes()
