@@ -115,16 +115,16 @@ def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32], token_byt
     )
 
 
-def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.int32]:
+def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
     """Which nodes of the prefix tree of all tokens end between two characters, and all tokens from there on stay.
 
-    int32 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + STAYS_UNESCAPED where all of these
+    uint8 [nodes]: 0 for other nodes, else 1 + the most characters that follow; + STAYS_UNESCAPED where all of these
     tokens are tokens of `any_but_escaped`, otherwise they are of `any_character`. A state that tolerates so many of
     these characters allows all of these tokens where it is arrived at in such a node, whatever was read before.
     """
     ends = tree[:, TRIE_END]
     spans = np.stack([np.arange(len(tree)), ends], axis=1)
-    staying = np.zeros(len(tree), np.int32)
+    staying = np.zeros(len(tree), np.uint8)
     for characters_of, mark in ((COMMON, 1), (UNESCAPED, 1 + STAYS_UNESCAPED)):
         states, characters = _read(tree, string_table(characters_of))
         leaves = (tree[:, TRIE_TOKEN] >= 0) & ((states < 0) | (characters > TOLERATED_RUN))
@@ -152,7 +152,7 @@ def _tails(token_bytes: Sequence[bytes], table: NDArray[np.int16]) -> tuple[NDAr
                 last[tail] = token
                 break
             state = int(table[state, byte])
-    return trie.build(first), same
+    return trie.build_with_ids(first), same
 
 
 def _mask(node_of: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.uint32]:

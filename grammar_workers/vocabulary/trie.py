@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN, TRIE_STAYING, TRIE_COLUMNS = range(6)
+TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN, TRIE_COLUMNS = range(5)
 """Columns of a prefix tree: the byte read on entering a node, its depth (0 for first bytes), the first node after its
-subtree, the number of the string that ends in it (or -1), a mark of `slices.mark_staying` (or 0)."""
+subtree, the number of the string that ends in it (or -1)."""
 
 
 class Trees(NamedTuple):
@@ -21,8 +21,12 @@ class Trees(NamedTuple):
     """[nodes, TRIE_COLUMNS]: TRIE_TOKEN holds the lowest id with these bytes"""
     same_bytes: NDArray[np.int32]
     """[V]: the next token id with the same bytes, or -1"""
-    roots: NDArray[np.int32]
-    """See `roots_of`."""
+    fan_of: NDArray[np.int32]
+    """[nodes]: the number of a node's fan or -1"""
+    fans: NDArray[np.int32]
+    """[fans, 256]: see `build_fans`"""
+    staying: NDArray[np.uint8]
+    """[nodes]: see `slices.mark_staying`"""
 
 
 def pack(strings: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -32,28 +36,74 @@ def pack(strings: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]
     return np.frombuffer(b"".join(strings), np.uint8), offsets
 
 
-def build(ids: Mapping[bytes, int]) -> NDArray[np.int32]:
-    """The prefix tree of the keys of `ids`, none empty: int32 [nodes, TRIE_COLUMNS] in preorder.
+def build(strings: Sequence[bytes]) -> NDArray[np.int32]:
+    """The prefix tree of distinct non-empty `strings`, which must be sorted; int32 [nodes, TRIE_COLUMNS] in preorder.
 
-    TRIE_TOKEN holds their values, TRIE_STAYING zeros.
+    TRIE_TOKEN is the index into `strings`.
     """
-    strings = sorted(ids)
     data, offsets = pack(strings)
-    tree = np.zeros((len(data), TRIE_COLUMNS), np.int32)
-    many = _build(data, offsets, np.array([ids[string] for string in strings], np.int32), tree)
-    return tree[:many].copy()
+    tree = np.empty((len(data), TRIE_COLUMNS), np.int32)
+    return tree[: _build(data, offsets, tree)].copy()
 
 
-def roots_of(tree: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The node at depth 0 for each byte, or -1: int32 [256]."""
-    nodes = np.flatnonzero(tree[:, TRIE_DEPTH] == 0)
-    roots = np.full(256, -1, np.int32)
-    roots[tree[nodes, TRIE_BYTE]] = nodes
-    return roots
+def build_with_ids(ids: Mapping[bytes, int]) -> NDArray[np.int32]:
+    """The prefix tree of the keys of `ids`, TRIE_TOKEN holding their values."""
+    strings = sorted(ids)
+    tree = build(strings)
+    numbers = np.array([*(ids[string] for string in strings), -1], np.int32)
+    tree[:, TRIE_TOKEN] = numbers[tree[:, TRIE_TOKEN]]
+    return tree
+
+
+MANY_CHILDREN = 8
+"""From so many children on a node has a fan."""
+
+
+def build_fans(tree: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Where to go from a node without looking at its children one by one, for nodes that have many.
+
+    Returns int32 [nodes], the number of a node's fan or -1, and the fans: int32 [fans, 256], the child for each byte or
+    -1. Fan 0 is that of the root, which is no node: the nodes at depth 0.
+    """
+    fan_of = np.empty(len(tree), np.int32)
+    many = _number_fans(tree, fan_of)
+    fans = np.full((many, 256), -1, np.int32)
+    _fill_fans(tree, fan_of, fans)
+    return fan_of, fans
 
 
 @njit(nogil=True, cache=True)
-def _build(data, offsets, numbers, tree):  # type: ignore[no-untyped-def]
+def _number_fans(tree, fan_of):  # type: ignore[no-untyped-def]
+    many = 1
+    for node in range(tree.shape[0]):
+        children = 0
+        child = node + 1
+        while child < tree[node, TRIE_END] and children < MANY_CHILDREN:
+            children += 1
+            child = tree[child, TRIE_END]
+        fan_of[node] = -1
+        if children == MANY_CHILDREN:
+            fan_of[node] = many
+            many += 1
+    return many
+
+
+@njit(nogil=True, cache=True)
+def _fill_fans(tree, fan_of, fans):  # type: ignore[no-untyped-def]
+    child = 0
+    while child < tree.shape[0]:
+        fans[0, tree[child, TRIE_BYTE]] = child
+        child = tree[child, TRIE_END]
+    for node in range(tree.shape[0]):
+        if fan_of[node] >= 0:
+            child = node + 1
+            while child < tree[node, TRIE_END]:
+                fans[fan_of[node], tree[child, TRIE_BYTE]] = child
+                child = tree[child, TRIE_END]
+
+
+@njit(nogil=True, cache=True)
+def _build(data, offsets, tree):  # type: ignore[no-untyped-def]
     longest = 0
     for i in range(offsets.shape[0] - 1):
         longest = max(longest, offsets[i + 1] - offsets[i])
@@ -79,7 +129,7 @@ def _build(data, offsets, numbers, tree):  # type: ignore[no-untyped-def]
             open_nodes[j] = many
             many += 1
         depth = length
-        tree[open_nodes[length - 1], TRIE_TOKEN] = numbers[i]
+        tree[open_nodes[length - 1], TRIE_TOKEN] = i
     while depth > 0:
         depth -= 1
         tree[open_nodes[depth], TRIE_END] = many

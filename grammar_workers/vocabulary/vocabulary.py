@@ -100,10 +100,8 @@ class Vocabulary:
 
     @functools.cached_property
     def tree(self) -> NDArray[np.int32]:
-        """The prefix tree of all tokens, see `trie.build`; TRIE_TOKEN is the lowest id with these bytes."""
-        tree = trie.build(self._first_by_bytes)
-        tree[:, trie.TRIE_STAYING] = slices.mark_staying(tree)
-        return tree
+        """The prefix tree of all tokens, see `trie.build`; TRIE_TOKEN holds the lowest id with these bytes."""
+        return trie.build_with_ids(self._first_by_bytes)
 
     @functools.cached_property
     def same_bytes(self) -> NDArray[np.int32]:
@@ -129,7 +127,7 @@ class Vocabulary:
 
     @functools.cached_property
     def trees(self) -> trie.Trees:
-        return trie.Trees(self.tree, self.same_bytes, trie.roots_of(self.tree))
+        return trie.Trees(self.tree, self.same_bytes, *trie.build_fans(self.tree), slices.mark_staying(self.tree))
 
     def folded_tree(self, classes: bytes) -> folded_trie.FoldedTree:
         """The tokens without quotes, folded by the class of each byte; those used last are kept."""

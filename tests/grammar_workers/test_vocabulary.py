@@ -183,7 +183,7 @@ def test_the_prefix_tree_holds_every_token_once(tokens: list[bytes | None]) -> N
     tree = vocabulary.tree
     assert len(tree) == len(expected)
     path: list[int] = []
-    for node, (prefix, (byte, depth, end, token, _)) in enumerate(zip(expected, tree.tolist(), strict=True)):
+    for node, (prefix, (byte, depth, end, token)) in enumerate(zip(expected, tree.tolist(), strict=True)):
         path[depth:] = [byte]
         assert bytes(path) == prefix
         assert end == node + sum(other.startswith(prefix) for other in expected)

@@ -37,7 +37,7 @@ from grammar_workers.vocabulary.vocabulary import Vocabulary
 _ADDRESS, _LENGTH, _COLUMNS = range(3)
 # Where the rows of a tuple begin, one for each of its arrays in the order of its fields.
 TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 10, 13, 14
-_SLICES, _TREES, _TEXT, _ENTRIES = 17, 25, 28, 30
+_SLICES, _TREES, _TEXT, _ENTRIES = 17, 25, 30, 32
 
 
 class Arrays(NamedTuple):
@@ -158,6 +158,8 @@ def arrays_of(entries):  # type: ignore[no-untyped-def]
             _table(entries, _TREES, TRIE_COLUMNS, np.int32),
             _line(entries, _TREES + 1, np.int32),
             _line(entries, _TREES + 2, np.int32),
+            _table(entries, _TREES + 3, 256, np.int32),
+            _line(entries, _TREES + 4, np.uint8),
         ),
         FoldedTree(
             _table(entries, FOLDED, FOLDED_COLUMNS, np.int32),

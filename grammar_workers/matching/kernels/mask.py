@@ -72,8 +72,7 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
             token = tokens[i]
             mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
         node += 1
-    closing = arrays.slices.closing
-    return walk_tree(tables, stack, closing, arrays.trees.same_bytes, 0, closing.shape[0], path, mask)
+    return walk_tree(tables, stack, arrays.slices.closing, arrays.trees.same_bytes, path, mask)
 
 
 @njit(**BORROWS)
@@ -116,8 +115,7 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
             any_character = loops[loop, LOOP_BASE] == TOLERATES_ANY
             tolerated = slices.any_character if any_character else slices.any_but_escaped
             mask |= tolerated.mask
-            rest = tolerated.rest
-            return walk_tree(tables, stack, rest, trees.same_bytes, 0, rest.shape[0], path, mask)
+            return walk_tree(tables, stack, tolerated.rest, trees.same_bytes, path, mask)
         depend(stack, counter, frame, last + 1 if counter > last else -FAR, FAR if counter > last else minimum - 1)
         loop = 0
     if loop == 0:
@@ -138,7 +136,7 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
         # However many characters come before the quote, it may follow them.
         depend(stack, counter, frame, minimum, maximum - longest if maximum >= 0 else FAR)
         closing, same = slices.tails, slices.same_tail
-    status = walk_tree(tables, stack, closing, same, 0, closing.shape[0], path, mask)
+    status = walk_tree(tables, stack, closing, same, path, mask)
     if base == state or status < 0:
         return status
     put(path, 0, state, counter, frame)

@@ -27,11 +27,13 @@ from grammar_workers.pushdown.instructions import (
     TOLERATES_UNESCAPED,
 )
 from grammar_workers.vocabulary.slices import STAYS_UNESCAPED
-from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_STAYING, TRIE_TOKEN
+from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 PATH_STATE, PATH_REGISTER, PATH_FRAME = range(3)
 PATH_BASE_STATE, PATH_BASE_REGISTER, PATH_BASE_FRAME, PATH_COLUMNS = range(3, 7)
 """The configuration that the walk of `correct_row` is compared with."""
+PATH_FAN, PATH_FAN_END, PATH_DEAD = PATH_BASE_STATE, PATH_BASE_REGISTER, PATH_BASE_FRAME
+"""What `walk_branch` notes in their place."""
 
 
 @njit(inline="always", **BORROWS)
@@ -55,6 +57,82 @@ def _allow(mask, same, token):  # type: ignore[no-untyped-def]
         token = same[token]
 
 
+@njit(**BORROWS)
+def walk_tree(tables, stack, tree, same, path, mask):  # type: ignore[no-untyped-def]
+    """Set the bits of the tokens in `tree` that can be read from path[0]. Returns 0 or FRAMES_FULL."""
+    i = np.int64(0)
+    while i < tree.shape[0]:
+        depth = tree[i, TRIE_DEPTH]
+        state, counter, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
+        if state < 0:
+            if state == FRAMES_FULL:
+                return state
+            i = np.int64(tree[i, TRIE_END])
+            continue
+        put(path, depth + 1, state, counter, frame)
+        _allow(mask, same, tree[i, TRIE_TOKEN])
+        i += 1
+    return np.int64(0)
+
+
+@njit(inline="always", **BORROWS)
+def _next_child(tables, fans, fan, state, byte, dead):  # type: ignore[no-untyped-def]
+    """The first child in a fan, from `byte` on, for a byte that `state` reads itself; -1 when there is none.
+
+    Bytes that lead where state `dead` (or -1: no such state) leads are known to lead nowhere.
+    """
+    states, table = tables.states, tables.table
+    row = states[state, STATE_ROW]
+    literal = states[state, STATE_LITERAL]
+    if row < 0:
+        return np.int64(fans[fan, literal]) if literal >= byte else np.int64(-1)
+    shunned = np.int64(states[dead, STATE_ROW]) if dead >= 0 else np.int64(-1)
+    while byte < 256:
+        reads = table[row, byte] >= 0 and (shunned < 0 or table[row, byte] != table[shunned, byte])
+        if (reads or literal == byte) and fans[fan, byte] >= 0:
+            return np.int64(fans[fan, byte])
+        byte += 1
+    return np.int64(-1)
+
+
+@njit(inline="always", **BORROWS)
+def take(taken, byte):  # type: ignore[no-untyped-def]
+    """Put a byte into a set, the last row of `path`; whether it was not there yet."""
+    before = taken[byte >> 6]
+    taken[byte >> 6] = before | np.int64(1) << np.int64(byte & 63)
+    return taken[byte >> 6] != before
+
+
+@njit(**BORROWS)
+def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-untyped-def]
+    """The same over the tree of all tokens.
+
+    Most states read few bytes, and the subtrees of a node lie far apart: where a node has many children, the dead ones
+    are not even looked at (`trie.build_fans`). `dead` is a state (or -1) that cannot be entered with the
+    counter and the frame of path[0]: what leads where it leads is dead, too.
+    Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
+    """
+    tree, fans = trees.tree, trees.fans
+    taken = path[path.shape[0] - 1]
+    taken[:] = 0
+    for _ in range(SILENT_MOVES):
+        state = path[0, PATH_STATE]
+        node = _next_child(tables, fans, 0, state, np.int64(0), dead)
+        while node >= 0:
+            byte = np.int64(tree[node, TRIE_BYTE])
+            if take(taken, byte):
+                status = walk_branch(tables, stack, trees, path, dead, node, mask)
+                if status < 0:
+                    return status
+            node = _next_child(tables, fans, 0, state, byte + 1, dead)
+        state, counter, frame = leave(tables, stack, path[0, PATH_STATE], path[0, PATH_REGISTER], path[0, PATH_FRAME])
+        if state < 0:
+            return state if state == FRAMES_FULL else np.int64(0)
+        put(path, 0, state, counter, frame)
+        dead = np.int64(-1)
+    return np.int64(0)
+
+
 @njit(inline="always", **BORROWS)
 def _tolerates(stack, loops, loop, staying, counter, frame):  # type: ignore[no-untyped-def]
     """Whether all tokens that stay within a string (see `slices.mark_staying`) go on from a state with `loop`."""
@@ -72,74 +150,46 @@ def _tolerates(stack, loops, loop, staying, counter, frame):  # type: ignore[no-
 
 
 @njit(**BORROWS)
-def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: ignore[no-untyped-def]
-    """Set the bits of the tokens in nodes [first, last) that can be read from path[0]. Returns 0 or FRAMES_FULL."""
+def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-untyped-def]
+    """`walk_tree` over node `i` of the tree of all tokens and what is below it.
+
+    At each depth of `path` are also the fan of the node whose children stand there (-1: look at all of them), where its
+    subtree ends, and the state `dead` as far as it is still known to be dead there.
+    """
     states, loops = tables.states, tables.loops
-    i = np.int64(first)
+    tree, same, fan_of, fans, staying = trees.tree, trees.same_bytes, trees.fan_of, trees.fans, trees.staying
+    last = np.int64(tree[i, TRIE_END])
+    path[0, PATH_FAN] = -1
     while i < last:
         depth = tree[i, TRIE_DEPTH]
+        if path[depth, PATH_FAN] >= 0:
+            end = path[depth, PATH_FAN_END]
+            following, fan = np.int64(tree[i, TRIE_BYTE]), path[depth, PATH_FAN]
+            i = _next_child(tables, fans, fan, path[depth, PATH_STATE], following, path[depth, PATH_DEAD])
+            if i < 0:
+                i = end
+                continue
         state, counter, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state < 0:
             if state == FRAMES_FULL:
                 return state
             i = np.int64(tree[i, TRIE_END])
             continue
-        loop, staying = states[state, STATE_LOOP], tree[i, TRIE_STAYING]
-        if loop > 0 and staying > 0 and _tolerates(stack, loops, loop, staying, counter, frame):
+        loop = states[state, STATE_LOOP]
+        if loop > 0 and staying[i] and _tolerates(stack, loops, loop, staying[i], counter, frame):
             for j in range(i, tree[i, TRIE_END]):
                 _allow(mask, same, tree[j, TRIE_TOKEN])
             i = np.int64(tree[i, TRIE_END])
             continue
         put(path, depth + 1, state, counter, frame)
+        # What a state does not read itself, its callers may.
+        path[depth + 1, PATH_FAN] = np.int64(fan_of[i]) if states[state, STATE_EXIT] < 0 else np.int64(-1)
+        path[depth + 1, PATH_FAN_END] = np.int64(tree[i, TRIE_END])
+        unmoved = counter == path[0, PATH_REGISTER] and frame == path[0, PATH_FRAME]
+        like_before = loop > 0 and loops[loop, LOOP_BASE] == dead
+        path[depth + 1, PATH_DEAD] = dead if unmoved and like_before else np.int64(-1)
         _allow(mask, same, tree[i, TRIE_TOKEN])
         i += 1
-    return np.int64(0)
-
-
-@njit(inline="always", **BORROWS)
-def take(taken, byte):  # type: ignore[no-untyped-def]
-    """Put a byte into a set, the last row of `path`; whether it was not there yet."""
-    before = taken[byte >> 6]
-    taken[byte >> 6] = before | np.int64(1) << np.int64(byte & 63)
-    return taken[byte >> 6] != before
-
-
-@njit(inline="always", **BORROWS)
-def _reads(tables, state, byte, dead):  # type: ignore[no-untyped-def]
-    """Whether `state` reads a byte itself, and not to where state `dead` (or -1: no such state) leads."""
-    states, table = tables.states, tables.table
-    if states[state, STATE_LITERAL] == byte:
-        return True
-    row = states[state, STATE_ROW]
-    if row < 0 or table[row, byte] < 0:
-        return False
-    return dead < 0 or states[dead, STATE_ROW] < 0 or table[row, byte] != table[states[dead, STATE_ROW], byte]
-
-
-@njit(**BORROWS)
-def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-untyped-def]
-    """The same over the tree of all tokens, of which the first state mostly reads few.
-
-    `dead` is a state (or -1) that cannot be entered with the counter and the frame of path[0]: what leads where it
-    leads is dead, too.
-    Bytes that the first state does not read itself are left to its callers, each of which is gone back to once.
-    """
-    tree = trees.tree
-    taken = path[path.shape[0] - 1]
-    taken[:] = 0
-    for _ in range(SILENT_MOVES):
-        state = path[0, PATH_STATE]
-        for byte in range(256):
-            node = np.int64(trees.roots[byte])
-            if node >= 0 and _reads(tables, state, byte, dead) and take(taken, byte):
-                status = walk_tree(tables, stack, tree, trees.same_bytes, node, tree[node, TRIE_END], path, mask)
-                if status < 0:
-                    return status
-        state, counter, frame = leave(tables, stack, path[0, PATH_STATE], path[0, PATH_REGISTER], path[0, PATH_FRAME])
-        if state < 0:
-            return state if state == FRAMES_FULL else np.int64(0)
-        put(path, 0, state, counter, frame)
-        dead = np.int64(-1)
     return np.int64(0)
 
 
@@ -169,9 +219,9 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
     A subtree is left as it is as soon as both stand at the same place, or the walk reaches a plain loop state, which
     behaves alike from there on. Returns 0 or FRAMES_FULL.
     """
-    tree = trees.tree
+    tree, fans = trees.tree, trees.fans
     for byte in range(256):
-        node = np.int64(trees.roots[byte])
+        node = np.int64(fans[0, byte])
         if node >= 0 and not _alike(tables, path, 0, byte):
             status = _correct_subtree(tables, stack, trees, path, mask, node, np.int64(tree[node, TRIE_END]))
             if status < 0:
