@@ -6,8 +6,9 @@ row: a compiled walk of the prefix tree over the table; the steps it misses are 
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -24,13 +25,27 @@ from grammar_workers.matching.spelling import TooManyTokensError, spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.types import MaskRow, TokenId
-from grammar_workers.vocabulary.free_tokens import LEAST_ASCII, split
+from grammar_workers.vocabulary.slices import Slice, character_table, split
+from grammar_workers.vocabulary.trie import TRIE_DEPTH
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 _MOST_BYTES = 1 << 18
 """Of the shortest way to an end: about a second of work."""
 _WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
 """The characters from U+0080 on, as sequences of inclusive byte ranges."""
+_LEAST_FREE = 40
+"""With fewer free ASCII characters than this, too few tokens are free to be worth a tree of the others."""
+
+
+@functools.lru_cache(maxsize=16)
+def _free_tokens(vocabulary: Vocabulary, ascii_characters: bytes, wide: bool) -> tuple[Slice, NDArray[np.int32]]:
+    """The tokens made of free characters alone, and the nodes at depth 0 of the tree of the others.
+
+    Characters are free that are in `ascii_characters` and, with `wide`, those from U+0080 on.
+    """
+    free = [((byte, byte),) for byte in ascii_characters]
+    found = split(vocabulary.tree, vocabulary.node_of, character_table([*free, *(_WIDE if wide else [])]))
+    return found, np.flatnonzero(found.rest[:, TRIE_DEPTH] == 0).astype(np.int32)
 
 
 class CfgRecognizer:
@@ -73,25 +88,23 @@ class CfgRecognizer:
         items = self._sets.items[self._stacks[configuration[0]]]
         return items[0][0] == END
 
-    def find_class(self, configuration: Configuration) -> int:
-        # Stacks that go different ways are different configurations already.
-        return -1
-
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
+        # It has no class: stacks that go different ways are different configurations already.
         number = configuration[0]
         work = self._work()
         self._fill(number, work)
         loops = np.flatnonzero(self._table[number][self._graph.classes[:128]] == number).tolist()
-        free = len(loops) >= LEAST_ASCII
-        others = split(self._vocabulary, bytes(loops if free else []), free and self._loops_wide(number, work))
-        row[:] = others.mask
-        begun = np.stack([others.roots, np.full_like(others.roots, number)], axis=1)
+        free = len(loops) >= _LEAST_FREE
+        wide = free and self._loops_wide(number, work)
+        (mask, tree), roots = _free_tokens(self._vocabulary, bytes(loops if free else []), wide)
+        row[:] = mask
+        begun = np.stack([roots, np.full_like(roots, number)], axis=1)
         path = np.empty(self._vocabulary.longest_token + 1, np.int32)
-        gaps = np.empty((len(others.tree), 2), np.int32)
-        wanted = np.empty(len(others.tree), np.int32)
+        gaps = np.empty((len(tree), 2), np.int32)
+        wanted = np.empty(len(tree), np.int32)
         while len(begun):
             many, missing = cfg.walk(
-                others.tree,
+                tree,
                 self._vocabulary.same_bytes,
                 self._graph.classes,
                 self._table,
@@ -108,7 +121,7 @@ class CfgRecognizer:
             except LimitExceededError:
                 self._table[self._table[:, 0] == cfg.WANTED, 0] = cfg.UNKNOWN
                 raise
-        return self.find_class(configuration)
+        return -1
 
     def _loops_wide(self, number: int, work: Budget) -> bool:
         """Whether every character from U+0080 on leads back to this configuration."""
@@ -133,7 +146,7 @@ class CfgRecognizer:
             here = self._step(here, self._columns[byte], work)
             if here < 0:
                 return None
-        return (here,), self.may_end((here,)), self.find_class((here,))
+        return (here,), self.may_end((here,)), -1
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
         # The row has been filled, so every step that its tokens take is known.
@@ -144,18 +157,17 @@ class CfgRecognizer:
         none = int(len(numbers) > 0 and numbers[0] < 0)
         return [(number,) for number in numbers[none:].tolist()], (places - none).astype(np.int32)
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
+    def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
         start = self.start()
         places = [start]
         met = {start}
         for configuration in itertools.islice(places, max_places):
-            make_row(configuration)
+            yield PrefetchedRows(wanted=configuration)
             work = self._work()
             for number in {self._step(configuration[0], column, work) for column in set(self._columns[:128])}:
                 if number >= 0 and (number,) not in met:
                     met.add((number,))
                     places.append((number,))
-            yield PrefetchedRows.none()
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         stacks = self._stacks[configuration[0]]

@@ -38,7 +38,7 @@ class MaskRows:
         self._words = words
         self._pool = pool
         self._rows: list[MaskRow] = []
-        self._weights = weights_of(words)
+        self._weights = _weights_of(words)
         self._by_digest: dict[int, list[int]] = {}
         self.counts: list[int] = []
         """Allowed tokens of each row."""
@@ -59,16 +59,13 @@ class MaskRows:
 
     def add(self, row: MaskRow) -> int:
         """The number of the row with this content, copied when it is new."""
-        return self.put(row, int(digest_of(row, self._weights)))
-
-    def put(self, row: MaskRow, digest: int) -> int:
-        """The same for a row whose `digest_of` is known."""
+        digest = int(_digest_of(row, self._weights))
         same_digest = self._by_digest.setdefault(digest, [])
         for number in same_digest:
-            if equal(self._rows[number], row):
+            if _equal(self._rows[number], row):
                 return number
         stored = self._pool.get(digest)
-        if stored is None or not equal(stored, row):
+        if stored is None or not _equal(stored, row):
             stored = row.copy()
             stored.setflags(write=False)
             self._pool[digest] = stored
@@ -81,14 +78,14 @@ class MaskRows:
 
 
 @functools.lru_cache(maxsize=16)
-def weights_of(words: int) -> NDArray[np.uint32]:
+def _weights_of(words: int) -> NDArray[np.uint32]:
     """One odd number for each word of a row, uint32 [words]."""
     return np.random.default_rng(0).integers(0, 1 << 31, words, np.uint32) * np.uint32(2) + np.uint32(1)
 
 
 @njit(**BORROWS)
-def digest_of(row, weights):  # type: ignore[no-untyped-def]
-    """A multilinear hash (uint64) of a mask row; `weights` are those of `weights_of`."""
+def _digest_of(row, weights):  # type: ignore[no-untyped-def]
+    """A multilinear hash (uint64) of a mask row; `weights` are those of `_weights_of`."""
     digest = np.uint64(0)
     for word in range(row.shape[0]):
         digest += np.uint64(row[word]) * np.uint64(weights[word])
@@ -117,7 +114,7 @@ def _count(row):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def equal(row, other):  # type: ignore[no-untyped-def]
+def _equal(row, other):  # type: ignore[no-untyped-def]
     """Without a way out of the loop, it compares many words at once."""
     different = np.uint32(0)
     for word in range(row.shape[0]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +15,6 @@ from grammar_workers.matching.kernels.mask_classes import MaskClasses
 from grammar_workers.matching.kernels.prefetch_queue import PrefetchQueue
 from grammar_workers.matching.kernels.step import FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
-from grammar_workers.matching.mask_store import weights_of
 from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
@@ -32,13 +31,10 @@ from grammar_workers.pushdown.instructions import (
     SILENT_MOVES,
     START,
     STATE_EXIT,
-    STATE_LITERAL,
-    STATE_ROW,
 )
 from grammar_workers.pushdown.shortest import shortest_text
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.folded_trie import FoldedTree
-from grammar_workers.vocabulary.slices import Runs
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 
@@ -65,8 +61,8 @@ class PushdownRecognizer:
         self._entries = self._note_arrays()
         # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
         self._byte_classes: dict[int, bytes | None] = {}
-        # State -> see `_entering`.
-        self._runs_after: dict[int, tuple[NDArray[np.bool_], Runs]] = {}
+        # The one walked last: kernels keep nothing alive.
+        self._folded: FoldedTree | None = None
         self._token_edges = _edges_by_state(pushdown, vocabulary)
         self._named_tokens = frozenset(token for edges in self._token_edges.values() for token, _ in edges)
 
@@ -82,30 +78,20 @@ class PushdownRecognizer:
     def start(self) -> Configuration:
         return self._arrive(START, 0, 0)
 
-    def find_class(self, configuration: Configuration) -> int:
-        return int(entry.find_class(self._entries, *configuration))
-
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         # What a row with token edges depends on is known only after they have been looked at.
         noting = int(not self._token_edges)
-        whole = 0
+        walked = mask.TREE_IF_SHORT
         while True:
-            found: int = entry.make_row(self._entries, noting, *configuration, row, whole)
-            if found >= 0 or found == -1:
-                break
-            if found in (mask.WIDE, mask.ENTERS_STRING):
-                folded = self._folded_tree(configuration[0]) if found == mask.WIDE else None
-                if found == mask.WIDE and folded is None:
-                    whole = 1
-                    continue
-                found = self._fill_long_row(folded, configuration, row)
-                noting = 0
-                if found != step.FRAMES_FULL:
-                    break
-            if found == mask.CLASSES_FULL:
+            found: int = entry.make_row(self._entries, noting, *configuration, row, walked)
+            if found == mask.WIDE:
+                walked = self._choose_tree(configuration[0])
+            elif found == mask.CLASSES_FULL:
                 self._grow_classes()
-            else:
+            elif found == step.FRAMES_FULL:
                 self._grow_frames()
+            else:
+                break
         if found >= 0 or noting:
             return found
         for token in self._token_targets(configuration):
@@ -113,39 +99,21 @@ class PushdownRecognizer:
         state, _, frame = configuration
         return int(entry.note_class(self._entries, state, frame))
 
-    def _fill_long_row(self, folded: FoldedTree | None, configuration: Configuration, row: MaskRow) -> int:
-        """Fill a row by a folded tree, or of a state that enters a string. Returns -1 (no class yet) or FRAMES_FULL."""
-        if folded is None:
-            entering, runs = self._entering(configuration[0])
-            status: int = entry.fill_entering_row(self._entries, runs, entering, *configuration, row)
-        else:
-            quoted = self._vocabulary.quoted_tree
-            status = entry.fill_folded_row(self._entries, folded, quoted, *configuration, row)
-        return status if status < 0 else -1
-
-    def _entering(self, state: int) -> tuple[NDArray[np.bool_], Runs]:
-        """The bytes (bool [256]) that lead from `state` where several of them lead, and what may follow them."""
-        known = self._runs_after.get(state)
-        if known is None:
-            target, _ = entry.common_target(self._entries, state)
-            literal = self._pushdown.states[state, STATE_LITERAL]
-            entering = self._pushdown.table[self._pushdown.states[state, STATE_ROW]] == target
-            if literal >= 0:
-                entering[literal] = False
-            runs = self._vocabulary.runs_after(bytes(np.flatnonzero(entering).tolist()))
-            known = self._runs_after[state] = entering, runs
-        return known
-
-    def _folded_tree(self, state: int) -> FoldedTree | None:
+    def _choose_tree(self, state: int) -> int:
+        """Which tree to walk where that is long; notes the folded one for the kernels."""
         if state not in self._byte_classes:
             classes, states = classes_of(self._pushdown.tables, state)
             self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
         known = self._byte_classes[state]
-        return None if known is None else self._vocabulary.folded_tree(known)
+        if known is None:
+            return mask.WHOLE_TREE
+        self._folded = self._vocabulary.folded_tree(known)
+        kernel_arrays.note_arrays(self._entries, kernel_arrays.FOLDED, self._folded)
+        return mask.FOLDED_TREE
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):
-            return named, self.may_end(named), self.find_class(named)
+            return named, self.may_end(named), int(entry.find_class(self._entries, *named))
         while True:
             state, counter, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
             if state >= 0 and ends >= 0:
@@ -178,14 +146,13 @@ class PushdownRecognizer:
             configurations.append(reached)
         return configurations, places
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
+    def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
         if max_places <= self._ahead:
             return
         ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words)
         instructions = self._pushdown.instructions
         constants = prefetch.Constants(
             self._vocabulary.eos_mask,
-            weights_of(self._vocabulary.mask_words),
             np.unique(instructions[instructions[:, INSTRUCTION_MOVE] == CALL, INSTRUCTION_SITE]),
             # Only a property name assigns the counter: its position among the names.
             np.unique(instructions[instructions[:, INSTRUCTION_ACTION] == ASSIGN, INSTRUCTION_VALUE]),
@@ -196,15 +163,13 @@ class PushdownRecognizer:
             ahead.fit(len(self._mask_classes.tables.classes), len(self._stack.frames))
             status = entry.look_ahead(self._entries, ahead.walk, ahead.batch, constants, by_hand)
             # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
-            made, others = ahead.take()
-            yield made
-            for here in others:
-                make_row(here)
+            yield ahead.take()
+            if status == prefetch.BY_HAND:
+                here = ahead.next_by_hand()
+                yield PrefetchedRows(wanted=here)
                 for named in self._token_targets(here).values():
                     ahead.add(named)
-                ahead.add_again(here)
-                yield PrefetchedRows.none()
-            if status == step.FRAMES_FULL:
+            elif status == step.FRAMES_FULL:
                 self._grow_frames()
             elif status == mask.CLASSES_FULL:
                 self._grow_classes()

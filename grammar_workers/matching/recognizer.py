@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -21,18 +21,12 @@ Configurations of a class have the same row and stop in the same way; -1 where t
 
 
 class PrefetchedRows(NamedTuple):
-    """Mask rows (uint32 [n, words], writable, end tokens included) and the classes that have them.
+    """Mask rows (writable, end tokens included) and the class of each; valid until the next ones are asked for."""
 
-    `digests` are those of the rows (`mask_store.digest_of`), `classes` pairs of a class and the place of its row.
-    """
-
-    rows: NDArray[np.uint32]
-    digests: list[int]
-    classes: list[tuple[int, int]]
-
-    @classmethod
-    def none(cls) -> PrefetchedRows:
-        return cls(np.empty((0, 0), np.uint32), [], [])
+    rows: Sequence[MaskRow] = ()
+    classes: Sequence[int] = ()
+    wanted: Configuration | None = None
+    """Whose row the TokenFSM has to make by itself before it goes on: it has no class or is long in the making."""
 
 
 class Recognizer(Protocol):
@@ -71,13 +65,12 @@ class Recognizer(Protocol):
         And for each token the place of its own among them, or -1: int32 [V]. End tokens lead nowhere.
         """
 
-    def look_ahead(self, max_places: int, make_row: Callable[[Configuration], None]) -> Iterator[PrefetchedRows]:
+    def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
         """Make the rows of all places between ASCII characters, breadth first, a few with each step of the iterator.
 
         Looks at `max_places` at most, and each step is a call under the lock. Places that must have the same row are
         looked at once, so that this mostly ends where there is no end of places, too. What follows them may differ: it
-        is looked at where the callers of rules go on, and behind each name of an object. `make_row` is called for
-        places whose row the TokenFSM has to keep by itself, because it has no class or is long in the making.
+        is looked at where the callers of rules go on, and behind each name of an object.
         """
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:

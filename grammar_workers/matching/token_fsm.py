@@ -209,15 +209,17 @@ class TokenFSM:
         """
         if max_places > 0:
             self._row_number(_INITIAL)
-        ahead = self._recognizer.look_ahead(max_places, self._keep_row)
+        ahead = self._recognizer.look_ahead(max_places)
         while True:
             # Others may walk in between.
             with self._lock:
                 found = next(ahead, None)
                 if found is None:
                     return len(self._rows)
-                numbers = [self._rows.put(row, digest) for row, digest in zip(found.rows, found.digests, strict=True)]
-                self._row_of_class.update((row_class, numbers[place]) for row_class, place in found.classes)
+                for row, row_class in zip(found.rows, found.classes, strict=True):
+                    self._row_of_class[row_class] = self._rows.add(row)
+                if found.wanted is not None:
+                    self._row_number(self._look_up(found.wanted))
                 self._check_memory()
 
     @property
@@ -283,9 +285,6 @@ class TokenFSM:
             number = self._make_row(self._configurations[state], self._terminal[state])
             self._row_of[state] = number
             return number
-
-    def _keep_row(self, configuration: Configuration) -> None:
-        self._row_number(self._look_up(configuration))
 
     def _make_row(self, configuration: Configuration, terminal: bool) -> int:
         """The number of the row of a configuration."""

@@ -155,14 +155,14 @@ class StringLowering:
             bounds = (max(guard[0][0] for guard in guards), -1 if highest == UNBOUNDED else highest)
         elif len(set(guards)) > 1:
             return result
-        for base, characters in ((TOLERATES_UNESCAPED, UNESCAPED), (TOLERATES_ANY, _COMMON)):
+        for base, characters in ((TOLERATES_UNESCAPED, UNESCAPED), (TOLERATES_ANY, COMMON)):
             for state in automaton.tolerant_states(characters, TOLERATED_RUN):
                 result[state] = self._builder.loop(*bounds, base)
         return result
 
 
-_COMMON = charset.subtract(ALL, charset.of(RARE))
-UNESCAPED = charset.subtract(_COMMON, charset.union(ESCAPED, charset.of("\u2028\u2029")))
+COMMON = charset.subtract(ALL, charset.of(RARE))
+UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u2029")))
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 
 

@@ -18,12 +18,15 @@ from grammar_workers.numba_options import OPTIONS
 from grammar_workers.pushdown.byte_classes import UNREAD
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
+FOLDED_COLUMNS = TRIE_TOKEN
+"""Those of other trees up to TRIE_END."""
+
 
 class FoldedTree(NamedTuple):
     """The tokens without quotes, folded; kernels take it as it is."""
 
     tree: NDArray[np.int32]
-    """[nodes, 3] in preorder: TRIE_BYTE (one of the alike bytes that lead to a node), TRIE_DEPTH and TRIE_END"""
+    """[nodes, FOLDED_COLUMNS] in preorder: TRIE_BYTE is one of the alike bytes that lead to a node"""
     spans: NDArray[np.int64]
     """[nodes + 1]: where the tokens that end in a node lie in `tokens`"""
     tokens: NDArray[np.int32]
@@ -73,7 +76,7 @@ def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
             place[token] = node
             token = same[token]
         i += 1
-    folded = np.empty((many - 1, 3), np.int32)
+    folded = np.empty((many - 1, FOLDED_COLUMNS), np.int32)
     number = np.zeros(many, np.int32)
     path = np.empty(deepest + 2, np.int32)
     depth = 0

@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from grammar_workers.artifacts.lru import LeastRecentlyUsed
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
-from grammar_workers.pushdown.json_text import QUOTE
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary import folded_trie, partial_characters, slices, trie
 
 _FOLDED_BYTES = 64 << 20
-_RUNS_BYTES = 16 << 20
 _BYTES_OF_UTF8 = frozenset([*range(0x80), *range(0x80, 0xC0), *range(0xC2, 0xF5)])
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -58,7 +56,6 @@ class Vocabulary:
         self._folded_trees: LeastRecentlyUsed[folded_trie.FoldedTree] = LeastRecentlyUsed(
             _FOLDED_BYTES, lambda folded: folded.nbytes
         )
-        self._runs_after: LeastRecentlyUsed[slices.Runs] = LeastRecentlyUsed(_RUNS_BYTES, lambda runs: runs.nbytes)
 
     def __reduce__(self) -> tuple[type[Vocabulary], tuple[Any, ...]]:
         return Vocabulary, (self._bytes, self.eos_token_ids, self.special_tokens, self.size)
@@ -121,16 +118,18 @@ class Vocabulary:
         return chain
 
     @functools.cached_property
-    def trees(self) -> trie.Trees:
-        return trie.Trees(
-            self.tree, self.same_bytes, *trie.build_fans(self.tree), slices.mark_staying(self.tree, self.string_slice)
-        )
+    def node_of(self) -> NDArray[np.int32]:
+        """int32 [size]: the node of `tree` in which a token ends, or -1."""
+        ends = np.flatnonzero(self.tree[:, trie.TRIE_TOKEN] >= 0)
+        nodes = np.full(self.size, -1, np.int32)
+        nodes[self.tree[ends, trie.TRIE_TOKEN]] = ends
+        for token in np.flatnonzero(self.same_bytes >= 0).tolist():
+            nodes[self.same_bytes[token]] = nodes[token]
+        return nodes
 
     @functools.cached_property
-    def quoted_tree(self) -> NDArray[np.int32]:
-        """The part of `tree` that leads to tokens with a quote."""
-        quote = bytes([QUOTE])
-        return trie.build_with_ids({data: token for data, token in self._first_by_bytes.items() if quote in data})
+    def trees(self) -> trie.Trees:
+        return trie.Trees(self.tree, self.same_bytes, *trie.build_fans(self.tree), slices.mark_staying(self.tree))
 
     def folded_tree(self, classes: bytes) -> folded_trie.FoldedTree:
         """The tokens without quotes, folded by the class of each byte; those used last are kept."""
@@ -140,22 +139,14 @@ class Vocabulary:
             self._folded_trees.put(classes.hex(), known)
         return known
 
-    def runs_after(self, first: bytes) -> slices.Runs:
-        """What follows the first byte of the tokens that begin with one of these; those used last are kept."""
-        known = self._runs_after.get(first.hex())
-        if known is None:
-            known = slices.runs_after(self._read_bytes, first, self.mask_words)
-            self._runs_after.put(first.hex(), known)
-        return known
-
     @functools.cached_property
     def longest_token(self) -> int:
         """Bytes of the longest token."""
         return max(map(len, self._read_bytes), default=0)
 
     @functools.cached_property
-    def string_slice(self) -> slices.StringSlice:
-        return slices.build(self._read_bytes, self.mask_words)
+    def string_slices(self) -> slices.StringSlices:
+        return slices.split_strings(self.tree, self.node_of, self._read_bytes)
 
     @functools.cached_property
     def eos_mask(self) -> NDArray[np.uint32]:

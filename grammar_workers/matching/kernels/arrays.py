@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -29,47 +29,34 @@ from grammar_workers.pushdown.instructions import (
     STATE_COLUMNS,
     Tables,
 )
-from grammar_workers.vocabulary.slices import Runs, StringSlice, Tolerance
+from grammar_workers.vocabulary.folded_trie import FOLDED_COLUMNS, FoldedTree
+from grammar_workers.vocabulary.slices import Slice, StringSlices
 from grammar_workers.vocabulary.trie import TRIE_COLUMNS, Trees
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 _ADDRESS, _LENGTH, _COLUMNS = range(3)
-# A row for each array, in the order of the fields of the tuples below.
-(
-    _STATES,
-    _DENSE_ROWS,
-    _INSTRUCTIONS,
-    _GUARDS,
-    _RETURNS,
-    _LOOPS,
-    _FRAMES,
-    _FRAME_BUCKETS,
-    _FRAMES_USED,
-    _TRACE,
-    _CLASSES,
-    _CLASS_BUCKETS,
-    _CLASSES_USED,
-    _BODY,
-    _TAILS,
-    _TAIL_SPANS,
-    _TAIL_TOKENS,
-    _RUN_LENGTHS,
-    _ANY_MASK,
-    _ANY_REST,
-    _UNESCAPED_MASK,
-    _UNESCAPED_REST,
-    _TREE,
-    _SAME_BYTES,
-    _FAN_OF,
-    _FANS,
-    _STAYING,
-    _TEXT,
-    _TEXT_OFFSETS,
-    _PATH,
-    _ENTRIES,
-) = range(31)
-# Where the rows of a tuple begin.
-TABLES, STACK, CLASSES, PATH = _STATES, _FRAMES, _CLASSES, _PATH
+# Where the rows of a tuple begin, one for each of its arrays in the order of its fields.
+TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 10, 13, 14
+_SLICES, _TREES, _TEXT, _ENTRIES = 17, 25, 30, 32
+
+
+class Arrays(NamedTuple):
+    """What most kernels take."""
+
+    tables: Tables
+    """`PushdownAutomaton.tables`"""
+    stack: Stack
+    """The return stacks and the trace."""
+    classes: ClassTables
+    """`MaskClasses.tables`"""
+    slices: StringSlices
+    """`Vocabulary.string_slices`"""
+    trees: Trees
+    """`Vocabulary.trees`"""
+    folded: FoldedTree
+    """The tree for `mask.FOLDED_TREE`."""
+    path: NDArray[np.int64]
+    """Scratch space for walks, see `trie_walks`."""
 
 
 def note_arrays(entries: NDArray[np.int64], place: int, arrays: Iterable[NDArray[Any]]) -> None:
@@ -87,9 +74,9 @@ def entries_of(vocabulary: Vocabulary) -> NDArray[np.int64]:
     known = _entries_of.get(vocabulary)
     if known is None:
         known = np.zeros((_ENTRIES, _COLUMNS), np.int64)
-        runs, any_character, any_but_escaped = vocabulary.string_slice
-        note_arrays(known, _BODY, (*runs, *any_character, *any_but_escaped))
-        note_arrays(known, _TREE, vocabulary.trees)
+        *strings, any_character, any_but_escaped = vocabulary.string_slices
+        note_arrays(known, _SLICES, (*strings, *any_character, *any_but_escaped))
+        note_arrays(known, _TREES, vocabulary.trees)
         note_arrays(known, _TEXT, vocabulary.packed)
         _entries_of[vocabulary] = known
     return known.copy()
@@ -110,91 +97,80 @@ _pointer: Any = _address_as_pointer
 
 
 @njit(inline="always", **OPTIONS)
+def _line(entries, place, kind):  # type: ignore[no-untyped-def]
+    """The array [length] in a row of the entries."""
+    return carray(_pointer(entries[place, _ADDRESS]), (entries[place, _LENGTH],), kind)
+
+
+@njit(inline="always", **OPTIONS)
+def _table(entries, place, columns, kind):  # type: ignore[no-untyped-def]
+    """The array [length, columns] in a row of the entries."""
+    return carray(_pointer(entries[place, _ADDRESS]), (entries[place, _LENGTH], columns), kind)
+
+
+@njit(inline="always", **OPTIONS)
 def tables_of(entries):  # type: ignore[no-untyped-def]
-    """`PushdownAutomaton.tables`."""
     return Tables(
-        carray(_pointer(entries[_STATES, _ADDRESS]), (entries[_STATES, _LENGTH], STATE_COLUMNS), np.int32),
-        carray(_pointer(entries[_DENSE_ROWS, _ADDRESS]), (entries[_DENSE_ROWS, _LENGTH], 256), np.int32),
-        carray(
-            _pointer(entries[_INSTRUCTIONS, _ADDRESS]), (entries[_INSTRUCTIONS, _LENGTH], INSTRUCTION_COLUMNS), np.int32
-        ),
-        carray(_pointer(entries[_GUARDS, _ADDRESS]), (entries[_GUARDS, _LENGTH], GUARD_COLUMNS), np.int32),
-        carray(_pointer(entries[_RETURNS, _ADDRESS]), (entries[_RETURNS, _LENGTH],), np.int32),
-        carray(_pointer(entries[_LOOPS, _ADDRESS]), (entries[_LOOPS, _LENGTH], LOOP_COLUMNS), np.int32),
+        _table(entries, TABLES, STATE_COLUMNS, np.int32),
+        _table(entries, TABLES + 1, 256, np.int32),
+        _table(entries, TABLES + 2, INSTRUCTION_COLUMNS, np.int32),
+        _table(entries, TABLES + 3, GUARD_COLUMNS, np.int32),
+        _line(entries, TABLES + 4, np.int32),
+        _table(entries, TABLES + 5, LOOP_COLUMNS, np.int32),
     )
 
 
 @njit(inline="always", **OPTIONS)
 def stack_of(entries):  # type: ignore[no-untyped-def]
-    """The return stacks and the trace."""
     return Stack(
-        carray(_pointer(entries[_FRAMES, _ADDRESS]), (entries[_FRAMES, _LENGTH], FRAME_COLUMNS), np.int64),
-        carray(_pointer(entries[_FRAME_BUCKETS, _ADDRESS]), (entries[_FRAME_BUCKETS, _LENGTH],), np.int64),
-        carray(_pointer(entries[_FRAMES_USED, _ADDRESS]), (entries[_FRAMES_USED, _LENGTH],), np.int64),
-        carray(_pointer(entries[_TRACE, _ADDRESS]), (entries[_TRACE, _LENGTH],), np.int64),
+        _table(entries, STACK, FRAME_COLUMNS, np.int64),
+        _line(entries, STACK + 1, np.int64),
+        _line(entries, STACK + 2, np.int64),
+        _line(entries, STACK + 3, np.int64),
     )
 
 
 @njit(inline="always", **OPTIONS)
 def classes_of(entries):  # type: ignore[no-untyped-def]
-    """`MaskClasses.tables`."""
     return ClassTables(
-        carray(_pointer(entries[_CLASSES, _ADDRESS]), (entries[_CLASSES, _LENGTH], CLASS_COLUMNS), np.int64),
-        carray(_pointer(entries[_CLASS_BUCKETS, _ADDRESS]), (entries[_CLASS_BUCKETS, _LENGTH],), np.int64),
-        carray(_pointer(entries[_CLASSES_USED, _ADDRESS]), (entries[_CLASSES_USED, _LENGTH],), np.int64),
+        _table(entries, CLASSES, CLASS_COLUMNS, np.int64),
+        _line(entries, CLASSES + 1, np.int64),
+        _line(entries, CLASSES + 2, np.int64),
     )
 
 
 @njit(inline="always", **OPTIONS)
-def slices_of(entries):  # type: ignore[no-untyped-def]
-    """`Vocabulary.string_slice`."""
-    return StringSlice(
-        Runs(
-            carray(
-                _pointer(entries[_BODY, _ADDRESS]), (entries[_BODY, _LENGTH], entries[_ANY_MASK, _LENGTH]), np.uint32
-            ),
-            carray(_pointer(entries[_TAILS, _ADDRESS]), (entries[_TAILS, _LENGTH], TRIE_COLUMNS), np.int32),
-            carray(_pointer(entries[_TAIL_SPANS, _ADDRESS]), (entries[_TAIL_SPANS, _LENGTH],), np.int64),
-            carray(_pointer(entries[_TAIL_TOKENS, _ADDRESS]), (entries[_TAIL_TOKENS, _LENGTH],), np.int32),
-            carray(_pointer(entries[_RUN_LENGTHS, _ADDRESS]), (entries[_RUN_LENGTHS, _LENGTH],), np.int32),
+def arrays_of(entries):  # type: ignore[no-untyped-def]
+    any_mask = _line(entries, _SLICES + 4, np.uint32)
+    return Arrays(
+        tables_of(entries),
+        stack_of(entries),
+        classes_of(entries),
+        StringSlices(
+            _table(entries, _SLICES, any_mask.shape[0], np.uint32),
+            _table(entries, _SLICES + 1, TRIE_COLUMNS, np.int32),
+            _table(entries, _SLICES + 2, TRIE_COLUMNS, np.int32),
+            _line(entries, _SLICES + 3, np.int32),
+            Slice(any_mask, _table(entries, _SLICES + 5, TRIE_COLUMNS, np.int32)),
+            Slice(_line(entries, _SLICES + 6, np.uint32), _table(entries, _SLICES + 7, TRIE_COLUMNS, np.int32)),
         ),
-        Tolerance(
-            carray(_pointer(entries[_ANY_MASK, _ADDRESS]), (entries[_ANY_MASK, _LENGTH],), np.uint32),
-            carray(_pointer(entries[_ANY_REST, _ADDRESS]), (entries[_ANY_REST, _LENGTH], TRIE_COLUMNS), np.int32),
+        Trees(
+            _table(entries, _TREES, TRIE_COLUMNS, np.int32),
+            _line(entries, _TREES + 1, np.int32),
+            _line(entries, _TREES + 2, np.int32),
+            _table(entries, _TREES + 3, 256, np.int32),
+            _line(entries, _TREES + 4, np.uint8),
         ),
-        Tolerance(
-            carray(_pointer(entries[_UNESCAPED_MASK, _ADDRESS]), (entries[_UNESCAPED_MASK, _LENGTH],), np.uint32),
-            carray(
-                _pointer(entries[_UNESCAPED_REST, _ADDRESS]),
-                (entries[_UNESCAPED_REST, _LENGTH], TRIE_COLUMNS),
-                np.int32,
-            ),
+        FoldedTree(
+            _table(entries, FOLDED, FOLDED_COLUMNS, np.int32),
+            _line(entries, FOLDED + 1, np.int64),
+            _line(entries, FOLDED + 2, np.int32),
         ),
-    )
-
-
-@njit(inline="always", **OPTIONS)
-def trees_of(entries):  # type: ignore[no-untyped-def]
-    """`Vocabulary.trees`."""
-    return Trees(
-        carray(_pointer(entries[_TREE, _ADDRESS]), (entries[_TREE, _LENGTH], TRIE_COLUMNS), np.int32),
-        carray(_pointer(entries[_SAME_BYTES, _ADDRESS]), (entries[_SAME_BYTES, _LENGTH],), np.int32),
-        carray(_pointer(entries[_FAN_OF, _ADDRESS]), (entries[_FAN_OF, _LENGTH],), np.int32),
-        carray(_pointer(entries[_FANS, _ADDRESS]), (entries[_FANS, _LENGTH], 256), np.int32),
-        carray(_pointer(entries[_STAYING, _ADDRESS]), (entries[_STAYING, _LENGTH],), np.uint8),
+        _table(entries, PATH, PATH_COLUMNS, np.int64),
     )
 
 
 @njit(inline="always", **OPTIONS)
 def text_of(entries):  # type: ignore[no-untyped-def]
     """`Vocabulary.packed`."""
-    return (
-        carray(_pointer(entries[_TEXT, _ADDRESS]), (entries[_TEXT, _LENGTH],), np.uint8),
-        carray(_pointer(entries[_TEXT_OFFSETS, _ADDRESS]), (entries[_TEXT_OFFSETS, _LENGTH],), np.int64),
-    )
-
-
-@njit(inline="always", **OPTIONS)
-def path_of(entries):  # type: ignore[no-untyped-def]
-    """Scratch space for walks, see `trie_walks`."""
-    return carray(_pointer(entries[_PATH, _ADDRESS]), (entries[_PATH, _LENGTH], PATH_COLUMNS), np.int64)
+    return _line(entries, _TEXT, np.uint8), _line(entries, _TEXT + 1, np.int64)

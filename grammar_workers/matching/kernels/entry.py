@@ -9,15 +9,7 @@ from numba import njit
 
 from grammar_workers.matching.kernels import mask as mask_kernels
 from grammar_workers.matching.kernels import mask_classes, prefetch, step, transitions
-from grammar_workers.matching.kernels.arrays import (
-    classes_of,
-    path_of,
-    slices_of,
-    stack_of,
-    tables_of,
-    text_of,
-    trees_of,
-)
+from grammar_workers.matching.kernels.arrays import arrays_of, classes_of, stack_of, tables_of, text_of
 from grammar_workers.numba_options import OPTIONS
 
 
@@ -55,87 +47,15 @@ def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-d
 
 
 @njit(**OPTIONS)
-def make_row(entries, noting, state, counter, frame, mask, whole):  # type: ignore[no-untyped-def]
-    return mask_kernels.make_row(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        slices_of(entries),
-        path_of(entries),
-        classes_of(entries),
-        noting,
-        state,
-        counter,
-        frame,
-        mask,
-        whole,
-    )
-
-
-@njit(**OPTIONS)
-def common_target(entries, state):  # type: ignore[no-untyped-def]
-    return mask_kernels.common_target(tables_of(entries), state)
-
-
-@njit(**OPTIONS)
-def fill_entering_row(entries, runs, entering, state, counter, frame, mask):  # type: ignore[no-untyped-def]
-    return mask_kernels.fill_entering_row(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        runs,
-        entering,
-        path_of(entries),
-        state,
-        counter,
-        frame,
-        mask,
-    )
-
-
-@njit(**OPTIONS)
-def fill_folded_row(entries, folded, quoted, state, counter, frame, mask):  # type: ignore[no-untyped-def]
-    return mask_kernels.fill_folded_row(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        folded,
-        quoted,
-        path_of(entries),
-        state,
-        counter,
-        frame,
-        mask,
-    )
+def make_row(entries, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked)
 
 
 @njit(**OPTIONS)
 def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
-    return prefetch.look_ahead(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        slices_of(entries),
-        path_of(entries),
-        classes_of(entries),
-        walk,
-        batch,
-        constants,
-        by_hand,
-    )
+    return prefetch.look_ahead(arrays_of(entries), walk, batch, constants, by_hand)
 
 
 @njit(**OPTIONS)
 def pushdown_targets(entries, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    return transitions.pushdown_targets(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        path_of(entries),
-        state,
-        counter,
-        frame,
-        found,
-        seen,
-        places,
-    )
+    return transitions.pushdown_targets(arrays_of(entries), state, counter, frame, found, seen, places)

@@ -1,6 +1,6 @@
 """The compiled walk over the places ahead: configurations between ASCII characters, and their mask rows.
 
-`tables` and `stack` are as in `step`, `known` is `MaskClasses.tables`.
+`arrays` are those of a recogniser (`arrays.Arrays`), `tables` and `stack` are as in `step`.
 
 Whatever finds a table full can be done again once there is room: places are told apart by what they are, and marks are
 set last.
@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from grammar_workers.matching.kernels.mask import CLASSES_FULL, make_row
+from grammar_workers.matching.kernels.mask import CLASSES_FULL, TREE_IF_SHORT, make_row
 from grammar_workers.matching.kernels.mask_classes import CLASS_BOUNDS, find_class
 from grammar_workers.matching.kernels.step import (
     FRAME_PARENT,
@@ -26,9 +26,8 @@ from grammar_workers.matching.kernels.step import (
     may_end,
     step,
 )
-from grammar_workers.matching.kernels.transitions import FOUND_FULL, place_of
+from grammar_workers.matching.kernels.transitions import place_of
 from grammar_workers.matching.kernels.trie_walks import take
-from grammar_workers.matching.mask_store import digest_of, equal
 from grammar_workers.numba_options import BORROWS
 from grammar_workers.pushdown.instructions import (
     DEAD,
@@ -40,15 +39,13 @@ from grammar_workers.pushdown.instructions import (
     STATE_ROW,
 )
 
-COUNT_FOUND, COUNT_NEXT, COUNT_UNEXPLORED, COUNT_BUDGET, COUNT_ROWS, COUNT_CLASSES, COUNT_OTHERS, COUNTS = range(8)
-"""Numbers about a walk: how many places there are, the next one to look at, the first whose frames have not been looked
-into, how many may still be looked at. And what has been found since it was taken away: different rows, classes that
-have them, places whose rows somebody else has to make."""
-PLACE_STATE, PLACE_REGISTER, PLACE_FRAME, PLACE_HAS_ROW, PLACE_COLUMNS = range(5)
-"""Columns of a place: a configuration, and whether its row has been made by somebody else."""
-ROW_CLASS, ROW_NUMBER, ROW_COLUMNS = range(3)
-"""A class, and the place of its row in a batch."""
-MORE, OVER = range(2)
+COUNT_FOUND, COUNT_NEXT, COUNT_MADE, COUNT_UNEXPLORED, COUNT_BUDGET, COUNT_ROWS, COUNTS = range(7)
+"""Numbers about a walk: how many places there are, the next one to look at, whether the caller has made its row, the
+first whose frames have not been looked into, how many may still be looked at, how many rows have been made since they
+were taken away."""
+PLACE_STATE, PLACE_REGISTER, PLACE_FRAME, PLACE_COLUMNS = range(4)
+"""Columns of a place: a configuration."""
+MORE, BY_HAND, OVER = range(3)
 
 
 class Walk(NamedTuple):
@@ -71,20 +68,14 @@ class Batch(NamedTuple):
 
     rows: NDArray[np.uint32]
     """[n, words]"""
-    digests: NDArray[np.uint64]
-    """[n]: those of the rows"""
     classes: NDArray[np.int64]
-    """[n, ROW_COLUMNS]"""
-    others: NDArray[np.int64]
-    """[n]: places whose rows somebody else must make"""
+    """[n]: those of the rows"""
 
 
 class Constants(NamedTuple):
     """What does not change during a walk."""
 
     eos_row: NDArray[np.uint32]
-    weights: NDArray[np.uint32]
-    """Those of `mask_store.digest_of`."""
     sites: NDArray[np.int32]
     """Where return sites begin, ascending."""
     assigned: NDArray[np.int32]
@@ -96,25 +87,8 @@ def add_place(walk, state, counter, frame):  # type: ignore[no-untyped-def]
     """Put a configuration at the end of the places unless it is one of them; FOUND_FULL or something else."""
     places, counters = walk.places, walk.counters
     place = place_of(places, walk.seen, counters[COUNT_FOUND], state, counter, frame)
-    if place == counters[COUNT_FOUND]:
-        places[place, PLACE_HAS_ROW] = 0
-        counters[COUNT_FOUND] = place + 1
+    counters[COUNT_FOUND] = max(counters[COUNT_FOUND], place + 1)
     return place
-
-
-@njit(**BORROWS)
-def add_again(walk, state, counter, frame):  # type: ignore[no-untyped-def]
-    """Put a configuration, whose row has been made meanwhile, at the end of the places. 0 or FOUND_FULL."""
-    places, counters = walk.places, walk.counters
-    place = counters[COUNT_FOUND]
-    if place == places.shape[0]:
-        return np.int64(FOUND_FULL)
-    places[place, PLACE_STATE] = state
-    places[place, PLACE_REGISTER] = counter
-    places[place, PLACE_FRAME] = frame
-    places[place, PLACE_HAS_ROW] = 1
-    counters[COUNT_FOUND] = place + 1
-    return np.int64(0)
 
 
 @njit(**BORROWS)
@@ -211,98 +185,77 @@ def _explore_frames(tables, stack, walk, sites):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def _intern(rows, digests, weights, many):  # type: ignore[no-untyped-def]
-    """The place of rows[many] among those before it; `many` when it is new."""
-    digests[many] = digest_of(rows[many], weights)
-    for place in range(many):
-        if digests[place] == digests[many] and equal(rows[place], rows[many]):
-            return place
-    return many
-
-
-@njit(**BORROWS)
-def _make_row(  # type: ignore[no-untyped-def]
-    tables, stack, trees, slices, path, known, counters, batch, constants, state, counter, frame
-):
+def _make_row(arrays, counters, batch, constants, state, counter, frame):  # type: ignore[no-untyped-def]
     """Make the row of a place whose class is not known. Returns the class, or what `make_row` does."""
-    rows, classes = batch.rows, batch.classes
-    ends = may_end(tables, stack, state, counter, frame)
+    ends = may_end(arrays.tables, arrays.stack, state, counter, frame)
     if ends == FRAMES_FULL:
         return ends
-    row = rows[counters[COUNT_ROWS]]
-    row_class = make_row(tables, stack, trees, slices, path, known, 1, state, counter, frame, row, 0)
-    if row_class < 0:
-        return row_class
-    if ends:
-        row |= constants.eos_row
-    number = _intern(rows, batch.digests, constants.weights, counters[COUNT_ROWS])
-    counters[COUNT_ROWS] = max(counters[COUNT_ROWS], number + 1)
-    classes[counters[COUNT_CLASSES], ROW_CLASS] = row_class
-    classes[counters[COUNT_CLASSES], ROW_NUMBER] = number
-    counters[COUNT_CLASSES] += 1
+    many = counters[COUNT_ROWS]
+    row = batch.rows[many]
+    row_class = make_row(arrays, 1, state, counter, frame, row, TREE_IF_SHORT)
+    if row_class >= 0:
+        if ends:
+            row |= constants.eos_row
+        batch.classes[many] = row_class
+        counters[COUNT_ROWS] = many + 1
     return row_class
 
 
 @njit(**BORROWS)
-def _follow(tables, stack, path, known, walk, constants, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
+def _follow(arrays, walk, constants, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
     """Add the places that follow one, or stand beside it. Returns 0 (or more), FRAMES_FULL or FOUND_FULL."""
-    reached = _after_ascii(tables, stack, path, walk, state, counter, frame)
+    tables = arrays.tables
+    reached = _after_ascii(tables, arrays.stack, arrays.path, walk, state, counter, frame)
     # Where nothing may be read, neither may it after another choice that comes later still.
     if reached > 0 and row_class >= 0:
-        other = _beside(tables, known, constants.assigned, state, counter, row_class)
+        other = _beside(tables, arrays.classes, constants.assigned, state, counter, row_class)
         if other >= 0:
             return add_place(walk, state, other, frame)
     return reached
 
 
 @njit(**BORROWS)
-def look_ahead(  # type: ignore[no-untyped-def]
-    tables, stack, trees, slices, path, known, walk, batch, constants, by_hand
-):
+def look_ahead(arrays, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
     """Look at the next places, as many as `batch` has room for, and make the rows of classes that are not known.
 
-    Somebody else must make the rows of places that have no class or are WIDE or ENTERS_STRING, with `by_hand` of all.
-    What follows them is found once they are there again (`add_again`). Returns MORE, OVER, FRAMES_FULL, FOUND_FULL or
-    CLASSES_FULL.
+    Returns MORE, OVER, FRAMES_FULL, FOUND_FULL, CLASSES_FULL; or BY_HAND where the caller must make the row of the next
+    place and set COUNT_MADE, because it has no class or is WIDE; with `by_hand`, each row.
     """
+    stack, known = arrays.stack, arrays.classes
     places, counters, looked_at = walk.places, walk.counters, walk.looked_at
     most = batch.rows.shape[0]
     looked = 0
-    while looked < most and counters[COUNT_CLASSES] < most and counters[COUNT_OTHERS] < most:
-        status = _explore_frames(tables, stack, walk, constants.sites)
+    while looked < most and counters[COUNT_ROWS] < most:
+        status = _explore_frames(arrays.tables, stack, walk, constants.sites)
         if status < 0:
             return status
         place = counters[COUNT_NEXT]
         if place == counters[COUNT_FOUND]:
-            return np.int64(MORE if counters[COUNT_OTHERS] > 0 else OVER)
+            return np.int64(OVER)
         state, counter = places[place, PLACE_STATE], places[place, PLACE_REGISTER]
         frame = places[place, PLACE_FRAME]
-        has_row = places[place, PLACE_HAS_ROW] == 1
         row_class = find_class(known, stack, state, counter, frame)
-        if row_class >= 0 and looked_at[row_class]:
-            counters[COUNT_NEXT] += 1
-            continue
-        if not has_row:
-            if counters[COUNT_BUDGET] == 0:
-                return np.int64(MORE if counters[COUNT_OTHERS] > 0 else OVER)
-            if row_class < 0 and not by_hand:
-                row_class = _make_row(
-                    tables, stack, trees, slices, path, known, counters, batch, constants, state, counter, frame
-                )
-                if row_class in (FRAMES_FULL, CLASSES_FULL):
-                    return row_class
-        if has_row or (row_class >= 0 and not by_hand):
-            status = _follow(tables, stack, path, known, walk, constants, state, counter, frame, row_class)
+        if row_class < 0 or not looked_at[row_class]:
+            if not counters[COUNT_MADE]:
+                if counters[COUNT_BUDGET] == 0:
+                    return np.int64(OVER)
+                if by_hand:
+                    return np.int64(BY_HAND)
+                if row_class < 0:
+                    row_class = _make_row(arrays, counters, batch, constants, state, counter, frame)
+                    if row_class in (FRAMES_FULL, CLASSES_FULL):
+                        return row_class
+                    if row_class < 0:
+                        return np.int64(BY_HAND)
+            status = _follow(arrays, walk, constants, state, counter, frame, row_class)
             if status < 0:
                 return status
             if row_class >= 0:
                 looked_at[row_class] = True
-        else:
-            batch.others[counters[COUNT_OTHERS]] = place
-            counters[COUNT_OTHERS] += 1
-        counters[COUNT_BUDGET] -= not has_row
-        counters[COUNT_NEXT] += 1
-        looked += 1
+            counters[COUNT_BUDGET] -= 1
+            looked += 1
+        counters[COUNT_MADE] = 0
+        counters[COUNT_NEXT] = place + 1
     return np.int64(MORE)
 
 

@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 from grammar_workers.matching.kernels import prefetch
 from grammar_workers.matching.kernels.prefetch import (
     COUNT_BUDGET,
-    COUNT_CLASSES,
     COUNT_FOUND,
-    COUNT_OTHERS,
+    COUNT_MADE,
+    COUNT_NEXT,
     COUNT_ROWS,
     COUNTS,
     PLACE_COLUMNS,
-    PLACE_FRAME,
-    ROW_COLUMNS,
     Batch,
     Walk,
 )
@@ -41,8 +39,6 @@ class PrefetchQueue:
         )
         self.batch = Batch(
             np.empty((_BATCH, words), np.uint32),
-            np.empty(_BATCH, np.uint64),
-            np.empty((_BATCH, ROW_COLUMNS), np.int64),
             np.empty(_BATCH, np.int64),
         )
         self.walk.counters[COUNT_BUDGET] = budget
@@ -63,20 +59,17 @@ class PrefetchQueue:
         while prefetch.add_place(self.walk, *configuration) < 0:
             self.grow()
 
-    def add_again(self, configuration: Configuration) -> None:
-        """Look once more at a place whose row has been made meanwhile."""
-        while prefetch.add_again(self.walk, *configuration) < 0:
-            self.grow()
-
-    def take(self) -> tuple[PrefetchedRows, list[Configuration]]:
-        """The rows made since the last time, valid until the next call of the kernel, and places without one."""
+    def take(self) -> PrefetchedRows:
+        """The rows made since the last time, valid until the next call of the kernel."""
         counters = self.walk.counters
-        rows, digests, classes, others = self.batch
         many = counters[COUNT_ROWS]
-        made = PrefetchedRows(rows[:many], digests[:many].tolist(), classes[: counters[COUNT_CLASSES]].tolist())
-        without = self.walk.places[others[: counters[COUNT_OTHERS]], : PLACE_FRAME + 1].tolist()
-        counters[[COUNT_ROWS, COUNT_CLASSES, COUNT_OTHERS]] = 0
-        return made, list(map(tuple, without))
+        counters[COUNT_ROWS] = 0
+        return PrefetchedRows(list(self.batch.rows[:many]), self.batch.classes[:many].tolist())
+
+    def next_by_hand(self) -> Configuration:
+        """The place that the walk has got to, whose row the caller makes now."""
+        self.walk.counters[COUNT_MADE] = 1
+        return tuple(self.walk.places[self.walk.counters[COUNT_NEXT]].tolist())
 
     def fit(self, classes: int, frames: int) -> None:
         """Make room for marks of as many classes and frames."""

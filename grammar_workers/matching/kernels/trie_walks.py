@@ -58,10 +58,10 @@ def _allow(mask, same, token):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS)
-def walk_tree(tables, stack, tree, same, first, last, path, mask):  # type: ignore[no-untyped-def]
-    """Set the bits of the tokens in nodes [first, last) that can be read from path[0]. Returns 0 or FRAMES_FULL."""
-    i = np.int64(first)
-    while i < last:
+def walk_tree(tables, stack, tree, same, path, mask):  # type: ignore[no-untyped-def]
+    """Set the bits of the tokens in `tree` that can be read from path[0]. Returns 0 or FRAMES_FULL."""
+    i = np.int64(0)
+    while i < tree.shape[0]:
         depth = tree[i, TRIE_DEPTH]
         state, counter, frame = step_from(tables, stack, path, depth, tree[i, TRIE_BYTE])
         if state < 0:
@@ -189,35 +189,6 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
         like_before = loop > 0 and loops[loop, LOOP_BASE] == dead
         path[depth + 1, PATH_DEAD] = dead if unmoved and like_before else np.int64(-1)
         _allow(mask, same, tree[i, TRIE_TOKEN])
-        i += 1
-    return np.int64(0)
-
-
-@njit(**BORROWS)
-def walk_tails(tables, stack, runs, path, shortest, longest, mask):  # type: ignore[no-untyped-def]
-    """The same over the tails that follow a closing quote: node i stands for tokens[spans[i] : spans[i + 1]].
-
-    Each of these tokens is a run of `lengths` string characters, the quote, and the tail; only those whose run has
-    between `shortest` and `longest` characters are allowed. path[0] is the configuration after the quote; node 0 is the
-    empty tail. Returns 0 or FRAMES_FULL.
-    """
-    tails, spans, tokens, lengths = runs.tails, runs.spans, runs.tokens, runs.lengths
-    i = np.int64(0)
-    last = tails.shape[0]
-    while i < last:
-        depth = tails[i, TRIE_DEPTH]
-        if i > 0:
-            state, counter, frame = step_from(tables, stack, path, depth - 1, tails[i, TRIE_BYTE])
-            if state < 0:
-                if state == FRAMES_FULL:
-                    return state
-                i = np.int64(tails[i, TRIE_END])
-                continue
-            put(path, depth, state, counter, frame)
-        for j in range(spans[i], spans[i + 1]):
-            if shortest <= lengths[j] <= longest:
-                token = tokens[j]
-                mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
         i += 1
     return np.int64(0)
 
