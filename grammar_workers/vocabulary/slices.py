@@ -19,7 +19,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.utf8 import ByteRanges, utf8_sequences
 from grammar_workers.numba_options import OPTIONS
-from grammar_workers.pushdown.escape_shapes import ESCAPED
+from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.instructions import TOLERATED_RUN
 from grammar_workers.pushdown.json_text import QUOTE, encode_string_body
 from grammar_workers.pushdown.strings import COMMON, UNESCAPED
