@@ -14,7 +14,7 @@ from grammar_workers.keys import canonical_bytes, content_key, normalized, parse
 from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.combine import Combination
-from grammar_workers.languages.json_schema.read.formats import PATTERNS
+from grammar_workers.languages.json_schema.read.formats import FORMATS
 from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.matching.cfg_recognizer import CfgRecognizer
@@ -121,6 +121,6 @@ def warm_up_formats(vocabulary: Vocabulary) -> None:
     For processes that compile for others: it takes 0.3 s, of which the first schema with a certain format would pay its
     part. Nothing is missing without it.
     """
-    properties = {name: {"type": "string", "format": name} for name in PATTERNS}
+    properties = {name: {"type": "string", "format": name} for name in FORMATS}
     compile_grammar({"type": "json_schema", "schema": {"properties": properties}}, vocabulary)
     skip_what_exists()

@@ -102,8 +102,8 @@ def _keywords() -> Iterable[Sequence[str]]:
 
 
 def _formats() -> Iterable[Sequence[str]]:
-    for name in sorted(formats.PATTERNS):
-        yield f"`{name}`", formats.NARROWER.get(name, "")
+    for name in sorted(formats.FORMATS):
+        yield f"`{name}`", formats.FORMATS[name].narrower
 
 
 def _regex_syntax() -> Iterable[Sequence[str]]:

@@ -15,6 +15,7 @@ import pytest
 
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, warm_up
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.languages.json_schema.read.formats import FORMATS
 from tests.grammar_workers.fuzz import cases
 from tests.grammar_workers.fuzz.alphabets import Alphabet
 from tests.grammar_workers.fuzz.cases import Case, Draw, Subject
@@ -26,7 +27,7 @@ from tests.grammar_workers.fuzz.readings import EcmaPatterns, PythonPatterns, Un
 from tests.grammar_workers.fuzz.shrink import shrunk
 from tests.grammar_workers.fuzz.specifications import draw_specification
 from tests.grammar_workers.fuzz.text_judges import gbnf_as_lark, judge_of
-from tests.grammar_workers.fuzz.values import ValueMaker
+from tests.grammar_workers.fuzz.values import FORMAT_TEXTS, ValueMaker
 from tests.grammar_workers.fuzz.verdicts import Answer
 from tests.grammar_workers.fuzz.vocabularies import Tokens, can_spell, every_byte, tokenizations
 
@@ -78,6 +79,14 @@ DRAFT_4, DRAFT_2019 = "http://json-schema.org/draft-04/schema#", "https://json-s
 )
 def test_json(schema: Any, options: dict[str, Any], text: str, answer: Answer) -> None:
     assert JsonJudge(schema, GrammarOptions(**options)).verdict(text).answer == answer
+
+
+def test_judges_know_every_format() -> None:
+    """One that they do not know is no format to them, which they would blame on the engine."""
+    assert FORMATS.keys() <= jsonschema.Draft202012Validator.FORMAT_CHECKER.checkers.keys()
+    assert FORMATS.keys() == FORMAT_TEXTS.keys()
+    for name in FORMATS:
+        assert jsonschema_rs.validator_for({"format": name}, ignore_unknown_formats=False)
 
 
 TAG = {

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from grammar_workers.languages.json_schema.read.formats import PATTERNS as FORMATS
+from grammar_workers.languages.json_schema.read.formats import FORMATS
 from tests.grammar_workers.fuzz.alphabets import Alphabet
 from tests.grammar_workers.fuzz.patterns import Pattern, random_pattern
 

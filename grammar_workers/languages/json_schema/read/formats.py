@@ -1,12 +1,14 @@
-"""The formats that JSON Schema defines, as patterns over the whole string.
+"""The formats that JSON Schema defines, each one entry of `FORMATS`, as patterns over the whole string.
 
 Sources: RFC 3339 (dates, times, durations), RFC 5321 and 6531 (email), RFC 1123 and 5890 (host names), RFC 2673 and
 4291 (IP addresses), RFC 3986 and 3987 (URI, IRI), RFC 6570 (templates), RFC 4122 (UUID), RFC 6901 (JSON pointers),
 ECMA-262 (regex). Where a format is not quite regular, or readings of it differ, the pattern is a little narrower, never
-wider; `NARROWER` says how.
+wider; its entry says how.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 _YEAR = r"(?:[1-9]\d{3}|0[1-9]\d{2}|00[1-9]\d|000[1-9])"
 _LEAP_YEAR = r"(?:\d{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
@@ -106,90 +108,109 @@ def _regex() -> str:
     return pattern
 
 
-PATTERNS = {
-    "date": _DATE,
-    "time": _TIME,
-    "date-time": rf"{_DATE}[Tt]{_TIME}",
-    "duration": rf"P(?:\d+W|{_DATE_DURATION}(?:{_TIME_DURATION})?|{_TIME_DURATION})",
-    "email": rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOSTNAME}|{_ADDRESS_LITERAL})",
-    "idn-email": rf"(?:{_UNICODE_ATOM}(?:\.{_UNICODE_ATOM})*|{_UNICODE_QUOTED})@(?:{_IDN_HOSTNAME}|{_ADDRESS_LITERAL})",
-    "hostname": _HOSTNAME,
-    "idn-hostname": _IDN_HOSTNAME,
-    "ipv4": _IPV4,
-    "ipv6": _IPV6,
-    "uri": _URI,
-    "uri-reference": _URI_REFERENCE,
-    "iri": _IRI,
-    "iri-reference": _IRI_REFERENCE,
-    "uri-template": rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*",
-    "uuid": r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}",
-    "json-pointer": _POINTER,
-    "regex": _regex(),
-    "relative-json-pointer": rf"(?:0|[1-9]\d*)(?:#|{_POINTER})",
-}
-"""Format name -> pattern of the whole string."""
-
 _PLAIN_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-OLDER_PATTERNS = {"hostname": rf"{_PLAIN_LABEL}(?:\.{_PLAIN_LABEL})*"}
-"""The same where drafts up to 6 mean something else: their host names know nothing of Punycode."""
-MAXIMUM_LENGTHS = {"hostname": 253, "idn-hostname": 253}
-NARROWER = {
-    "time": "no leap seconds",
-    "date": "no years before 0001",
-    "hostname": "no labels with hyphens in the third and fourth place (Punycode)",
-    "idn-hostname": "as hostname; labels outside ASCII have at most 14 letters of common scripts and at most two dots",
-    "uri": "no addresses of future versions",
-    "iri": "no characters outside the basic multilingual plane",
-    "uri-template": "no prefixes above 999, no variables that begin with a percent-encoded character",
-    "regex": f"what ECMA-262 and Python share, without named groups and look-behind, groups at most {_GROUPS} deep",
-}
-"""Format name -> what the pattern leaves out of the format; other formats that hold these share it."""
-
 _ANY = r"[\s\S]*"
 _ANY_DATE = rf"\d{{4}}-(?:{_MONTH_DAY}|02-29)"
 _ANY_TIME = _TIME.replace(r"[0-5]\d(?:\.", r"(?:[0-5]\d|60)(?:\.")
-_ANY_HOSTNAME = r"[A-Za-z0-9.-]*"
 _FUTURE_ADDRESS = r"[!-~]*\[[Vv][!-~]*"
-WIDER = {
-    "date": _ANY_DATE,
-    "time": _ANY_TIME,
-    "date-time": rf"{_ANY_DATE}[Tt]{_ANY_TIME}",
-    "email": rf"{_ANY}@{_ANY}",
-    "idn-email": rf"{_ANY}@{_ANY}",
-    "hostname": _ANY_HOSTNAME,
-    "idn-hostname": rf"[A-Za-z0-9.{_BEYOND_ASCII}-]*",
-    "uri": rf"{_URI}|[A-Za-z][A-Za-z0-9+.-]*:{_FUTURE_ADDRESS}",
-    "uri-reference": rf"{_URI_REFERENCE}|{_FUTURE_ADDRESS}",
-    "iri": rf"[A-Za-z][A-Za-z0-9+.-]*:[!-~{_BEYOND_ASCII}]*",
-    "iri-reference": rf"[!-~{_BEYOND_ASCII}]*",
-    "uri-template": rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[^{{}}]*\}})*",
-    "regex": _ANY,
-}
-"""Format name -> pattern of at least all texts of the format, where `PATTERNS` may leave some out.
 
-What is between the two is not generated where a schema asks for texts that are *not* of the format.
-"""
 
-_SINCE = {
-    **dict.fromkeys(("date-time", "email", "hostname", "ipv4", "ipv6", "uri"), 4),
-    **dict.fromkeys(("uri-reference", "uri-template", "json-pointer"), 6),
-    **dict.fromkeys(("duration", "uuid"), 2019),
+class Format(NamedTuple):
+    """One format. `since`: the first draft that defines it; `longest`: in characters.
+
+    `wider`: a pattern of at least all texts of the format, where `pattern` may leave some out, `narrower` says which;
+    what is between the two is not generated where a schema asks for texts that are *not* of the format. `until_6`: the
+    pattern in drafts up to 6, where they mean something else.
+    """
+
+    since: int
+    pattern: str
+    wider: str | None = None
+    narrower: str = ""
+    longest: int | None = None
+    until_6: str | None = None
+
+
+FORMATS = {
+    "date": Format(7, _DATE, wider=_ANY_DATE, narrower="no years before 0001"),
+    "time": Format(7, _TIME, wider=_ANY_TIME, narrower="no leap seconds"),
+    "date-time": Format(4, rf"{_DATE}[Tt]{_TIME}", wider=rf"{_ANY_DATE}[Tt]{_ANY_TIME}"),
+    "duration": Format(2019, rf"P(?:\d+W|{_DATE_DURATION}(?:{_TIME_DURATION})?|{_TIME_DURATION})"),
+    "email": Format(
+        4, rf"(?:{_ATOM}(?:\.{_ATOM})*|{_QUOTED})@(?:{_HOSTNAME}|{_ADDRESS_LITERAL})", wider=rf"{_ANY}@{_ANY}"
+    ),
+    "idn-email": Format(
+        7,
+        rf"(?:{_UNICODE_ATOM}(?:\.{_UNICODE_ATOM})*|{_UNICODE_QUOTED})@(?:{_IDN_HOSTNAME}|{_ADDRESS_LITERAL})",
+        wider=rf"{_ANY}@{_ANY}",
+    ),
+    "hostname": Format(
+        4,
+        _HOSTNAME,
+        wider=r"[A-Za-z0-9.-]*",
+        narrower="no labels with hyphens in the third and fourth place (Punycode)",
+        longest=253,
+        # Host names of older drafts know nothing of Punycode.
+        until_6=rf"{_PLAIN_LABEL}(?:\.{_PLAIN_LABEL})*",
+    ),
+    "idn-hostname": Format(
+        7,
+        _IDN_HOSTNAME,
+        wider=rf"[A-Za-z0-9.{_BEYOND_ASCII}-]*",
+        narrower="as hostname; labels outside ASCII have at most 14 letters of common scripts and at most two dots",
+        longest=253,
+    ),
+    "ipv4": Format(4, _IPV4),
+    "ipv6": Format(4, _IPV6),
+    "uri": Format(
+        4,
+        _URI,
+        wider=rf"{_URI}|[A-Za-z][A-Za-z0-9+.-]*:{_FUTURE_ADDRESS}",
+        narrower="no addresses of future versions",
+    ),
+    "uri-reference": Format(6, _URI_REFERENCE, wider=rf"{_URI_REFERENCE}|{_FUTURE_ADDRESS}"),
+    "iri": Format(
+        7,
+        _IRI,
+        wider=rf"[A-Za-z][A-Za-z0-9+.-]*:[!-~{_BEYOND_ASCII}]*",
+        narrower="no characters outside the basic multilingual plane",
+    ),
+    "iri-reference": Format(7, _IRI_REFERENCE, wider=rf"[!-~{_BEYOND_ASCII}]*"),
+    "uri-template": Format(
+        6,
+        rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[+#./;?&]?{_VARIABLE}(?:,{_VARIABLE})*\}})*",
+        wider=rf"(?:[{_TEMPLATE_TEXT}]|{_PERCENT}|\{{[^{{}}]*\}})*",
+        narrower="no prefixes above 999, no variables that begin with a percent-encoded character",
+    ),
+    "uuid": Format(2019, r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
+    "json-pointer": Format(6, _POINTER),
+    "regex": Format(
+        7,
+        _regex(),
+        wider=_ANY,
+        narrower=f"what ECMA-262 and Python share, without named groups and look-behind, groups at most {_GROUPS} deep",
+    ),
+    "relative-json-pointer": Format(7, rf"(?:0|[1-9]\d*)(?:#|{_POINTER})"),
 }
 
 
 def source_of(name: str, draft: int) -> str:
     """The pattern of a format in a draft, by which `WIDER_SOURCES` knows it, too."""
-    if draft < _SINCE.get(name, 7):
-        # Says the same in other words.
-        return f"^(?:(?:{PATTERNS[name]}))$"
-    older = OLDER_PATTERNS if draft <= 6 else {}
-    return f"^(?:{older.get(name, PATTERNS[name])})$"
+    found = FORMATS[name]
+    if draft < found.since:
+        return _undefined(found)
+    return f"^(?:{found.until_6 if draft <= 6 and found.until_6 else found.pattern})$"
+
+
+def _undefined(found: Format) -> str:
+    """The format's pattern in other words, where a draft does not define it."""
+    return f"^(?:(?:{found.pattern}))$"
 
 
 WIDER_SOURCES = {
-    **{source_of(name, 2020): f"^(?:{wider})$" for name, wider in WIDER.items()},
-    **{source_of(name, 6): f"^(?:{WIDER[name]})$" for name in OLDER_PATTERNS},
-    # To a draft that does not define a format, every text is of it.
-    **{f"^(?:(?:{pattern}))$": _ANY for pattern in PATTERNS.values()},
-}
-"""Source of a format -> source of what may be of the format."""
+    f"^(?:{pattern})$": f"^(?:{found.wider})$"
+    for found in FORMATS.values()
+    for pattern in (found.pattern, found.until_6)
+    if found.wider is not None and pattern is not None
+} | {_undefined(found): _ANY for found in FORMATS.values()}
+"""Source of a format -> source of what may be of the format; to a draft that does not define it, every text is."""

@@ -136,12 +136,12 @@ class ScalarKeywords:
             raise scope.wrong("format", "a string")
         if self._options.format == "annotate" and not scope.dialect.asserts_format:
             return TRUE
-        if name not in formats.PATTERNS:
+        if name not in formats.FORMATS:
             self._notes.append(f"{scope.pointer or '#'}: unknown format {name!r}")
             return TRUE
         parts = [self._pool.atom(JsonType.STRING, StringPattern(formats.source_of(name, scope.draft)))]
-        if name in formats.MAXIMUM_LENGTHS:
-            parts.append(self._pool.atom(JsonType.STRING, StringLengths(0, formats.MAXIMUM_LENGTHS[name])))
+        if (longest := formats.FORMATS[name].longest) is not None:
+            parts.append(self._pool.atom(JsonType.STRING, StringLengths(0, longest)))
         return self._pool.all_of(parts)
 
     def numbers(self, schema: SchemaKeywords) -> FormulaId:
