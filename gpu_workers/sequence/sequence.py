@@ -96,7 +96,7 @@ class Sequence:
         self._max_tokens = min(sampling.max_tokens or room, room)
         # Distinct prompt tokens, for penalties alone: the output's are read off `token_ids`.
         self._prompt_ids = np.unique(np.array(prompt_token_ids, dtype=np.int64)) if sampling.penalizes else None
-        self._constraint: Constraint | None = None
+        self.constraint: Constraint | None = None  # the place in the grammar, once it has arrived
         self._drafter = drafter
         self._result = StepResult()
         self._banned = None if sampling.banned_words is None else BannedText(sampling.banned_words, sampling.stop)
@@ -126,19 +126,19 @@ class Sequence:
     @property
     def blocked(self) -> bool:
         """Whether the sequence can do nothing before a mask row of its grammar has been read."""
-        if self._constraint is None or self._text.stopped:
+        if self.constraint is None or self._text.stopped:
             return False
         idle = self.state is State.UNSETTLED or (self.state is State.RUNNING and self.pending == 0)
-        return idle and self._constraint.blocked
+        return idle and self.constraint.blocked
 
     @property
     def reading(self) -> Future[Any] | None:
         """The look-up that this sequence waits for, if it waits for one that may be there in a moment."""
         if self._budget is not None and self._budget.candidate is not None:
             return self._budget.candidate.completion
-        if self._constraint is None or not self._constraint.reads_fast:
+        if self.constraint is None or not self.constraint.reads_fast:
             return None
-        return self._constraint.reading()
+        return self.constraint.reading()
 
     @property
     def hidden_state(self) -> Tensor | None:
@@ -149,11 +149,6 @@ class Sequence:
     def drawn(self) -> int | None:
         """The next token, where it was drawn on the device already and the sequence is ready for it."""
         return self._result.drawn if self.state is State.RUNNING else None
-
-    @property
-    def constraint(self) -> Constraint | None:
-        """The place in the grammar; None without one and before it has arrived."""
-        return self._constraint
 
     @property
     def ending_token_ids(self) -> frozenset[int]:
@@ -185,7 +180,7 @@ class Sequence:
     def constrain(self, constraint: Constraint) -> float:
         """The grammar is there, `constraint` where `replay` ended. Returns how many seconds nothing was left to do."""
         assert self.state is State.AWAITING_GRAMMAR
-        self._constraint = constraint
+        self.constraint = constraint
         self.state = State.UNSETTLED
         return 0.0 if self._computed_at is None else time.monotonic() - self._computed_at
 
@@ -200,8 +195,8 @@ class Sequence:
                 self._finish("stop")
             elif self._budget.candidate is None:
                 self.state = State.RUNNING  # turned down: another one is drawn
-        if self._constraint is not None:
-            self._constraint.catch_up()
+        if self.constraint is not None:
+            self.constraint.catch_up()
 
     def settle(self) -> None:
         """Decides whether the output ends here. Starts reading the state's row.
@@ -215,11 +210,11 @@ class Sequence:
             self._finish("stop")
             return
         complete = False
-        if self._constraint is not None:
-            if self._constraint.behind:
+        if self.constraint is not None:
+            if self.constraint.behind:
                 return
-            allowed = self._constraint.allowed()
-            complete = self._constraint.is_terminal
+            allowed = self.constraint.allowed()
+            complete = self.constraint.is_terminal
             if complete:
                 if allowed is None:
                     return
@@ -239,7 +234,7 @@ class Sequence:
         if self.request.sampling.reports:
             return 0
         before = len(self.token_ids)
-        constraint = self._constraint
+        constraint = self.constraint
         while constraint is not None and self.state is State.RUNNING:
             forced = constraint.forced_text(constraint.state)
             if forced is None or not forced.sole:
@@ -261,14 +256,14 @@ class Sequence:
         """Renews `drafts`: what may follow the tokens that go into the next step."""
         self.drafts = []
         if self._drafter is not None and self.draft_room > 0:
-            self.drafts = self._drafter.propose(self.token_ids, self._constraint, self.draft_room)
+            self.drafts = self._drafter.propose(self.token_ids, self.constraint, self.draft_room)
 
     def use_drafts(self, drafts: list[Draft], states: list[int]) -> None:
         """Sets `drafts` made elsewhere; `states[i]`: the grammar state after the i-th, if there is a grammar."""
         self.drafts = drafts
-        if self._constraint is not None:
-            self._constraint.follow((draft.token_id, state) for draft, state in zip(drafts, states, strict=True))
-            self._constraint.prefetch()
+        if self.constraint is not None:
+            self.constraint.follow((draft.token_id, state) for draft, state in zip(drafts, states, strict=True))
+            self.constraint.prefetch()
 
     # -- after a step ------------------------------------------------------------------------------------------------
 
@@ -280,20 +275,20 @@ class Sequence:
         if self.state is State.AWAITING_GRAMMAR and self._computed_at is None:
             self._computed_at = time.monotonic()
         self._result.put(hidden_states, self.drafts, [token_id for token_id, _ in drawn])
-        if self._constraint is not None and drawn:
-            self._constraint.follow(drawn)
+        if self.constraint is not None and drawn:
+            self.constraint.follow(drawn)
 
     def draw(self) -> Draw | None:
         """What to sample next, fixed from here on; None while that is open. Raises what reading the row raised."""
         if self.state is not State.RUNNING:
             return None
         allowed = None
-        if self._constraint is not None:
-            allowed = self._constraint.allowed()
+        if self.constraint is not None:
+            allowed = self.constraint.allowed()
             if allowed is None:
                 return None
             if allowed.count == 0:
-                raise RuntimeError(f"grammar state {self._constraint.state} allows no token")
+                raise RuntimeError(f"grammar state {self.constraint.state} allows no token")
         return self._draw(allowed)
 
     def append(self, token_id: int, report: TokenReport | None = None) -> None:
@@ -301,8 +296,8 @@ class Sequence:
 
         Under `finish_within_budget` a token may have to wait for `catch_up`, which accepts it or turns it down.
         """
-        if self._budget is not None and self._constraint is not None and not self._budget.proves(token_id):
-            self._budget.offer(token_id, report, self._constraint, self._left - 1)
+        if self._budget is not None and self.constraint is not None and not self._budget.proves(token_id):
+            self._budget.offer(token_id, report, self.constraint, self._left - 1)
             self.state = State.UNDECIDED
         else:
             self._append(token_id, report)
@@ -358,16 +353,16 @@ class Sequence:
         if self._banned is not None:
             self._append_unless_banned(token_id, described)
             return
-        complete_before = self._constraint is not None and self._constraint.is_terminal
+        complete_before = self.constraint is not None and self.constraint.is_terminal
         text = self._text.append(token_id, position, complete_before=complete_before)
-        if self._constraint is not None and not self._text.stopped:
-            self._constraint.accept(token_id)
+        if self.constraint is not None and not self._text.stopped:
+            self.constraint.accept(token_id)
         self.stream.push(token_id, text, described)
 
     def _describe(self, position: int, report: TokenReport | None, *, drafted: bool) -> Description:
         if report is None or self._names is None:
             return None
-        state = None if self._constraint is None else self._constraint.state
+        state = None if self.constraint is None else self.constraint.state
         rolled_back = 0 if self._banned is None else len(self._banned.excluded(position))
         return partial(self._names.describe, report, state=state, drafted=drafted, rolled_back=rolled_back)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grammar_workers.artifacts.lru import LeastRecentlyUsed
+from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.matching.token_fsm import TokenFSM
 
 

@@ -4,6 +4,6 @@ tokenizer --vocabulary--> bytes of each token --trie--> prefix tree of all token
                                               --slices--> tokens that stay inside of a string or comment, and the rest
                                               --folded_trie--> one tree for bytes that mean the same
 partial_characters: where tokens are parts of characters
-May import `dfa`, what the tables of `pushdown` mean and how it spells strings, `artifacts.lru` and the modules beside
+May import `dfa`, what the tables of `pushdown` mean and how it spells strings, `lru` and the modules beside
 the packages.
 """

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.artifacts.lru import LeastRecentlyUsed
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
+from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary import folded_trie, partial_characters, slices, trie
 

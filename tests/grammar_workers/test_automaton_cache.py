@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
-from grammar_workers.artifacts.lru import LeastRecentlyUsed
+from grammar_workers.lru import LeastRecentlyUsed
 
 KEYS = st.sampled_from("abcdefgh")
 SIZES = st.integers(0, 60)

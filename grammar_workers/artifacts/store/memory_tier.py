@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from grammar_workers.artifacts.lru import LeastRecentlyUsed
 from grammar_workers.artifacts.store.counters import Counters
+from grammar_workers.lru import LeastRecentlyUsed
 
 
 class MemoryTier(LeastRecentlyUsed[bytes]):
