@@ -63,21 +63,32 @@ def compile_grammar(
     """
     _compilations.add()
     with collector_pause, running(Budget(limits)):
-        content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
-        try:
-            combination = Combination(vocabulary, resources, options, limits)
-            automaton = combination.pushdown(normalized(content))
-        except RecursionError:
-            raise LimitExceededError(
-                f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
-            ) from None
-        key = content_key(content, vocabulary.fingerprint, options, resources)
-        recognizer: Recognizer
-        if isinstance(automaton, RuleGraph):
-            recognizer = CfgRecognizer(automaton, vocabulary, limits)
-        else:
-            recognizer = PushdownRecognizer(automaton, vocabulary, limits)
-        return TokenFSM(recognizer, vocabulary, key, combination.notes, limits)
+        return _compiled(specification, vocabulary, options, limits, resources)
+
+
+def _compiled(
+    specification: GrammarSpecification | Mapping[str, Any],
+    vocabulary: Vocabulary,
+    options: GrammarOptions,
+    limits: Limits,
+    resources: Mapping[str, Any],
+) -> TokenFSM:
+    """A function of its own: what it holds is freed before the garbage collector may look at it."""
+    content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
+    try:
+        combination = Combination(vocabulary, resources, options, limits)
+        automaton = combination.pushdown(normalized(content))
+    except RecursionError:
+        raise LimitExceededError(
+            f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
+        ) from None
+    key = content_key(content, vocabulary.fingerprint, options, resources)
+    recognizer: Recognizer
+    if isinstance(automaton, RuleGraph):
+        recognizer = CfgRecognizer(automaton, vocabulary, limits)
+    else:
+        recognizer = PushdownRecognizer(automaton, vocabulary, limits)
+    return TokenFSM(recognizer, vocabulary, key, combination.notes, limits)
 
 
 def warm_up(vocabulary: Vocabulary) -> None:
