@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.pushdown.instructions import (
+    ACTIONS,
     ADVICE,
     ALL_SET,
     CALL,
@@ -164,7 +165,7 @@ class PushdownAutomaton:
         _require(_inside(value, 0, UNBOUNDED + 1), "op values")
         _require(_inside(value[action == SET_BIT], 0, COUNTER_BITS), "op bits")
         _require(
-            _inside(action, KEEP, SET_BIT + 1) and _inside(move, STAY, OTHERWISE + 1) and _inside(mode, 0, INHERIT + 1),
+            _inside(action, KEEP, ACTIONS) and _inside(move, STAY, OTHERWISE + 1) and _inside(mode, 0, INHERIT + 1),
             "ops",
         )
         _require(_inside(self.loops[:, LOOP_BASE], TOLERATES_UNESCAPED, many), "loops")

@@ -59,7 +59,7 @@ byte that neither reads (each -1 for none); the numbers of an instruction and of
 ) = range(9)
 """The rows [start, end) of the guard, none if empty; the action and its operand; the move, the state that it leads to
 (the label of a RETURN), where the return site of a CALL begins, and the counter of the rule that it calls."""
-KEEP, INCREMENT, ASSIGN, SET_BIT = range(4)
+KEEP, INCREMENT, ASSIGN, SET_BIT, ACTIONS = range(5)
 """Actions: leave the counter; count up to the operand at most; make it the operand; set the bit of this number."""
 STAY, CALL, RETURN, GOTO, OTHERWISE = range(5)
 """Moves. OTHERWISE stays when the guard is passed and goes on to the target when it is not; all others fail then."""

@@ -40,8 +40,10 @@ from grammar_workers.pushdown.instructions import (
     INSTRUCTION_SITE,
     INSTRUCTION_TARGET,
     INSTRUCTION_VALUE,
+    KEEP,
     OTHERWISE,
     RETURN,
+    SET_BIT,
     STATE_EXIT,
     STATE_INSTRUCTION,
     STATE_LITERAL,
@@ -176,11 +178,12 @@ class _Search:
                     return
                 state = target
                 continue
-            if instruction[INSTRUCTION_ACTION] == ASSIGN:
+            action = instruction[INSTRUCTION_ACTION]
+            if action == INCREMENT and after > counter:
+                after, trail = self._count(state, after, depth, trail)
+            elif action not in (KEEP, INCREMENT, SET_BIT):
                 # What counted up before is no round that could be repeated.
                 trail = Trail(trail, b"", length_of(trail), NOWHERE)
-            elif instruction[INSTRUCTION_ACTION] == INCREMENT and after > counter:
-                after, trail = self._count(state, after, depth, trail)
             counter = after
             if move in (STAY, OTHERWISE, CALL):
                 # A call is made when its turn comes: what it adds may be long, and another way here shorter.

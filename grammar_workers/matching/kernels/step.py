@@ -13,8 +13,8 @@ caller that it gets to by leaving j frames. For each level it holds the counter 
 for which values instead every question would have got the same answer (TRACE_LOW, TRACE_HIGH); TRACE_LOOKED_INTO says
 how many frames have been left, the bottom of the stack counting as one. Walks that begin in the same state, with equal
 sites of that many frames and counters in these bounds, go the same way: they have the same mask row (see
-`mask_classes`). Counters are only counted up, so one that stems from a level differs from its origin by as much
-whatever that was.
+`mask_classes`). Within these bounds each action changes the counter by as much (`perform`), so one that stems from a
+level differs from its origin by as much whatever that was.
 
 The caller serialises kernels that may add frames. Index checks are off, so `PushdownAutomaton.validate` must have seen
 every array before a kernel does. A kernel that finds the frame table full answers FRAMES_FULL and has done nothing that
