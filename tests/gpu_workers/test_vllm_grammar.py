@@ -128,7 +128,7 @@ def test_the_backend_loads_what_others_have_compiled(tmp_path: Path) -> None:
         grammar = backend.compile_grammar(None, f"{SCHEME}{fsm.key}?min_tokens=3", {END})
         assert grammar.accept_tokens("r", list(b"ab")) and row(grammar) == {ord("a"), ord("b")}
         for text in ('{"type": "object"}', SCHEME + "0" * 64):
-            with pytest.raises(ValueError, match="Turnstile's plugin|grammar_not_found"):
+            with pytest.raises(ValueError, match=r"Turnstile's plugin|grammar_not_found"):
                 backend.compile_grammar(None, text, {END})
     finally:
         backend.destroy()
