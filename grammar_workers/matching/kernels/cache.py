@@ -33,8 +33,11 @@ def kernel_sources(package: Path) -> list[Path]:
 
 
 def cache_folder(base: Path, sources: Iterable[Path]) -> Path:
-    """The folder below `base` for kernels made of `sources` as they are now."""
-    digest = hashlib.sha256()
+    """The folder below `base` for kernels made of `sources` as they are now, by this numba.
+
+    Two environments with other versions of numba would undo each other's work in one folder.
+    """
+    digest = hashlib.sha256(numba.__version__.encode())
     for source in sources:
         digest.update(hashlib.sha256(source.read_bytes()).digest())
     return base / f"kernels-{digest.hexdigest()[:16]}"

@@ -1,0 +1,210 @@
+"""Puts Turnstile in the place of outlines, in memory.
+
+    TURNSTILE_VLLM=1 vllm serve MODEL --structured-outputs-config '{"backend": "outlines"}'
+
+vLLM has no registry of backends (RFC #50966), but imports the class and the validation function of outlines by name
+when it needs them. Two more places are wrapped: the engine client, so that a grammar is compiled, or refused with 400,
+before its request enters the engine; and the engine's manager, so that everything is warm before the first request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib.metadata
+import inspect
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from deployments.vllm.compilers import CompilerThread, compiler_for
+from deployments.vllm.requests import is_reference, reference, specification_of
+from deployments.vllm.settings import PluginSettings, read_settings
+from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
+from gpu_workers.vllm.grammar import RequestGrammar
+from grammar_workers.errors import GrammarError
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
+
+logger = logging.getLogger("vllm.turnstile")
+
+_BACKEND = "outlines"
+_METHODS = {
+    "StructuredOutputGrammar": {
+        "accept_tokens": ("self", "request_id", "tokens"),
+        "validate_tokens": ("self", "tokens"),
+        "rollback": ("self", "num_tokens"),
+        "fill_bitmask": ("self", "bitmask", "batch_index"),
+        "is_terminated": ("self",),
+        "reset": ("self",),
+    },
+    "StructuredOutputBackend": {
+        "compile_grammar": ("self", "request_type", "grammar_spec", "stop_token_ids"),
+        "allocate_token_bitmask": ("self", "max_num_seqs"),
+        "destroy": ("self",),
+    },
+}
+
+
+class UnknownInterfaceError(RuntimeError):
+    """This vLLM is not one that the plugin knows."""
+
+
+def install() -> None:
+    """In each process of vLLM, once. Raises UnknownInterfaceError, ValueError for a wrong setting."""
+    import vllm
+    from vllm.v1.structured_output import StructuredOutputManager, backend_outlines, backend_types
+
+    check_interface(backend_types, vllm.__version__)
+    if isinstance(backend_outlines.OutlinesBackend, functools.partial):
+        return
+    settings = read_settings()
+    backend_types.StructuredOutputGrammar.register(RequestGrammar)
+    backend_outlines.OutlinesBackend = functools.partial(_backend, settings)
+    clients = _Clients(settings)
+    backend_outlines.validate_structured_output_request_outlines = clients.validate
+    _wrap_manager(StructuredOutputManager, settings)
+    _wrap_client(clients)
+    version = importlib.metadata.version("turnstile-llm")
+    logger.info("Turnstile %s makes the masks of vLLM %s, in the place of outlines", version, vllm.__version__)
+
+
+def check_interface(backend_types: Any, version: str) -> None:
+    """Raises UnknownInterfaceError naming what vLLM's module of base classes has that we do not know, or has not."""
+    for name, methods in _METHODS.items():
+        found = getattr(backend_types, name, None)
+        abstract: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
+        if abstract != methods.keys():
+            different = ", ".join(sorted(abstract ^ methods.keys()))
+            raise UnknownInterfaceError(f"vLLM {version} is not supported: {name} differs in {different}")
+        for method, parameters in methods.items():
+            if tuple(inspect.signature(getattr(found, method)).parameters) != parameters:
+                raise UnknownInterfaceError(f"vLLM {version} is not supported: {name}.{method} takes other parameters")
+
+
+def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
+    """In place of `OutlinesBackend(...)`."""
+    vocabulary = load_vocabulary(_model(vllm_config))
+    speculates = vllm_config.speculative_config is not None
+    return MaskBackend(
+        vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, settings.forced_drafts if speculates else 0
+    )
+
+
+def _model(vllm_config: Any) -> str:
+    return str(vllm_config.model_config.tokenizer)
+
+
+def _asked_for(vllm_config: Any) -> bool:
+    return vllm_config.structured_outputs_config.backend == _BACKEND
+
+
+def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
+    """The backend is there, warm, when the manager is: vLLM would make it at the first structured request."""
+    original = manager.__init__
+
+    @functools.wraps(original)
+    def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
+        original(self, vllm_config, *arguments, **keywords)
+        if _asked_for(vllm_config) and not vllm_config.model_config.skip_tokenizer_init:
+            tokens = vllm_config.model_config.get_vocab_size()
+            self.backend = _backend(settings, vllm_config, tokenizer=self.tokenizer, vocab_size=tokens)
+
+    manager.__init__ = start
+
+
+class _Clients:
+    """Requests on their way into the engine, in the process that takes them in."""
+
+    def __init__(self, settings: PluginSettings) -> None:
+        self._settings = settings
+        self._compiler: CompilerThread | None = None
+
+    def start(self, vllm_config: Any) -> None:
+        """Starts compilers for the model; `wait_ready` ends when they are warm."""
+        if self._compiler is None:
+            self._compiler = compiler_for(_model(vllm_config), self._settings)
+
+    def wait_ready(self) -> None:
+        assert self._compiler is not None
+        self._compiler.wait_ready()
+
+    def validate(self, params: Any) -> None:
+        """In place of outlines' function: called synchronously, in a coroutine after `prepare` has been."""
+        if params.structured_outputs is None or is_reference(params.structured_outputs):
+            return
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise AssertionError(
+                "a structured request took a way into the engine that Turnstile's plugin does not know"
+            )
+        with _refusals():
+            self._refer(params, self._begin(params).result())
+
+    async def prepare(self, params: Any) -> None:
+        """Compiles what `params` ask for and refers to it. Raises VLLMValidationError, a 400."""
+        constraint = getattr(params, "structured_outputs", None)
+        if constraint is None or constraint.all_constraints_none() or is_reference(constraint):
+            return
+        with _refusals():
+            self._refer(params, await asyncio.wrap_future(self._begin(params)))
+
+    def _begin(self, params: Any) -> Future[str]:
+        assert self._compiler is not None
+        return self._compiler.compile(specification_of(params.structured_outputs))
+
+    @staticmethod
+    def _refer(params: Any, key: str) -> None:
+        from vllm.sampling_params import StructuredOutputsParams
+
+        referring = StructuredOutputsParams(grammar=reference(key, params.min_tokens))
+        referring._backend = params.structured_outputs._backend
+        params.structured_outputs = referring
+        params.min_tokens = 0  # the grammar keeps to it where it can, which vLLM's processor does not look at
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """A grammar's refusal becomes the client's 400, with its code and place."""
+    try:
+        yield
+    except GrammarError as error:
+        from vllm.exceptions import VLLMValidationError
+
+        raise VLLMValidationError(f"{error.code}: {error}", parameter="structured_outputs") from error
+
+
+def _wrap_client(clients: _Clients) -> None:
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    for engine in (AsyncLLM, LLMEngine):
+        _wrap_start(engine, clients)
+    original = AsyncLLM.add_request
+
+    @functools.wraps(original)
+    async def add_request(
+        self: Any, request_id: str, prompt: Any, params: Any, *arguments: Any, **keywords: Any
+    ) -> Any:
+        if _asked_for(self.vllm_config):
+            await clients.prepare(params)
+        return await original(self, request_id, prompt, params, *arguments, **keywords)
+
+    AsyncLLM.add_request = add_request
+
+
+def _wrap_start(engine: Any, clients: _Clients) -> None:
+    """Compilers start before the model is loaded, and are warm before the engine is ready."""
+    original = engine.__init__
+
+    @functools.wraps(original)
+    def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
+        if not _asked_for(vllm_config):
+            original(self, vllm_config, *arguments, **keywords)
+            return
+        clients.start(vllm_config)
+        original(self, vllm_config, *arguments, **keywords)
+        clients.wait_ready()
+
+    engine.__init__ = start

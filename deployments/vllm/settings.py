@@ -1,0 +1,47 @@
+"""Settings of the plugin: environment variables, which reach all of vLLM's processes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from grammar_workers.options import GrammarOptions
+
+PREFIX = "TURNSTILE_"
+
+
+class PluginSettings(BaseModel):
+    """What `TURNSTILE_...` variables say; the names of the fields in capitals follow the prefix."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    store: str = Field(
+        "file://~/.cache/turnstile/grammars",
+        description="Where compiled grammars are kept, for all of vLLM's processes.",
+    )
+    url: str | None = Field(
+        None,
+        description="A Turnstile server that compiles (`/v1/grammars`) into the same store; default: own processes.",
+    )
+    api_key: str | None = Field(None, description="Sent to `url` as a bearer token.")
+    grammar_options: GrammarOptions = Field(GrammarOptions(), description="Of own processes, as JSON.")
+    compile_processes: int = Field(1, ge=1, le=64, description="Compilations at a time, in processes of their own.")
+    compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation.")
+    forced_drafts: int = Field(
+        0, ge=0, le=64, description="Forced tokens drafted at a time, where vLLM speculates; 0: none."
+    )
+
+    @field_validator("grammar_options", mode="before")
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        return json.loads(value) if isinstance(value, str) else value
+
+
+def read_settings(environment: Mapping[str, str] = os.environ) -> PluginSettings:
+    """Raises ValueError naming the variable that is wrong."""
+    given = {name.removeprefix(PREFIX).lower(): text for name, text in environment.items() if name.startswith(PREFIX)}
+    return PluginSettings.model_validate(given)

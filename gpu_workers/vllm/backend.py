@@ -1,0 +1,107 @@
+"""The engine-level part of vLLM's structured output interface: keys -> grammars of requests, and the bitmask.
+
+It lives in the EngineCore beside the scheduler, so nothing compiles here: automata come from memory, the node's files
+or Redis, where the plugin's API process has put them. By the names of `StructuredOutputBackend` (vLLM 0.29 to 0.33).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from collections.abc import Collection
+from urllib.parse import parse_qsl
+
+import torch
+from torch import Tensor
+
+from gpu_workers.guided.grammar_source import GrammarSource
+from gpu_workers.request import GrammarReference, RequestError
+from gpu_workers.vllm.grammar import RequestGrammar
+from grammar_workers import TokenFSM, Vocabulary, warm_up
+from grammar_workers.artifacts.automaton_cache import AutomatonCache
+from grammar_workers.artifacts.store import open_store
+
+SCHEME = "turnstile:"
+"""Begins the text of a `grammar` that names an artifact: `turnstile:KEY` or `turnstile:KEY?min_tokens=N`."""
+
+_AHEAD_S = 0.01
+"""How long rows are made ahead when an automaton is loaded."""
+
+
+class GrammarLoader:
+    """Key -> automaton, for the threads that vLLM loads grammars on. Its own thread runs `GrammarSource`."""
+
+    def __init__(self, vocabulary: Vocabulary, store_url: str, cache_mb: int = 512) -> None:
+        self._source = GrammarSource(
+            vocabulary, open_store(store_url, vocabulary.fingerprint), AutomatonCache(cache_mb << 20), _unknown
+        )
+        self._ahead: weakref.WeakSet[TokenFSM] = weakref.WeakSet()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="turnstile-grammars", daemon=True)
+        self._thread.start()
+
+    def load(self, key: str) -> TokenFSM:
+        """Raises ValueError where nobody has compiled `key`, or what is stored cannot be loaded."""
+        try:
+            fetching = asyncio.run_coroutine_threadsafe(self._source.fetch(GrammarReference(key=key)), self._loop)
+            fsm = fetching.result()
+        except RequestError as error:
+            raise ValueError(f"{error.code}: {error}") from error
+        if fsm not in self._ahead:
+            self._ahead.add(fsm)
+            self._make_rows(fsm)
+        return fsm
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    @staticmethod
+    def _make_rows(fsm: TokenFSM) -> None:
+        """The rows that the scheduler's thread would otherwise make at first visits, as far as time allows."""
+        began, places = time.monotonic(), 16
+        while time.monotonic() - began < _AHEAD_S and places <= 4096:
+            fsm.fill_rows(places)
+            places *= 4
+
+
+class MaskBackend:
+    """Grammars of requests over one vocabulary. `tokens`: the width of the model's logits, padding included.
+
+    `drafts`: how many forced tokens go into a window in place of a proposer's drafts; 0: none.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, loader: GrammarLoader, tokens: int, drafts: int = 0) -> None:
+        warm_up(vocabulary)
+        self._loader = loader
+        self._tokens = tokens
+        self._drafts = drafts
+
+    def compile_grammar(
+        self, request_type: object, grammar_spec: str, stop_token_ids: Collection[int] | None = None
+    ) -> RequestGrammar:
+        """The grammar of one request; loads, never compiles. Raises ValueError."""
+        if not grammar_spec.startswith(SCHEME):
+            raise ValueError("this request has not passed through Turnstile's plugin in vLLM's API process")
+        key, _, query = grammar_spec.removeprefix(SCHEME).partition("?")
+        settings = dict(parse_qsl(query))
+        return RequestGrammar(
+            self._loader.load(key),
+            stop_token_ids or (),
+            min_tokens=int(settings.get("min_tokens", 0)),
+            drafts=self._drafts,
+        )
+
+    def allocate_token_bitmask(self, max_num_seqs: int) -> Tensor:
+        """int32 [max_num_seqs, words], everything allowed."""
+        return torch.full(
+            (max_num_seqs, -(-self._tokens // 32)), -1, dtype=torch.int32, pin_memory=torch.cuda.is_available()
+        )
+
+    def destroy(self) -> None:
+        self._loader.close()
+
+
+async def _unknown(grammar: GrammarReference) -> dict[str, str]:
+    return {"status": "unknown"}

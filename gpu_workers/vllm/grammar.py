@@ -1,0 +1,102 @@
+"""One request's way through its automaton, by the names of vLLM's `StructuredOutputGrammar` (vLLM 0.29 to 0.33)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from torch import Tensor
+
+from grammar_workers import TokenFSM
+
+
+class RequestGrammar:
+    """The grammar state after each token of the output, the initial one first: going back is cutting the list.
+
+        tokens          {   "a  ":  1   <end>
+        states      0   4   9   12  13  end
+
+    `end_token_ids`: what ends this request in vLLM: end tokens of the model and stop tokens of the user. They are
+    allowed where the output is complete and nowhere else, but where the grammar leaves nothing but one of them; before
+    `min_tokens` tokens only where nothing else is allowed.
+    """
+
+    def __init__(self, fsm: TokenFSM, end_token_ids: Collection[int], *, min_tokens: int = 0, drafts: int = 0) -> None:
+        self._fsm = fsm
+        self._states = [fsm.initial_state]
+        self._end_token_ids = frozenset(end_token_ids) or frozenset(fsm.vocabulary.eos_token_ids)
+        self._min_tokens = min_tokens
+        self._drafts = drafts
+        own = frozenset(fsm.vocabulary.eos_token_ids)
+        # The automaton's own rows say everything where both agree on what ends an output.
+        self._plain = own == self._end_token_ids and min_tokens == 0
+        words = -(-fsm.vocabulary.size // 32)
+        self._ends = _bits(self._end_token_ids, words)
+        self._rest = ~(self._ends | _bits(own, words))
+
+    def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
+        """Goes on over `tokens`, or stays and says False where one of them is not allowed."""
+        after = self._states_after(tokens)
+        if len(after) < len(tokens):
+            return False
+        self._states += after
+        return True
+
+    def validate_tokens(self, tokens: list[int]) -> list[int]:
+        """The drafts that may stand here: the beginning of `tokens` that is allowed.
+
+        Where tokens are forced, these are the drafts: they come true for certain.
+        """
+        forced = self._fsm.forced_tokens(self._states[-1], self._drafts) if self._drafts else []
+        if forced and not self.is_terminated():
+            return forced
+        return tokens[: len(self._states_after(tokens))]
+
+    def rollback(self, num_tokens: int) -> None:
+        """Forgets the last tokens accepted."""
+        if num_tokens:
+            del self._states[-num_tokens:]
+
+    def fill_row(self, row: np.ndarray) -> None:
+        """Writes what may come next into `row`, int32 [words], lowest bit first; tokens past the vocabulary: 0."""
+        mask = self._fsm.allowed_mask(self._states[-1])
+        if not self._plain:
+            mask = self._with_ends(mask)
+        row[: len(mask)] = mask.view(np.int32)
+        row[len(mask) :] = 0
+
+    def fill_bitmask(self, bitmask: Tensor, index: int) -> None:
+        """`fill_row` of row `index` of `bitmask`, int32 [rows, words] on the host."""
+        self.fill_row(bitmask[index].numpy())
+
+    def is_terminated(self) -> bool:
+        return self._states[-1] == self._fsm.end_state
+
+    def reset(self) -> None:
+        del self._states[1:]
+
+    def _with_ends(self, mask: np.ndarray) -> np.ndarray:
+        others = mask & self._rest
+        ends = self._ends if self._fsm.is_terminal(self._states[-1]) else np.zeros_like(mask)
+        if not others.any():
+            return ends if ends.any() else mask
+        return others if len(self._states) <= self._min_tokens else others | ends
+
+    def _states_after(self, tokens: list[int]) -> list[int]:
+        """The state after each of `tokens`, as far as they are allowed; none after the one that ends the output."""
+        state, after = self._states[-1], []
+        for token_id in tokens:
+            if state == self._fsm.end_state:
+                break
+            if token_id in self._end_token_ids and self._fsm.is_terminal(state):
+                state = self._fsm.end_state
+            elif (state := self._fsm.next_state(state, token_id)) < 0:
+                break
+            after.append(state)
+        return after
+
+
+def _bits(token_ids: Collection[int], words: int) -> np.ndarray:
+    bits = np.zeros(words * 32, np.uint8)
+    bits[[token_id for token_id in token_ids if token_id < words * 32]] = 1
+    return np.packbits(bits, bitorder="little").view(np.uint32)

@@ -1,0 +1,1 @@
+"""Against real vLLM, in an environment of its own: `make test-vllm`."""
