@@ -15,13 +15,12 @@ from grammar_workers.artifacts.store import open_store
 from grammar_workers.errors import GrammarError
 from grammar_workers.keys import grammar_key
 from grammar_workers.service.fair_queue import QueueFullError
-from grammar_workers.service.pool import CompilePool
+from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
 from grammar_workers.specification import GrammarSpecification
 
 T = TypeVar("T")
 
-_LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
 _REQUEST_TIMEOUT_S = 150.0
 
 
@@ -41,6 +40,16 @@ class Compiler(Protocol):
     def close(self) -> None: ...
 
 
+class _NoMetrics:
+    """Nobody looks at figures of compilations here: vLLM's metrics are its own."""
+
+    def compiled(self, queue_seconds: float, compile_seconds: float, artifact_bytes: int, states: int) -> None: ...
+
+    def refused(self, code: str) -> None: ...
+
+    def waited(self) -> None: ...
+
+
 class OwnCompiler:
     """Compile processes of this process, with the budgets of Turnstile's grammar tier."""
 
@@ -48,7 +57,7 @@ class OwnCompiler:
         self._options = settings.grammar_options
         self._settings = settings
         self._pool = CompilePool(
-            _LOAD_COMPILER,
+            LOAD_COMPILER,
             {"model": model, "options": self._options.model_dump()},
             processes=settings.compile_processes,
             timeout_s=settings.compile_timeout_s,
@@ -57,7 +66,7 @@ class OwnCompiler:
     def wait_ready(self) -> None:
         self._fingerprint = self._pool.wait_ready()
         store = open_store(self._settings.store, self._fingerprint)
-        self._service = CompileService(self._pool, store, self._settings.compile_timeout_s, lambda event: None)
+        self._service = CompileService(self._pool, store, self._settings.compile_timeout_s, _NoMetrics())
 
     async def compile(self, specification: GrammarSpecification) -> str:
         # Large schemas take milliseconds to normalise; this loop serves nothing but compilations.

@@ -19,10 +19,8 @@ from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.metrics import TierMetrics
-from grammar_workers.service.pool import CompilePool
+from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
-
-LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 _BYTES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8]

@@ -18,6 +18,8 @@ from grammar_workers.service.worker_handle import ForkServer, WorkerDiedError, W
 
 logger = logging.getLogger(__name__)
 
+LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
+"""What compile processes load."""
 MAX_RUNS = 2
 """How often a job is run whose process dies."""
 SLICE_S, LONGEST_SLICE_S = 0.25, 1.0
