@@ -4,7 +4,7 @@
 
 FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT). The embedded model answers one prompt under each
 schema at temperature 1, from 16 clients at a time; a server for each backend, one after the other. An answer that ended
-by itself is judged by `jsonschema`; one that `max_tokens` cut is counted as cut, a 400 as refused. The model is tiny, so
+by itself is judged by `jsonschema`; one that `max_tokens` cut is counted as cut, a 400 as refused. The model is tiny:
 answers say nothing of quality. Needs `make vllm`.
 """
 
