@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-import importlib.metadata
 import json
 import re
 import time
@@ -32,6 +31,7 @@ from deployments.openai.responses.body import ResponsesBody, in_these_words
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
+from deployments.version import version
 from grammar_workers.errors import shortened
 from grammar_workers.specification import GrammarSpecification
 
@@ -79,8 +79,7 @@ class Service:
         self._tiers = tiers
         self._args = args
         self.model = args.model_name
-        version = importlib.metadata.version("turnstile")
-        self.system_fingerprint = f"fp_{hashlib.sha256(f'{version} {self.model}'.encode()).hexdigest()[:10]}"
+        self.system_fingerprint = f"fp_{hashlib.sha256(f'{version()} {self.model}'.encode()).hexdigest()[:10]}"
         self._started = int(time.time())
         self._chat_format: ChatFormat | None = None
         self._keys = GrammarKeys(tiers)

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib.metadata
 import inspect
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
+from deployments.version import version
 from deployments.vllm.compilers import CompilerThread, compiler_for
 from deployments.vllm.requests import is_reference, reference, specification_of
 from deployments.vllm.settings import PluginSettings, read_settings
@@ -66,21 +66,20 @@ def install() -> None:
     backend_outlines.validate_structured_output_request_outlines = clients.validate
     _wrap_manager(StructuredOutputManager, settings)
     _wrap_client(clients)
-    version = importlib.metadata.version("turnstile-llm")
-    logger.info("Turnstile %s makes the masks of vLLM %s, in the place of outlines", version, vllm.__version__)
+    logger.info("Turnstile %s makes the masks of vLLM %s, in the place of outlines", version(), vllm.__version__)
 
 
-def check_interface(backend_types: Any, version: str) -> None:
+def check_interface(backend_types: Any, release: str) -> None:
     """Raises UnknownInterfaceError naming what vLLM's module of base classes has that we do not know, or has not."""
     for name, methods in _METHODS.items():
         found = getattr(backend_types, name, None)
         abstract: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
         if abstract != methods.keys():
             different = ", ".join(sorted(abstract ^ methods.keys()))
-            raise UnknownInterfaceError(f"vLLM {version} is not supported: {name} differs in {different}")
+            raise UnknownInterfaceError(f"vLLM {release} is not supported: {name} differs in {different}")
         for method, parameters in methods.items():
             if tuple(inspect.signature(getattr(found, method)).parameters) != parameters:
-                raise UnknownInterfaceError(f"vLLM {version} is not supported: {name}.{method} takes other parameters")
+                raise UnknownInterfaceError(f"vLLM {release} is not supported: {name}.{method} takes other parameters")
 
 
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
