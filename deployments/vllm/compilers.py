@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
 from concurrent.futures import Future
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import httpx
 
@@ -18,8 +17,6 @@ from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
 from grammar_workers.specification import GrammarSpecification
-
-T = TypeVar("T")
 
 _REQUEST_TIMEOUT_S = 150.0
 
@@ -36,8 +33,6 @@ class Compiler(Protocol):
 
     async def compile(self, specification: GrammarSpecification) -> str:
         """The key under which the artifact is in the store now. Raises GrammarError, CompilerBusyError."""
-
-    def close(self) -> None: ...
 
 
 class _NoMetrics:
@@ -77,9 +72,6 @@ class OwnCompiler:
             raise CompilerBusyError("too many grammars wait to be compiled") from error
         return key
 
-    def close(self) -> None:
-        self._pool.close()
-
 
 class RemoteCompiler:
     """A Turnstile server with the same model, vocabulary and store."""
@@ -109,8 +101,6 @@ class RemoteCompiler:
             )
         raise CompilerBusyError(f"{self._url} answered {answer.status_code}: {error.get('message')}")
 
-    def close(self) -> None: ...
-
 
 class CompilerThread:
     """A compiler on an event loop of its own: vLLM's loop streams tokens meanwhile."""
@@ -124,14 +114,7 @@ class CompilerThread:
         self._compiler.wait_ready()
 
     def compile(self, specification: GrammarSpecification) -> Future[str]:
-        return self._submit(self._compiler.compile(specification))
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._compiler.close()
-
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(self._compiler.compile(specification), self._loop)
 
 
 def compiler_for(model: str, settings: PluginSettings) -> CompilerThread:

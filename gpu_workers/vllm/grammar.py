@@ -57,17 +57,17 @@ class RequestGrammar:
         if num_tokens:
             del self._states[-num_tokens:]
 
-    def fill_row(self, row: np.ndarray) -> None:
-        """Writes what may come next into `row`, int32 [words], lowest bit first; tokens past the vocabulary: 0."""
+    def fill_bitmask(self, bitmask: Tensor, index: int) -> None:
+        """Writes what may come next into a row of `bitmask`, int32 [rows, words] on the host, lowest bit first.
+
+        Tokens past the vocabulary are not allowed.
+        """
         mask = self._fsm.allowed_mask(self._states[-1])
         if not self._plain:
             mask = self._with_ends(mask)
+        row = bitmask[index].numpy()
         row[: len(mask)] = mask.view(np.int32)
         row[len(mask) :] = 0
-
-    def fill_bitmask(self, bitmask: Tensor, index: int) -> None:
-        """`fill_row` of row `index` of `bitmask`, int32 [rows, words] on the host."""
-        self.fill_row(bitmask[index].numpy())
 
     def is_terminated(self) -> bool:
         return self._states[-1] == self._fsm.end_state

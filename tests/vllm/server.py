@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -13,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
+
+from tests.redis_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / "models" / "turnstile-tiny"
@@ -38,9 +39,7 @@ def vllm_serve(
     folder: Path, arguments: Sequence[str] = (), *, backend: str = "outlines", **settings: str
 ) -> Iterator[str]:
     """The base URL of a server that runs until the end; its log is `folder`/vllm.log."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL), "--served-model-name", "tiny"),
         *("--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024", "--max-num-seqs", "16"),
