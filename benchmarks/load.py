@@ -151,7 +151,7 @@ class Requests:
         measurements.sent += 1
         body = {
             "messages": _PROMPT,
-            "response_format": {"type": "json_schema", "schema": schema},
+            "response_format": {"type": "json_schema", "json_schema": {"name": "it", "schema": schema}},
             "max_tokens": max_tokens,
             "stream": True,
         }

@@ -36,12 +36,12 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def vllm_serve(
-    folder: Path, arguments: Sequence[str] = (), *, backend: str = "outlines", **settings: str
+    folder: Path, arguments: Sequence[str] = (), *, model: Path = MODEL, backend: str = "outlines", **settings: str
 ) -> Iterator[str]:
     """The base URL of a server that runs until the end; its log is `folder`/vllm.log."""
     port = free_port()
     command = [
-        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(MODEL), "--served-model-name", "tiny"),
+        *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--served-model-name", "tiny"),
         *("--host", "127.0.0.1", "--port", str(port), "--max-model-len", "1024", "--max-num-seqs", "16"),
         *("--enforce-eager", "--dtype", "float32"),
         *("--structured-outputs-config", json.dumps({"backend": backend})),
