@@ -49,7 +49,7 @@ class SchemaReader:
         scalars = ScalarKeywords(pool, options, limits, self.notes)
         unevaluated = Unevaluated(pool, self._references, definitions)
         containers = ContainerKeywords(pool, self._references, scalars, unevaluated, options, limits)
-        groups: list[tuple[str, Callable[[SchemaKeywords], FormulaId]]] = [
+        self._groups: list[tuple[str, Callable[[SchemaKeywords], FormulaId]]] = [
             ("type", scalars.types),
             ("const enum", scalars.listed_values),
             ("minLength maxLength pattern format", scalars.strings),
@@ -62,7 +62,7 @@ class SchemaReader:
             (" ".join(UNEVALUATED), containers.unevaluated),
         ]
         # Most schemas have a keyword or two, and only what these are about is read.
-        self._groups = [(frozenset(keywords.split()), read) for keywords, read in groups]
+        self._group_of = {keyword: i for i, (keywords, _) in enumerate(self._groups) for keyword in keywords.split()}
 
     def read(self) -> FormulaId:
         """The formula of the whole document; everything it refers to is defined in the pool."""
@@ -96,7 +96,8 @@ class SchemaReader:
                 known[keyword] = value
             elif keyword not in ANNOTATIONS:
                 self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}")
-        parts = [read(known) for keywords, read in self._groups if not keywords.isdisjoint(known)]
+        asked = {self._group_of[keyword] for keyword in known if keyword in self._group_of}
+        parts = [self._groups[number][1](known) for number in sorted(asked)]
         formula = self._pool.all_of(parts)
         self._pool.note_pointer(formula, scope.pointer)
         return formula
