@@ -157,7 +157,7 @@ class _Clients:
     def _refer(params: Any, key: str) -> None:
         from vllm.sampling_params import StructuredOutputsParams
 
-        referring = StructuredOutputsParams(grammar=reference(key, params.min_tokens))
+        referring = StructuredOutputsParams(grammar=reference(key, min_tokens=params.min_tokens))
         referring._backend = params.structured_outputs._backend
         params.structured_outputs = referring
         params.min_tokens = 0  # the grammar keeps to it where it can, which vLLM's processor does not look at

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
 from pydantic import TypeAdapter, ValidationError
 
 from deployments.openai.constraints import StructuredOutputs
-from gpu_workers.vllm.backend import SCHEME
+from gpu_workers.vllm.reference import Reference
+from gpu_workers.vllm.reference import is_reference as names_artifact
 from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
 from grammar_workers.specification import GrammarSpecification
 
@@ -18,7 +19,7 @@ _CONSTRAINT: TypeAdapter[StructuredOutputs] = TypeAdapter(StructuredOutputs)
 
 def is_reference(constraint: Any) -> bool:
     """Whether `StructuredOutputsParams` names a grammar compiled before."""
-    return constraint.grammar is not None and constraint.grammar.startswith(SCHEME)
+    return constraint.grammar is not None and names_artifact(constraint.grammar)
 
 
 def specification_of(constraint: Any) -> GrammarSpecification:
@@ -37,6 +38,8 @@ def specification_of(constraint: Any) -> GrammarSpecification:
     return specification
 
 
-def reference(key: str, min_tokens: int) -> str:
-    """The text of the `grammar` that stands for the artifact of `key`."""
-    return f"{SCHEME}{key}" + (f"?{urlencode({'min_tokens': min_tokens})}" if min_tokens else "")
+def reference(
+    key: str, *, min_tokens: int = 0, emitted_token_ids: Sequence[int] = (), max_tokens: int | None = None
+) -> str:
+    """The text of the `grammar` that stands for the artifact of `key`; fields as in `gpu_workers.vllm.reference`."""
+    return str(Reference(key, min_tokens, tuple(emitted_token_ids), max_tokens))

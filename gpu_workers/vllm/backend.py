@@ -7,11 +7,11 @@ or Redis, where the plugin's API process has put them. By the names of `Structur
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Collection
-from urllib.parse import parse_qsl
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -19,12 +19,10 @@ from torch import Tensor
 from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.request import GrammarReference, RequestError
 from gpu_workers.vllm.grammar import RequestGrammar
+from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
-
-SCHEME = "turnstile:"
-"""Begins the text of a `grammar` that names an artifact: `turnstile:KEY` or `turnstile:KEY?min_tokens=N`."""
 
 _AHEAD_S = 0.01
 """How long rows are made ahead when an automaton is loaded."""
@@ -43,12 +41,8 @@ class GrammarLoader:
         self._thread.start()
 
     def load(self, key: str) -> TokenFSM:
-        """Raises ValueError where nobody has compiled `key`, or what is stored cannot be loaded."""
-        try:
-            fetching = asyncio.run_coroutine_threadsafe(self._source.fetch(GrammarReference(key=key)), self._loop)
-            fsm = fetching.result()
-        except RequestError as error:
-            raise ValueError(f"{error.code}: {error}") from error
+        """Raises RequestError where nobody has compiled `key`, or what is stored cannot be loaded."""
+        fsm = asyncio.run_coroutine_threadsafe(self._source.fetch(GrammarReference(key=key)), self._loop).result()
         if fsm not in self._ahead:
             self._ahead.add(fsm)
             self._make_rows(fsm)
@@ -82,16 +76,18 @@ class MaskBackend:
         self, request_type: object, grammar_spec: str, stop_token_ids: Collection[int] | None = None
     ) -> RequestGrammar:
         """The grammar of one request; loads, never compiles. Raises ValueError."""
-        if not grammar_spec.startswith(SCHEME):
+        if not is_reference(grammar_spec):
             raise ValueError("this request has not passed through Turnstile's plugin in vLLM's API process")
-        key, _, query = grammar_spec.removeprefix(SCHEME).partition("?")
-        settings = dict(parse_qsl(query))
-        return RequestGrammar(
-            self._loader.load(key),
-            stop_token_ids or (),
-            min_tokens=int(settings.get("min_tokens", 0)),
-            drafts=self._drafts,
-        )
+        reference = Reference.parse(grammar_spec)
+        with _value_errors():
+            return RequestGrammar(
+                self._loader.load(reference.key),
+                stop_token_ids or (),
+                min_tokens=reference.min_tokens,
+                emitted_token_ids=reference.emitted_token_ids,
+                max_tokens=reference.max_tokens,
+                drafts=self._drafts,
+            )
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Tensor:
         """int32 [max_num_seqs, words], everything allowed."""
@@ -101,6 +97,15 @@ class MaskBackend:
 
     def destroy(self) -> None:
         self._loader.close()
+
+
+@contextlib.contextmanager
+def _value_errors() -> Iterator[None]:
+    """What vLLM takes for the fault of a request."""
+    try:
+        yield
+    except RequestError as error:
+        raise ValueError(f"{error.code}: {error}") from error
 
 
 async def _unknown(grammar: GrammarReference) -> dict[str, str]:
