@@ -6,9 +6,7 @@ or Redis, where the plugin's API process has put them. By the names of `Structur
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 import time
 import weakref
 from collections.abc import Collection, Iterator
@@ -19,6 +17,7 @@ from torch import Tensor
 from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.request import GrammarReference, RequestError
 from gpu_workers.vllm.grammar import RequestGrammar
+from gpu_workers.vllm.loop_thread import LoopThread
 from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
@@ -28,28 +27,30 @@ _AHEAD_S = 0.01
 """How long rows are made ahead when an automaton is loaded."""
 
 
+def stored_grammars(vocabulary: Vocabulary, store_url: str, cache_mb: int) -> GrammarSource:
+    """Keys -> automata of what others have compiled into a store."""
+    store = open_store(store_url, vocabulary.fingerprint)
+    return GrammarSource(vocabulary, store, AutomatonCache(cache_mb << 20), _unknown)
+
+
 class GrammarLoader:
-    """Key -> automaton, for the threads that vLLM loads grammars on. Its own thread runs `GrammarSource`."""
+    """Key -> automaton, for the threads that vLLM loads grammars on."""
 
     def __init__(self, vocabulary: Vocabulary, store_url: str, cache_mb: int = 512) -> None:
-        self._source = GrammarSource(
-            vocabulary, open_store(store_url, vocabulary.fingerprint), AutomatonCache(cache_mb << 20), _unknown
-        )
+        self._source = stored_grammars(vocabulary, store_url, cache_mb)
         self._ahead: weakref.WeakSet[TokenFSM] = weakref.WeakSet()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="turnstile-grammars", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("turnstile-grammars")
 
     def load(self, key: str) -> TokenFSM:
         """Raises RequestError where nobody has compiled `key`, or what is stored cannot be loaded."""
-        fsm = asyncio.run_coroutine_threadsafe(self._source.fetch(GrammarReference(key=key)), self._loop).result()
+        fsm = self._thread.submit(self._source.fetch(GrammarReference(key=key))).result()
         if fsm not in self._ahead:
             self._ahead.add(fsm)
             self._make_rows(fsm)
         return fsm
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.close()
 
     @staticmethod
     def _make_rows(fsm: TokenFSM) -> None:
@@ -79,6 +80,8 @@ class MaskBackend:
         if not is_reference(grammar_spec):
             raise ValueError("this request has not passed through Turnstile's plugin in vLLM's API process")
         reference = Reference.parse(grammar_spec)
+        if reference.finish_within_budget:
+            raise ValueError("finish_within_budget has not passed through vLLM's API process")
         with _value_errors():
             return RequestGrammar(
                 self._loader.load(reference.key),

@@ -20,13 +20,15 @@ class Reference:
 
     `emitted_token_ids`: tokens that came out already and are part of the prompt now; `min_tokens` and `max_tokens`
     count them. `max_tokens`: the output is complete within so many tokens, an end token not counted
-    (`finish_within_budget`); None: it need not be.
+    (`finish_within_budget`); None: it need not be. `finish_within_budget`: asks vLLM's API process, which knows the
+    request's own number, to set it; no reference that comes to the engine has it.
     """
 
     key: str
     min_tokens: int = 0
     emitted_token_ids: tuple[int, ...] = ()
     max_tokens: int | None = None
+    finish_within_budget: bool = False
 
     def __str__(self) -> str:
         settings: dict[str, Any] = {}
@@ -36,13 +38,25 @@ class Reference:
             settings["emitted"] = ",".join(map(str, self.emitted_token_ids))
         if self.max_tokens is not None:
             settings["max_tokens"] = self.max_tokens
+        if self.finish_within_budget:
+            settings["finish_within_budget"] = 1
         return SCHEME + self.key + (f"?{urlencode(settings, safe=',')}" if settings else "")
 
     @classmethod
     def parse(cls, text: str) -> Reference:
         """The inverse of `str`. Raises ValueError naming what is wrong."""
-        key, settings = split_reference(text)
-        return cls(key, **parsed_settings(settings, _SETTINGS))
+        key, settings = _split(text)
+        found = {}
+        for name, value in settings.items():
+            if name not in _SETTINGS:
+                listed = ", ".join(_SETTINGS)
+                raise ValueError(f"a reference has no setting {name[:80]!r} (there are: {listed})")
+            field, read = _SETTINGS[name]
+            try:
+                found[field] = read(value)
+            except ValueError:
+                raise ValueError(f"the setting {name!r} of a reference cannot be {value[:80]!r}") from None
+        return cls(key, **found)
 
 
 def is_reference(text: str) -> bool:
@@ -50,7 +64,7 @@ def is_reference(text: str) -> bool:
     return text.startswith(SCHEME)
 
 
-def split_reference(text: str) -> tuple[str, dict[str, str]]:
+def _split(text: str) -> tuple[str, dict[str, str]]:
     """Key and settings of a reference. Raises ValueError for another text, or one that is malformed."""
     if not is_reference(text):
         raise ValueError(f"no reference to a compiled grammar: it does not begin with {SCHEME!r}")
@@ -67,27 +81,16 @@ def split_reference(text: str) -> tuple[str, dict[str, str]]:
     return key, settings
 
 
-def parsed_settings(
-    settings: Mapping[str, str], known: Mapping[str, tuple[str, Callable[[str], Any]]]
-) -> dict[str, Any]:
-    """`settings` by the names and readers in `known`. Raises ValueError naming the one that is wrong."""
-    found = {}
-    for name, text in settings.items():
-        if name not in known:
-            listed = ", ".join(known)
-            raise ValueError(f"a reference has no setting {name[:80]!r} (there are: {listed})")
-        field, read = known[name]
-        try:
-            found[field] = read(text)
-        except ValueError:
-            raise ValueError(f"the setting {name!r} of a reference cannot be {text[:80]!r}") from None
-    return found
-
-
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise ValueError(text)
     return int(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError(text)
+    return text == "1"
 
 
 def _token_ids(text: str) -> tuple[int, ...]:
@@ -99,5 +102,6 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str], Any]]] = MappingProxyType(
         "min_tokens": ("min_tokens", _count),
         "emitted": ("emitted_token_ids", _token_ids),
         "max_tokens": ("max_tokens", _count),
+        "finish_within_budget": ("finish_within_budget", _switch),
     }
 )
