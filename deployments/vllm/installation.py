@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import Any
 
 from deployments.version import version
+from deployments.vllm import metrics
 from deployments.vllm.admission import Admission
 from deployments.vllm.compilers import CompilerBusyError
 from deployments.vllm.requests import names_artifact
@@ -65,6 +66,7 @@ def install() -> None:
     settings = read_settings()
     backend_types.StructuredOutputGrammar.register(RequestGrammar)
     backend_outlines.OutlinesBackend = functools.partial(_backend, settings)
+    metrics.open_folder()
     clients = _Clients(settings)
     backend_outlines.validate_structured_output_request_outlines = clients.validate
     _wrap_manager(StructuredOutputManager, settings)
@@ -230,6 +232,7 @@ def _wrap_start(engine: Any, clients: _Clients) -> None:
             original(self, vllm_config, *arguments, **keywords)
             return
         clients.start(vllm_config)
+        metrics.export()
         original(self, vllm_config, *arguments, **keywords)
         clients.wait_ready()
 

@@ -19,6 +19,7 @@ from gpu_workers.request import GrammarReference, RequestError
 from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.loop_thread import LoopThread
 from gpu_workers.vllm.reference import Reference, is_reference
+from gpu_workers.vllm.timings import own_timings
 from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
@@ -72,6 +73,7 @@ class MaskBackend:
         self._loader = loader
         self._tokens = tokens
         self._drafts = drafts
+        self._timings = own_timings()
 
     def compile_grammar(
         self, request_type: object, grammar_spec: str, stop_token_ids: Collection[int] | None = None
@@ -90,6 +92,7 @@ class MaskBackend:
                 emitted_token_ids=reference.emitted_token_ids,
                 max_tokens=reference.max_tokens,
                 drafts=self._drafts,
+                timings=self._timings,
             )
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Tensor:

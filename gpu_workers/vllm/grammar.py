@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 
 import numpy as np
 from torch import Tensor
 
 from gpu_workers.vllm.budget import OutputBudget
+from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
 
 
@@ -36,11 +38,13 @@ class RequestGrammar:
         emitted_token_ids: Sequence[int] = (),
         max_tokens: int | None = None,
         drafts: int = 0,
+        timings: Timings | None = None,
     ) -> None:
         self._fsm = fsm
         self._end_token_ids = frozenset(end_token_ids) or frozenset(fsm.vocabulary.eos_token_ids)
         self._min_tokens = min_tokens - len(emitted_token_ids)
         self._drafts = drafts
+        self._timings = timings or Timings()
         self._budget: OutputBudget | None = None
         self._states = [fsm.initial_state]
         self._states = [self._state_after(emitted_token_ids)]
@@ -55,12 +59,14 @@ class RequestGrammar:
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Goes on over `tokens`, or stays and says False where one of them is not allowed."""
+        began = time.perf_counter()
         after = self._states_after(tokens)
         if len(after) < len(tokens):
             return False
         if self._budget is not None:
             self._budget.accept(tokens, after)
         self._states += after
+        self._timings.accept.note(time.perf_counter() - began)
         return True
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
@@ -85,6 +91,7 @@ class RequestGrammar:
 
         Tokens past the vocabulary are not allowed.
         """
+        began = time.perf_counter()
         mask = self._fsm.allowed_mask(self._states[-1])
         if self._budget is not None:
             mask = self._budget.row(mask, self._states[-1])
@@ -93,6 +100,7 @@ class RequestGrammar:
         row = bitmask[index].numpy()
         row[: len(mask)] = mask.view(np.int32)
         row[len(mask) :] = 0
+        self._timings.fill.note(time.perf_counter() - began)
 
     def is_terminated(self) -> bool:
         return self._states[-1] == self._fsm.end_state

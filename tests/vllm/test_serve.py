@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import jsonschema
 import openai
 import pytest
@@ -177,6 +178,20 @@ def test_every_output_is_complete_within_its_budget(client: openai.OpenAI) -> No
     assert any(choice.finish_reason == "length" for choice in free)
     with pytest.raises(openai.BadRequestError, match=r"budget_too_small: .*the shortest output found needs"):
         finish(-20, finish_within_budget=True)
+
+
+def test_metrics_show_how_long_masks_take(client: openai.OpenAI) -> None:
+    def metrics() -> dict[str, float]:
+        lines = httpx.get(str(client.base_url).replace("/v1/", "/metrics")).text.splitlines()
+        return {name: float(value) for name, value in (line.split() for line in lines if line.startswith("turnstile"))}
+
+    before = metrics()
+    tokens = ask(client, response_format=of_schema(PERSON), temperature=0).message.content
+    after = metrics()
+    for name in ("turnstile_mask_fill", "turnstile_token_accept"):
+        assert after[f"{name}s_total"] - before[f"{name}s_total"] > len(tokens) / 11
+        assert 0 < after[f"{name}_seconds_total"] - before[f"{name}_seconds_total"] < 10
+        assert before[f"{name}_slowest_seconds"] <= after[f"{name}_slowest_seconds"] <= after[f"{name}_seconds_total"]
 
 
 @pytest.mark.parametrize(
