@@ -10,8 +10,9 @@ import httpx
 
 from deployments.vllm.requests import EXTENSION
 from deployments.vllm.settings import PluginSettings
+from grammar_workers.artifacts.artifact import is_key
 from grammar_workers.artifacts.store import open_store
-from grammar_workers.errors import GrammarError, UnsupportedFeatureError
+from grammar_workers.errors import GrammarError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.keys import grammar_key
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.pool import CompilePool
@@ -19,6 +20,7 @@ from grammar_workers.service.service import CompileService
 from grammar_workers.specification import GrammarSpecification
 
 _REQUEST_TIMEOUT_S = 150.0
+_CONNECT_TIMEOUT_S = 5.0
 _LOAD_COMPILER = "grammar_workers.service.worker:load_compiler_with_options"
 
 
@@ -86,7 +88,8 @@ class RemoteCompiler:
         headers = {} if settings.api_key is None else {"Authorization": f"Bearer {settings.api_key}"}
         assert settings.url is not None
         self._url = settings.url.rstrip("/") + "/v1/grammars"
-        self._client = httpx.AsyncClient(headers=headers, timeout=_REQUEST_TIMEOUT_S)
+        timeout = httpx.Timeout(_REQUEST_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+        self._client = httpx.AsyncClient(headers=headers, timeout=timeout)
 
     async def wait_ready(self) -> None: ...
 
@@ -96,17 +99,20 @@ class RemoteCompiler:
             answer = await self._client.post(
                 self._url, json={"specification": specification.model_dump(by_alias=True), "wait": True}
             )
-            body: dict[str, Any] = answer.json()
+            body = answer.json()
         except (httpx.HTTPError, ValueError) as failure:
             raise CompilerBusyError(f"{self._url} did not answer: {failure!r}") from failure
-        if answer.is_success and body["status"] == "ready":
+        if not isinstance(body, dict):
+            body = {}
+        if answer.is_success and is_key(str(body.get("key"))):
             return str(body["key"])
-        error = body.get("error") or {}
-        if answer.status_code == httpx.codes.BAD_REQUEST:
-            raise GrammarError.from_dict(
-                {"code": error.get("code"), "message": error.get("message"), "pointer": error.get("pointer")}
-            )
-        raise CompilerBusyError(f"{self._url} answered {answer.status_code}: {error.get('message')}")
+        error = body.get("error")
+        message = str(error.get("message")) if isinstance(error, dict) else answer.reason_phrase
+        if answer.status_code == httpx.codes.REQUEST_ENTITY_TOO_LARGE:
+            raise LimitExceededError(message)
+        if answer.status_code == httpx.codes.BAD_REQUEST and isinstance(error, dict):
+            raise GrammarError.from_dict({**error, "code": error.get("code"), "message": message})
+        raise CompilerBusyError(f"{self._url} answered {answer.status_code}: {message}")
 
 
 def refuse_options(options: Mapping[str, Any], who: str) -> None:

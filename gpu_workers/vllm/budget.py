@@ -83,6 +83,13 @@ class CompletionLengths:
         return np.array([*fits, False])[places]
 
 
+def packed(bits: NDArray[np.bool_], words: int) -> MaskRow:
+    """A mask row of `words` words with the bits that are set in `bits`, bool [at most words * 32]."""
+    padded = np.zeros(words * 32, np.bool_)
+    padded[: len(bits)] = bits
+    return np.packbits(padded, bitorder="little").view(np.uint32)
+
+
 _lengths: weakref.WeakKeyDictionary[TokenFSM, CompletionLengths] = weakref.WeakKeyDictionary()
 
 
@@ -124,9 +131,7 @@ class OutputBudget:
             return mask
         if proof.length:
             fits[proof.next_token(self._fsm)] = True
-        bits = np.zeros(len(mask) * 32, np.bool_)
-        bits[: len(fits)] = fits
-        return (mask & np.packbits(bits, bitorder="little").view(np.uint32)) | ends
+        return (mask & packed(fits, len(mask))) | ends
 
     def _proofs_after(self, tokens: Sequence[int], states: Sequence[int]) -> list[Proof]:
         """The proof after each of `tokens`, as far as there is one that fits."""

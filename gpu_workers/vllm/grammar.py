@@ -8,9 +8,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from torch import Tensor
 
-from gpu_workers.vllm.budget import OutputBudget
+from gpu_workers.vllm.budget import OutputBudget, packed
 from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
+from grammar_workers.types import MaskRow
 
 
 class RequestGrammar:
@@ -139,7 +140,7 @@ class RequestGrammar:
         return states[-1]
 
 
-def _bits(token_ids: Collection[int], words: int) -> np.ndarray:
-    bits = np.zeros(words * 32, np.uint8)
-    bits[[token_id for token_id in token_ids if token_id < words * 32]] = 1
-    return np.packbits(bits, bitorder="little").view(np.uint32)
+def _bits(token_ids: Collection[int], words: int) -> MaskRow:
+    bits = np.zeros(words * 32, np.bool_)
+    bits[[token_id for token_id in token_ids if token_id < words * 32]] = True
+    return packed(bits, words)
