@@ -16,12 +16,16 @@ import inspect
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
+from http import HTTPStatus
 from typing import Any
 
 from deployments.version import version
-from deployments.vllm.compilers import CompilerThread, compiler_for
-from deployments.vllm.requests import is_reference, reference, specification_of
+from deployments.vllm import metrics
+from deployments.vllm.admission import Admission
+from deployments.vllm.compilers import CompilerBusyError
+from deployments.vllm.requests import names_artifact
 from deployments.vllm.settings import PluginSettings, read_settings
+from gpu_workers.request import RequestError
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
 from grammar_workers.errors import GrammarError
@@ -62,6 +66,7 @@ def install() -> None:
     settings = read_settings()
     backend_types.StructuredOutputGrammar.register(RequestGrammar)
     backend_outlines.OutlinesBackend = functools.partial(_backend, settings)
+    metrics.open_folder()
     clients = _Clients(settings)
     backend_outlines.validate_structured_output_request_outlines = clients.validate
     _wrap_manager(StructuredOutputManager, settings)
@@ -118,23 +123,25 @@ class _Clients:
 
     def __init__(self, settings: PluginSettings) -> None:
         self._settings = settings
-        self._compiler: CompilerThread | None = None
+        self._admission: Admission | None = None
 
     def start(self, vllm_config: Any) -> None:
         """Starts compilers for the model; `wait_ready` ends when they are warm."""
-        if self._compiler is None:
-            self._compiler = compiler_for(_model(vllm_config), self._settings)
+        if self._admission is None:
+            self._admission = Admission(_model(vllm_config), self._settings)
 
     def wait_ready(self) -> None:
-        assert self._compiler is not None
-        self._compiler.wait_ready()
+        assert self._admission is not None
+        self._admission.wait_ready()
 
     def validate(self, params: Any) -> None:
         """In place of outlines' function: called synchronously, in a coroutine after `prepare` has been."""
-        if params.structured_outputs is None or is_reference(params.structured_outputs):
+        if params.structured_outputs is None:
             return
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
+            if names_artifact(params.structured_outputs):
+                return
             raise AssertionError(
                 "a structured request took a way into the engine that Turnstile's plugin does not know"
             )
@@ -142,22 +149,22 @@ class _Clients:
             self._refer(params, self._begin(params).result())
 
     async def prepare(self, params: Any) -> None:
-        """Compiles what `params` ask for and refers to it. Raises VLLMValidationError, a 400."""
+        """Compiles what `params` ask for and refers to it. Raises VLLMClientError, a 4xx, and a 503."""
         constraint = getattr(params, "structured_outputs", None)
-        if constraint is None or constraint.all_constraints_none() or is_reference(constraint):
+        if constraint is None or constraint.all_constraints_none():
             return
         with _refusals():
             self._refer(params, await asyncio.wrap_future(self._begin(params)))
 
     def _begin(self, params: Any) -> Future[str]:
-        assert self._compiler is not None
-        return self._compiler.compile(specification_of(params.structured_outputs))
+        assert self._admission is not None
+        return self._admission.submit(params.structured_outputs, params.min_tokens, params.max_tokens)
 
     @staticmethod
-    def _refer(params: Any, key: str) -> None:
+    def _refer(params: Any, reference: str) -> None:
         from vllm.sampling_params import StructuredOutputsParams
 
-        referring = StructuredOutputsParams(grammar=reference(key, params.min_tokens))
+        referring = StructuredOutputsParams(grammar=reference)
         referring._backend = params.structured_outputs._backend
         params.structured_outputs = referring
         params.min_tokens = 0  # the grammar keeps to it where it can, which vLLM's processor does not look at
@@ -165,13 +172,35 @@ class _Clients:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """A grammar's refusal becomes the client's 400, with its code and place."""
+    """A grammar's refusal becomes the client's 400, with its code and place; nobody who compiles, a 503."""
     try:
         yield
+    except CompilerBusyError as error:
+        raise _unavailable_error()(str(error)) from error
+    except RequestError as error:
+        from vllm.exceptions import VLLMNotFoundError, VLLMValidationError
+
+        if error.status == HTTPStatus.NOT_FOUND:
+            raise VLLMNotFoundError(f"{error.code}: {error}") from error
+        raise VLLMValidationError(f"{error.code}: {error}", parameter="structured_outputs") from error
     except GrammarError as error:
         from vllm.exceptions import VLLMValidationError
 
         raise VLLMValidationError(f"{error.code}: {error}", parameter="structured_outputs") from error
+
+
+@functools.cache
+def _unavailable_error() -> type[Exception]:
+    from vllm.exceptions import GracefulHTTPError
+
+    class UnavailableError(GracefulHTTPError):
+        """The status under vLLM's name, and under the one that Ray Serve LLM asks for."""
+
+        def __init__(self, message: str) -> None:
+            super().__init__(message, HTTPStatus.SERVICE_UNAVAILABLE)
+            self.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+
+    return UnavailableError
 
 
 def _wrap_client(clients: _Clients) -> None:
@@ -203,6 +232,7 @@ def _wrap_start(engine: Any, clients: _Clients) -> None:
             original(self, vllm_config, *arguments, **keywords)
             return
         clients.start(vllm_config)
+        metrics.export()
         original(self, vllm_config, *arguments, **keywords)
         clients.wait_ready()
 

@@ -1,42 +1,140 @@
-"""vLLM's `structured_outputs` -> specification, and the reference that goes on to the engine in its place."""
+"""vLLM's `structured_outputs` -> what is asked for: a specification, or the reference to one compiled before."""
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import urlencode
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, StrictBool, Tag, TypeAdapter, ValidationError
 
-from deployments.openai.constraints import StructuredOutputs
-from gpu_workers.vllm.backend import SCHEME
-from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
-from grammar_workers.specification import GrammarSpecification
+from deployments.openai.constraints import BannedWords, Items, StructuredOutputs
+from gpu_workers.vllm.reference import Reference, is_reference
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.options import GrammarOptions
+from grammar_workers.specification import (
+    AllOfSpecification,
+    BannedWordsSpecification,
+    GrammarSpecification,
+    JsonSchemaSpecification,
+    Texts,
+)
+from grammar_workers.validation import by_json_type, place_of, pointer
+
+EXTENSION = "x-turnstile"
+"""The keyword at the root of a JSON Schema that says what vLLM's own fields cannot."""
 
 _FIELDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 _CONSTRAINT: TypeAdapter[StructuredOutputs] = TypeAdapter(StructuredOutputs)
 
 
-def is_reference(constraint: Any) -> bool:
-    """Whether `StructuredOutputsParams` names a grammar compiled before."""
-    return constraint.grammar is not None and constraint.grammar.startswith(SCHEME)
+class SchemaExtension(GrammarOptions):
+    """The object `x-turnstile`: grammar options of one request, and what else its output must be like."""
+
+    finish_within_budget: StrictBool = Field(False, description="The output is complete within `max_tokens`.")
+    banned_words: (
+        Annotated[
+            Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
+            by_json_type("a list of words, or an object with `words`"),
+        ]
+        | None
+    ) = Field(None, description="Words that must not occur: a list, or an object that says how they are compared.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The grammar options that are given."""
+        return {name: getattr(self, name) for name in GrammarOptions.model_fields if name in self.model_fields_set}
 
 
-def specification_of(constraint: Any) -> GrammarSpecification:
+@dataclasses.dataclass(frozen=True, slots=True)
+class GrammarRequest:
+    """What one request asks for: exactly one of `specification` and `reference`.
+
+    `options`: the grammar options that it gives. `finish_within_budget`: whether its schema asks for that. `places`:
+    beginnings of pointers into the specification, and what the client wrote there.
+    """
+
+    specification: GrammarSpecification | None = None
+    reference: Reference | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    finish_within_budget: bool = False
+    places: Sequence[tuple[str, str]] = ()
+
+    def placed(self, error: GrammarError) -> GrammarError:
+        """`error` of the specification, where the client wrote it."""
+        for inside, place in self.places:
+            if error.pointer is not None and f"{error.pointer}/".startswith(f"{inside}/"):
+                return GrammarError.from_dict({**error.to_dict(), "pointer": place + error.pointer[len(inside) :]})
+        return error
+
+
+def names_artifact(constraint: Any) -> bool:
+    """Whether `StructuredOutputsParams` name a grammar compiled before."""
+    return constraint.grammar is not None and is_reference(constraint.grammar)
+
+
+def read_request(constraint: Any) -> GrammarRequest:
     """What vLLM's `StructuredOutputsParams` ask for. Raises GrammarError with a JSON Pointer into them."""
-    given = {name: value for name in _FIELDS if (value := getattr(constraint, name)) is not None}
     for name in ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"):
         if getattr(constraint, name):
-            raise UnsupportedFeatureError(f"{name}: set TURNSTILE_GRAMMAR_OPTIONS instead", pointer="/" + name)
+            message = f"{name}: set TURNSTILE_GRAMMAR_OPTIONS, or `{EXTENSION}` in the schema, instead"
+            raise UnsupportedFeatureError(message, pointer="/" + name)
+    if names_artifact(constraint):
+        return _read_reference(constraint.grammar)
+    given = {name: value for name in _FIELDS if (value := getattr(constraint, name)) is not None}
     try:
-        specification = _CONSTRAINT.validate_python(given).specification()
+        known = _CONSTRAINT.validate_python(given)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        pointer = "".join(f"/{part}" for part in first["loc"])
-        raise InvalidSpecificationError(first["msg"], pointer=pointer) from None
-    assert specification is not None
-    return specification
+        raise _malformed(_CONSTRAINT, error) from None
+    if isinstance(known.json_schema, dict) and EXTENSION in known.json_schema:
+        return _read_extended(known.json_schema)
+    return GrammarRequest(known.specification())
 
 
-def reference(key: str, min_tokens: int) -> str:
-    """The text of the `grammar` that stands for the artifact of `key`."""
-    return f"{SCHEME}{key}" + (f"?{urlencode({'min_tokens': min_tokens})}" if min_tokens else "")
+def _read_reference(text: str) -> GrammarRequest:
+    try:
+        return GrammarRequest(reference=Reference.parse(text))
+    except ValueError as error:
+        raise InvalidSpecificationError(str(error), pointer="/grammar") from None
+
+
+def _read_extended(schema: Mapping[str, Any]) -> GrammarRequest:
+    """A schema with `x-turnstile`, which does not go to the compiler."""
+    place = ("json", EXTENSION)
+    try:
+        # JSON's arrays and numbers, not Python's: a strict model would ask for tuples.
+        extension = SchemaExtension.model_validate_json(json.dumps(schema[EXTENSION]), strict=True)
+    except ValidationError as error:
+        raise _malformed(TypeAdapter(SchemaExtension), error, place) from None
+    plain = JsonSchemaSpecification.model_validate({"schema": {k: v for k, v in schema.items() if k != EXTENSION}})
+    specification: GrammarSpecification = plain
+    places: list[tuple[str, str]] = []
+    if (banned := extension.banned_words) is not None:
+        words = {"words": banned} if isinstance(banned, list) else banned.model_dump()
+        specification = AllOfSpecification(specifications=[plain, BannedWordsSpecification(**words)])
+        inside = "/words" if isinstance(banned, list) else ""
+        places = [("/specifications/0/schema", ""), (f"/specifications/1{inside}", pointer((*place, "banned_words")))]
+    return GrammarRequest(
+        specification,
+        options=extension.options,
+        finish_within_budget=extension.finish_within_budget,
+        places=places,
+    )
+
+
+def _malformed(
+    model: TypeAdapter[Any], error: ValidationError, before: tuple[int | str, ...] = ()
+) -> InvalidSpecificationError:
+    first = error.errors(include_url=False)[0]
+    place, _ = place_of(model.core_schema, first["loc"])
+    if first["type"] == "unknown_field":
+        place = (*place, first["ctx"]["param"])
+    return InvalidSpecificationError(first["msg"], pointer=pointer((*before, *place)))
+
+
+def reference(
+    key: str, *, min_tokens: int = 0, emitted_token_ids: Sequence[int] = (), max_tokens: int | None = None
+) -> str:
+    """The text of the `grammar` that stands for the artifact of `key`; fields as in `gpu_workers.vllm.reference`."""
+    return str(Reference(key, min_tokens, tuple(emitted_token_ids), max_tokens))

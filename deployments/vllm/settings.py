@@ -29,6 +29,9 @@ class PluginSettings(BaseModel):
     )
     api_key: str | None = Field(None, description="Sent to `url` as a bearer token.")
     grammar_options: GrammarOptions = Field(GrammarOptions(), description="Of own processes, as JSON.")
+    finish_within_budget: bool = Field(
+        False, description="Every constrained output is complete within its `max_tokens`, or refused before it begins."
+    )
     compile_processes: int = Field(1, ge=1, le=64, description="Compilations at a time, in processes of their own.")
     compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation.")
     forced_drafts: int = Field(

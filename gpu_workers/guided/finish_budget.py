@@ -31,6 +31,25 @@ class Candidate:
     completion: Future[list[int] | None]
 
 
+def proof_after(fsm: TokenFSM, token_ids: Sequence[int], left: int) -> list[int]:
+    """The proof after `token_ids`, as a run that drew them would hold it; `left`: how many more there may be.
+
+    Raises RequestError when no completion fits, ForbiddenTokenError. May take long: a look-up for every token.
+    """
+    state = fsm.initial_state
+    total = len(token_ids) + left
+    proof = completion_within(fsm, state, total)
+    for token_id in token_ids:
+        state = advance(fsm, state, token_id)
+        proved = proof and proof[0] == token_id
+        proof = proof[1:] if proof and proved else completion_within(fsm, state, total)
+    if proof is None or len(proof) > left:
+        needed = f"more than {left}" if proof is None else str(len(proof))
+        message = f"finish_within_budget: the shortest output found needs {needed} more tokens, {left} are left"
+        raise RequestError(message, code="budget_too_small", param="max_tokens")
+    return proof
+
+
 class FinishBudget:
     """One sequence's proof, and the token that waits for its own."""
 
@@ -40,22 +59,11 @@ class FinishBudget:
         self._turned_down = False
 
     def replay(self, fsm: TokenFSM, token_ids: Sequence[int], left: int) -> None:
-        """The proof after `token_ids`, as a run that drew them would hold it; `left`: how many more there may be.
+        """Takes up a run that drew `token_ids`; `left`: how many more there may be.
 
         Raises RequestError when no completion fits. May take long: a look-up for every token.
         """
-        state = fsm.initial_state
-        total = len(token_ids) + left
-        proof = completion_within(fsm, state, total)
-        for token_id in token_ids:
-            state = advance(fsm, state, token_id)
-            proved = proof and proof[0] == token_id
-            proof = proof[1:] if proof and proved else completion_within(fsm, state, total)
-        if proof is None or len(proof) > left:
-            needed = f"more than {left}" if proof is None else str(len(proof))
-            message = f"finish_within_budget: the shortest output found needs {needed} more tokens, {left} are left"
-            raise RequestError(message, code="budget_too_small", param="max_tokens")
-        self._proof = proof
+        self._proof = proof_after(fsm, token_ids, left)
 
     def proves(self, token_id: int) -> bool:
         """Takes the proof's first step if that is this token."""

@@ -6,12 +6,10 @@ or Redis, where the plugin's API process has put them. By the names of `Structur
 
 from __future__ import annotations
 
-import asyncio
-import threading
+import contextlib
 import time
 import weakref
-from collections.abc import Collection
-from urllib.parse import parse_qsl
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -19,43 +17,41 @@ from torch import Tensor
 from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.request import GrammarReference, RequestError
 from gpu_workers.vllm.grammar import RequestGrammar
+from gpu_workers.vllm.loop_thread import LoopThread
+from gpu_workers.vllm.reference import Reference, is_reference
+from gpu_workers.vllm.timings import own_timings
 from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
-
-SCHEME = "turnstile:"
-"""Begins the text of a `grammar` that names an artifact: `turnstile:KEY` or `turnstile:KEY?min_tokens=N`."""
 
 _AHEAD_S = 0.01
 """How long rows are made ahead when an automaton is loaded."""
 
 
+def stored_grammars(vocabulary: Vocabulary, store_url: str, cache_mb: int) -> GrammarSource:
+    """Keys -> automata of what others have compiled into a store."""
+    store = open_store(store_url, vocabulary.fingerprint)
+    return GrammarSource(vocabulary, store, AutomatonCache(cache_mb << 20), _unknown)
+
+
 class GrammarLoader:
-    """Key -> automaton, for the threads that vLLM loads grammars on. Its own thread runs `GrammarSource`."""
+    """Key -> automaton, for the threads that vLLM loads grammars on."""
 
     def __init__(self, vocabulary: Vocabulary, store_url: str, cache_mb: int = 512) -> None:
-        self._source = GrammarSource(
-            vocabulary, open_store(store_url, vocabulary.fingerprint), AutomatonCache(cache_mb << 20), _unknown
-        )
+        self._source = stored_grammars(vocabulary, store_url, cache_mb)
         self._ahead: weakref.WeakSet[TokenFSM] = weakref.WeakSet()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="turnstile-grammars", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("turnstile-grammars")
 
     def load(self, key: str) -> TokenFSM:
-        """Raises ValueError where nobody has compiled `key`, or what is stored cannot be loaded."""
-        try:
-            fetching = asyncio.run_coroutine_threadsafe(self._source.fetch(GrammarReference(key=key)), self._loop)
-            fsm = fetching.result()
-        except RequestError as error:
-            raise ValueError(f"{error.code}: {error}") from error
+        """Raises RequestError where nobody has compiled `key`, or what is stored cannot be loaded."""
+        fsm = self._thread.submit(self._source.fetch(GrammarReference(key=key))).result()
         if fsm not in self._ahead:
             self._ahead.add(fsm)
             self._make_rows(fsm)
         return fsm
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.close()
 
     @staticmethod
     def _make_rows(fsm: TokenFSM) -> None:
@@ -77,21 +73,27 @@ class MaskBackend:
         self._loader = loader
         self._tokens = tokens
         self._drafts = drafts
+        self._timings = own_timings()
 
     def compile_grammar(
         self, request_type: object, grammar_spec: str, stop_token_ids: Collection[int] | None = None
     ) -> RequestGrammar:
         """The grammar of one request; loads, never compiles. Raises ValueError."""
-        if not grammar_spec.startswith(SCHEME):
+        if not is_reference(grammar_spec):
             raise ValueError("this request has not passed through Turnstile's plugin in vLLM's API process")
-        key, _, query = grammar_spec.removeprefix(SCHEME).partition("?")
-        settings = dict(parse_qsl(query))
-        return RequestGrammar(
-            self._loader.load(key),
-            stop_token_ids or (),
-            min_tokens=int(settings.get("min_tokens", 0)),
-            drafts=self._drafts,
-        )
+        reference = Reference.parse(grammar_spec)
+        if reference.finish_within_budget:
+            raise ValueError("finish_within_budget has not passed through vLLM's API process")
+        with _value_errors():
+            return RequestGrammar(
+                self._loader.load(reference.key),
+                stop_token_ids or (),
+                min_tokens=reference.min_tokens,
+                emitted_token_ids=reference.emitted_token_ids,
+                max_tokens=reference.max_tokens,
+                drafts=self._drafts,
+                timings=self._timings,
+            )
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Tensor:
         """int32 [max_num_seqs, words], everything allowed."""
@@ -101,6 +103,15 @@ class MaskBackend:
 
     def destroy(self) -> None:
         self._loader.close()
+
+
+@contextlib.contextmanager
+def _value_errors() -> Iterator[None]:
+    """What vLLM takes for the fault of a request."""
+    try:
+        yield
+    except RequestError as error:
+        raise ValueError(f"{error.code}: {error}") from error
 
 
 async def _unknown(grammar: GrammarReference) -> dict[str, str]:

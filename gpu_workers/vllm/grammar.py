@@ -2,44 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from torch import Tensor
 
+from gpu_workers.vllm.budget import OutputBudget, packed
+from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
+from grammar_workers.types import MaskRow
 
 
 class RequestGrammar:
-    """The grammar state after each token of the output, the initial one first: going back is cutting the list.
+    """The grammar state after each token of the output, the one before them first: going back is cutting the list.
 
         tokens          {   "a  ":  1   <end>
         states      0   4   9   12  13  end
 
     `end_token_ids`: what ends this request in vLLM: end tokens of the model and stop tokens of the user. They are
     allowed where the output is complete and nowhere else, but where the grammar leaves nothing but one of them; before
-    `min_tokens` tokens only where nothing else is allowed.
+    `min_tokens` tokens only where nothing else is allowed. `emitted_token_ids`: tokens of this output that came out
+    before, which vLLM takes for a part of the prompt. With `max_tokens` the output is complete within so many tokens,
+    an end token not counted (`finish_within_budget`). Both numbers are of the whole output, emitted tokens included.
+
+    Raises ValueError for emitted tokens that the grammar does not allow or that end the output already, and
+    RequestError where no output fits into `max_tokens`.
     """
 
-    def __init__(self, fsm: TokenFSM, end_token_ids: Collection[int], *, min_tokens: int = 0, drafts: int = 0) -> None:
+    def __init__(
+        self,
+        fsm: TokenFSM,
+        end_token_ids: Collection[int],
+        *,
+        min_tokens: int = 0,
+        emitted_token_ids: Sequence[int] = (),
+        max_tokens: int | None = None,
+        drafts: int = 0,
+        timings: Timings | None = None,
+    ) -> None:
         self._fsm = fsm
-        self._states = [fsm.initial_state]
         self._end_token_ids = frozenset(end_token_ids) or frozenset(fsm.vocabulary.eos_token_ids)
-        self._min_tokens = min_tokens
+        self._min_tokens = min_tokens - len(emitted_token_ids)
         self._drafts = drafts
+        self._timings = timings or Timings()
+        self._budget: OutputBudget | None = None
+        self._states = [fsm.initial_state]
+        self._states = [self._state_after(emitted_token_ids)]
+        if max_tokens is not None:
+            self._budget = OutputBudget(fsm, self._states[0], emitted_token_ids, max_tokens)
         own = frozenset(fsm.vocabulary.eos_token_ids)
         # The automaton's own rows say everything where both agree on what ends an output.
-        self._plain = own == self._end_token_ids and min_tokens == 0
+        self._plain = own == self._end_token_ids and self._min_tokens <= 0
         words = -(-fsm.vocabulary.size // 32)
         self._ends = _bits(self._end_token_ids, words)
         self._rest = ~(self._ends | _bits(own, words))
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Goes on over `tokens`, or stays and says False where one of them is not allowed."""
+        began = time.perf_counter()
         after = self._states_after(tokens)
         if len(after) < len(tokens):
             return False
+        if self._budget is not None:
+            self._budget.accept(tokens, after)
         self._states += after
+        self._timings.accept.note(time.perf_counter() - began)
         return True
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
@@ -56,24 +84,32 @@ class RequestGrammar:
         """Forgets the last tokens accepted."""
         if num_tokens:
             del self._states[-num_tokens:]
+            if self._budget is not None:
+                self._budget.rollback(num_tokens)
 
     def fill_bitmask(self, bitmask: Tensor, index: int) -> None:
         """Writes what may come next into a row of `bitmask`, int32 [rows, words] on the host, lowest bit first.
 
         Tokens past the vocabulary are not allowed.
         """
+        began = time.perf_counter()
         mask = self._fsm.allowed_mask(self._states[-1])
+        if self._budget is not None:
+            mask = self._budget.row(mask, self._states[-1])
         if not self._plain:
             mask = self._with_ends(mask)
         row = bitmask[index].numpy()
         row[: len(mask)] = mask.view(np.int32)
         row[len(mask) :] = 0
+        self._timings.fill.note(time.perf_counter() - began)
 
     def is_terminated(self) -> bool:
         return self._states[-1] == self._fsm.end_state
 
     def reset(self) -> None:
         del self._states[1:]
+        if self._budget is not None:
+            self._budget.reset()
 
     def _with_ends(self, mask: np.ndarray) -> np.ndarray:
         others = mask & self._rest
@@ -82,7 +118,7 @@ class RequestGrammar:
             return ends if ends.any() else mask
         return others if len(self._states) <= self._min_tokens else others | ends
 
-    def _states_after(self, tokens: list[int]) -> list[int]:
+    def _states_after(self, tokens: Sequence[int]) -> list[int]:
         """The state after each of `tokens`, as far as they are allowed; none after the one that ends the output."""
         state, after = self._states[-1], []
         for token_id in tokens:
@@ -93,10 +129,18 @@ class RequestGrammar:
             elif (state := self._fsm.next_state(state, token_id)) < 0:
                 break
             after.append(state)
-        return after
+        return after if self._budget is None else after[: self._budget.count_fitting(tokens, after)]
+
+    def _state_after(self, emitted_token_ids: Sequence[int]) -> int:
+        states = [*self._states, *self._states_after(emitted_token_ids)]
+        if len(states) <= len(emitted_token_ids):
+            raise ValueError(f"token {len(states) - 1} of those emitted before is not allowed by the grammar")
+        if states[-1] == self._fsm.end_state:
+            raise ValueError("the tokens emitted before end the output already")
+        return states[-1]
 
 
-def _bits(token_ids: Collection[int], words: int) -> np.ndarray:
-    bits = np.zeros(words * 32, np.uint8)
-    bits[[token_id for token_id in token_ids if token_id < words * 32]] = 1
-    return np.packbits(bits, bitorder="little").view(np.uint32)
+def _bits(token_ids: Collection[int], words: int) -> MaskRow:
+    bits = np.zeros(words * 32, np.bool_)
+    bits[[token_id for token_id in token_ids if token_id < words * 32]] = True
+    return packed(bits, words)

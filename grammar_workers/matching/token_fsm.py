@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grammar_workers.artifacts import artifact
 from grammar_workers.errors import LimitExceededError
@@ -163,6 +164,16 @@ class TokenFSM:
                 else Successor(self._ids.get(configuration), terminal[configuration], tokens)
                 for configuration, tokens in reached.items()
             ]
+
+    def targets(self, state: StateId) -> tuple[list[StateId], NDArray[np.int32]]:
+        """The distinct states that the allowed tokens of `state` lead to, end tokens aside, all of which are visited.
+
+        And for each token the place of its own among them, or -1: int32 [V]. Costs a walk of the row's tokens.
+        """
+        row = self.allowed_mask(state)
+        with self._lock:
+            configurations, places = self._recognizer.targets(self._configurations[state], row)
+            return [self._look_up(configuration) for configuration in configurations], places
 
     def materialize(self, max_states: int | None = None) -> int:
         """Visit states breadth first and fill their rows until all are known or `max_states` exist; how many exist."""

@@ -32,15 +32,25 @@ SESSION_PRIORITY = 10
 
 def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunction]:
     """The vocabulary's fingerprint and the compile function for `model`, warm."""
+    fingerprint, compile_artifact = load_compiler_with_options(model)
+
+    def compile_with_options(key: str, specification: dict[str, Any], tenant: str) -> bytes:
+        return compile_artifact(key, {"specification": specification, "options": options}, tenant)
+
+    return fingerprint, compile_with_options
+
+
+def load_compiler_with_options(model: str) -> tuple[str, CompileFunction]:
+    """As `load_compiler`, for jobs that bring their options: `{"specification": ..., "options": ...}`."""
     # What reads a tokenizer is larger than all the rest, and may start threads, which no fork survives.
     vocabulary = call_in_child(load_vocabulary, model)
     warm_up(vocabulary)
     warm_up_formats(vocabulary)
-    grammar_options = GrammarOptions.model_validate(options)
 
-    def compile_artifact(key: str, specification: dict[str, Any], tenant: str) -> bytes:
+    def compile_artifact(key: str, job: dict[str, Any], tenant: str) -> bytes:
         started = time.monotonic()
-        fsm = compile_grammar(specification, vocabulary, options=grammar_options)
+        options = GrammarOptions.model_validate(job["options"])
+        fsm = compile_grammar(job["specification"], vocabulary, options=options)
         if fsm.key != key:
             raise ValueError(f"the specification's key is {fsm.key}, not {key}: other vocabulary, options or version")
         return fsm.to_bytes({"owner": tenant, "compile_seconds": round(time.monotonic() - started, 6)})

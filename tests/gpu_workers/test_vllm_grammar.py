@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_workers.vllm.backend import SCHEME, GrammarLoader, MaskBackend
+from gpu_workers.guided.masks import completion_within
+from gpu_workers.request import RequestError
+from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
+from gpu_workers.vllm.reference import SCHEME, Reference
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.artifacts.store import open_store
 
@@ -117,6 +120,182 @@ def test_forced_tokens_are_drafts() -> None:
     assert grammar.validate_tokens([ord("y"), END]) == [ord("y"), END]
 
 
+GROWING = [
+    r"a{0,4}(b123456789|)",
+    r"[ab]*(12)?x{0,9}",
+    r"(ab|bc)+c",
+    r"(a|bcbcbc){2,4}",
+    r"[^x]{3,5}",
+    r"(a(b(c|12))*)?",
+]
+
+
+NESTED = 'root ::= "a" root "b" | "a" root "12b" | "b"'
+
+
+def specification(text: str) -> dict[str, str]:
+    if "::=" in text:
+        return {"type": "grammar", "syntax": "gbnf", "text": text}
+    return {"type": "regex", "pattern": text}
+
+
+def fewest(fsm: TokenFSM, state: int) -> int:
+    """How many tokens there are on a shortest way to an end, by breadth."""
+    distance, level, seen = 0, {state}, {state}
+    while not any(map(fsm.is_terminal, level)):
+        level = {fsm.next_state(one, token) for one in level for token in fsm.allowed_tokens(one)} - seen
+        seen |= level
+        distance += 1
+    return distance
+
+
+def fitting(fsm: TokenFSM, state: int, left: int) -> set[int]:
+    """What may come where `left` tokens are left, an end token not counted."""
+    return {
+        token for token in fsm.allowed_tokens(state) if token == END or fewest(fsm, fsm.next_state(state, token)) < left
+    }
+
+
+@pytest.mark.parametrize("pattern", [*GROWING, NESTED])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_within_a_budget_only_what_can_still_be_completed_is_allowed(pattern: str, pairs: bool) -> None:
+    """Windows of drafts and rollbacks included. Completions are looked up by bytes: with tokens of several, the fewest
+    tokens may be fewer, and rows are allowed to be narrower.
+    """
+    known = vocabulary() if pairs else Vocabulary([*(bytes([byte]) for byte in range(256)), None], [END])
+    fsm = compile_grammar(specification(pattern), known)
+    shortest = fewest(fsm, fsm.initial_state)
+    for seed in range(12):
+        choose = random.Random(seed)
+        most = shortest + seed % 6 + pairs
+        grammar = RequestGrammar(fsm, {END}, max_tokens=most)
+        accepted: list[int] = []
+        state = fsm.initial_state
+        while not grammar.is_terminated():
+            for depth in range(choose.randrange(4), -1, -1):
+                state_then, window = state, []
+                for _ in range(depth):
+                    token = choose.choice(sorted(row(grammar)))
+                    if token == END:
+                        break
+                    assert grammar.validate_tokens([token, 300]) == [token]
+                    assert grammar.accept_tokens("r", [token])
+                    state_then = fsm.next_state(state_then, token)
+                    window.append(token)
+                left = most - len(accepted) - len(window)
+                expected, allowed = fitting(fsm, state_then, left), row(grammar)
+                assert allowed <= expected and allowed
+                if not pairs:
+                    assert allowed == expected
+                for token in choose.sample(range(259), 8):
+                    assert grammar.validate_tokens([token]) == ([token] if token in allowed else [])
+                    if token not in allowed:
+                        assert not grammar.accept_tokens("r", [token])
+                grammar.rollback(len(window))
+            # What costs most is liked best.
+            allowed = row(grammar)
+            token = max(allowed - {END} or {END}, key=lambda one: fewest(fsm, max(fsm.next_state(state, one), 0)))
+            if choose.random() < 0.5:
+                token = choose.choice(sorted(allowed))
+            assert grammar.accept_tokens("r", [token])
+            state = fsm.next_state(state, token)
+            accepted.append(token)
+        assert accepted[-1] == END and len(accepted) - 1 <= most
+        grammar.reset()
+        assert row(grammar) <= fitting(fsm, fsm.initial_state, most)
+
+
+def test_a_budget_that_nothing_fits_into_is_refused() -> None:
+    fsm = automaton("x{5}")
+    for emitted, most in (([], 4), ([ord("x")] * 3, 4)):
+        with pytest.raises(RequestError, match="finish_within_budget: the shortest output found needs"):
+            RequestGrammar(fsm, {END}, emitted_token_ids=emitted, max_tokens=most)
+    grammar = RequestGrammar(fsm, {END}, max_tokens=5)
+    assert grammar.accept_tokens("r", [ord("x")] * 5) and row(grammar) == {END}
+
+
+def test_a_budget_leaves_what_min_tokens_and_other_ends_ask_for() -> None:
+    grammar = RequestGrammar(automaton("a*"), {END, OTHER_END}, min_tokens=2, max_tokens=3)
+    for _ in range(2):
+        assert row(grammar) == {ord("a")} and grammar.accept_tokens("r", [ord("a")])
+    assert row(grammar) == {ord("a"), END, OTHER_END} and grammar.accept_tokens("r", [ord("a")])
+    assert row(grammar) == {END, OTHER_END}
+    never = RequestGrammar(automaton("a*"), {END}, min_tokens=9, max_tokens=1)
+    assert never.accept_tokens("r", [ord("a")]) and row(never) == {END}
+
+
+def test_a_grammar_that_is_slow_to_look_up_follows_its_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up = []
+
+    def look_up(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:
+        looked_up.append(state)
+        return completion_within(fsm, state, limit)
+
+    monkeypatch.setattr("gpu_workers.vllm.budget._SLOW_S", 0.0)
+    monkeypatch.setattr("gpu_workers.vllm.budget.completion_within", look_up)
+    fsm = automaton("[ab]{2}(c|d1|e22){2,9}")
+    grammar = RequestGrammar(fsm, {END}, max_tokens=9)
+    assert row(grammar) >= {ord("a"), ord("b")}  # the last one that anything was looked up for
+    before, tokens = len(looked_up), []
+    while not grammar.is_terminated():
+        allowed = row(grammar)
+        tokens.append(max(allowed - {END} or {END}))
+        assert grammar.accept_tokens("r", tokens[-1:])
+    assert 0 < before == len(looked_up)
+    assert len(tokens) <= 10 and re.fullmatch("[ab]{2}(c|d1|e22){2,9}", spelled(tokens[:-1]).decode())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_output_goes_on_where_it_was_broken_off(seed: int) -> None:
+    """With the tokens that came out already: the same rows as without the break, wherever it was."""
+    choose = random.Random(seed)
+    pattern = choose.choice(GROWING)
+    most = fewest(automaton(pattern), automaton(pattern).initial_state) + 5
+    settings = choose.choice([{}, {"min_tokens": 3}, {"max_tokens": most}, {"min_tokens": 2, "max_tokens": most}])
+    whole = RequestGrammar(automaton(pattern), {END}, **settings)
+    tokens: list[int] = []
+    while not whole.is_terminated() and len(tokens) < 10:
+        rest = RequestGrammar(automaton(pattern), {END}, emitted_token_ids=tokens, **settings)
+        assert row(rest) == row(whole)
+        ahead = choose.choice(sorted(row(rest)))
+        assert rest.accept_tokens("r", [ahead])
+        rest.rollback(1)
+        assert row(rest) == row(whole)
+        rest.reset()
+        assert row(rest) == row(whole)
+        tokens.append(ahead)
+        assert whole.accept_tokens("r", [ahead])
+
+
+@pytest.mark.parametrize("emitted", [[ord("b")], [ord("a"), END], [END, ord("a")], [-1], [9999], [257]])
+def test_emitted_tokens_that_cannot_have_come_out(emitted: list[int]) -> None:
+    with pytest.raises(ValueError, match="emitted before"):
+        RequestGrammar(automaton("a{0,3}"), {END}, emitted_token_ids=emitted)
+
+
+def test_references_say_what_a_request_adds() -> None:
+    key = "0a" * 32
+    for reference in (Reference(key), Reference(key, 3), Reference(key, 3, (12, 99, 4), 0), Reference(key, 0, (7,))):
+        assert Reference.parse(str(reference)) == reference
+    assert str(Reference(key, emitted_token_ids=(12, 99, 4))) == f"turnstile:{key}?emitted=12,99,4"
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["?emitted=", "?emitted=1,,2", "?emitted=-1", "?max_tokens=x", "?min_tokens=1&min_tokens=2", "?a=1", "?min_tokens"]
+    + ["?", "?&", "?max_tokens=", "?max_tokens=²", "?max_tokens=1_0", "?max_tokens=" + "9" * 5000],
+)
+def test_malformed_references_are_refused_by_name(query: str) -> None:
+    if query == "?":
+        assert Reference.parse(SCHEME + "0" * 64 + query) == Reference("0" * 64)
+        return
+    with pytest.raises(ValueError, match="reference"):
+        Reference.parse(SCHEME + "0" * 64 + query)
+    for text in ("0" * 64, SCHEME, SCHEME + "0" * 63, SCHEME + "A" * 64, SCHEME + "../" * 20):
+        with pytest.raises(ValueError, match=r"reference|key"):
+            Reference.parse(text + query)
+
+
 def test_the_backend_loads_what_others_have_compiled(tmp_path: Path) -> None:
     known = vocabulary()
     url = f"file://{tmp_path}"
@@ -127,8 +306,17 @@ def test_the_backend_loads_what_others_have_compiled(tmp_path: Path) -> None:
         assert backend.allocate_token_bitmask(3).shape == (3, -(-PADDED // 32))
         grammar = backend.compile_grammar(None, f"{SCHEME}{fsm.key}?min_tokens=3", {END})
         assert grammar.accept_tokens("r", list(b"ab")) and row(grammar) == {ord("a"), ord("b")}
-        for text in ('{"type": "object"}', SCHEME + "0" * 64):
-            with pytest.raises(ValueError, match=r"Turnstile's plugin|grammar_not_found"):
+        grammar = backend.compile_grammar(None, f"{SCHEME}{fsm.key}?emitted=97&max_tokens=2", {END})
+        assert row(grammar) == {ord("a"), ord("b"), 258} and grammar.accept_tokens("r", [258])
+        assert row(grammar) == {END}
+        for text, message in (
+            ('{"type": "object"}', "Turnstile's plugin"),
+            (SCHEME + "0" * 64, "grammar_not_found"),
+            (f"{SCHEME}{fsm.key}?max_tokens=1", "budget_too_small"),
+            (f"{SCHEME}{fsm.key}?emitted=1", "emitted before"),
+            (f"{SCHEME}{fsm.key}?other=1", "other"),
+        ):
+            with pytest.raises(ValueError, match=message):
                 backend.compile_grammar(None, text, {END})
     finally:
         backend.destroy()

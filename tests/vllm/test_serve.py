@@ -8,11 +8,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import jsonschema
 import openai
 import pytest
 
-from tests.vllm.server import vllm_serve
+from grammar_workers.keys import grammar_key
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
+from tests.vllm.server import MODEL, vllm_serve
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -118,3 +121,115 @@ def test_streams_and_several_choices(client: openai.OpenAI) -> None:
             ended[choice.index] = choice.finish_reason or ended.get(choice.index)
     for index, text in texts.items():
         assert ended[index] == "length" or jsonschema.validate(json.loads(text), PERSON) is None
+
+
+def extended(**extension: Any) -> dict[str, Any]:
+    return of_schema({**PERSON, "x-turnstile": extension})
+
+
+def test_options_of_one_request(client: openai.OpenAI) -> None:
+    texts = {
+        ask(client, response_format=extended(property_order="any", whitespace="flexible"), temperature=1.5, seed=seed)
+        .message.content.replace(" ", "")
+        .partition(":")[0]
+        for seed in range(12)
+    }
+    assert len(texts) > 1
+    plain = [ask(client, response_format=of_schema(PERSON), temperature=1.5, seed=seed) for seed in range(4)]
+    assert all(choice.message.content.startswith('{"name": "') for choice in plain)
+
+
+@pytest.mark.parametrize(
+    ("extension", "expected"),
+    [
+        ({"white_space": "compact"}, "invalid_grammar: .*at /json/x-turnstile/white_space"),
+        ({"banned_words": ["a", ""]}, "invalid_grammar: .*at /json/x-turnstile/banned_words/1"),
+    ],
+)
+def test_a_wrong_field_of_the_extension(client: openai.OpenAI, extension: Any, expected: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=expected):
+        ask(client, response_format=extended(**extension))
+
+
+def test_banned_words(client: openai.OpenAI) -> None:
+    schema = {"type": "array", "items": {"enum": ["red", "green", "blue"]}, "minItems": 3, "maxItems": 6}
+    response_format = of_schema({**schema, "x-turnstile": {"banned_words": ["GREEN"]}})
+    for seed in range(6):
+        choice = ask(client, response_format=response_format, temperature=1.5, seed=seed)
+        assert choice.finish_reason == "stop" and set(json.loads(choice.message.content)) <= {"red", "blue"}
+
+
+def test_every_output_is_complete_within_its_budget(client: openai.OpenAI) -> None:
+    """Sixteen at a time, at a temperature at which many others are cut."""
+    text = {"type": "string", "maxLength": 400}
+    items = {"type": "array", "items": {"type": "object", "properties": {"name": text}, "required": ["name"]}}
+    schema = {"type": "object", "properties": {"people": items, "note": text}, "required": ["people", "note"]}
+
+    def finish(seed: int, **extension: Any) -> Any:
+        response_format = of_schema({**schema, "x-turnstile": extension})
+        return ask(client, response_format=response_format, temperature=2.0, seed=seed, max_tokens=24 + seed)
+
+    with concurrent.futures.ThreadPoolExecutor(16) as clients:
+        complete = list(clients.map(lambda seed: finish(seed, finish_within_budget=True), range(32)))
+        free = list(clients.map(finish, range(32)))
+    for choice in complete:
+        assert choice.finish_reason == "stop"
+        jsonschema.validate(json.loads(choice.message.content), schema)
+    assert any(choice.finish_reason == "length" for choice in free)
+    with pytest.raises(openai.BadRequestError, match=r"budget_too_small: .*the shortest output found needs"):
+        finish(-20, finish_within_budget=True)
+
+
+def test_metrics_show_how_long_masks_take(client: openai.OpenAI) -> None:
+    def metrics() -> dict[str, float]:
+        lines = httpx.get(str(client.base_url).replace("/v1/", "/metrics")).text.splitlines()
+        return {name: float(value) for name, value in (line.split() for line in lines if line.startswith("turnstile"))}
+
+    before = metrics()
+    tokens = ask(client, response_format=of_schema(PERSON), temperature=0).message.content
+    after = metrics()
+    for name in ("turnstile_mask_fill", "turnstile_token_accept"):
+        assert after[f"{name}s_total"] - before[f"{name}s_total"] > len(tokens) / 11
+        assert 0 < after[f"{name}_seconds_total"] - before[f"{name}_seconds_total"] < 10
+        assert before[f"{name}_slowest_seconds"] <= after[f"{name}_slowest_seconds"] <= after[f"{name}_seconds_total"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "error", "expected"),
+    [
+        ("0" * 64, openai.NotFoundError, "grammar_not_found: no grammar has the key"),
+        ("../../secret", openai.BadRequestError, "invalid_grammar: .*no grammar key"),
+        ("0" * 64 + "?colour=1", openai.BadRequestError, "no setting 'colour'"),
+    ],
+)
+def test_a_wrong_reference_is_the_clients_own(
+    client: openai.OpenAI, reference: str, error: type[Exception], expected: str
+) -> None:
+    with pytest.raises(error, match=expected):
+        ask(client, extra_body={"structured_outputs": {"grammar": f"turnstile:{reference}"}})
+
+
+def test_an_output_goes_on_after_the_tokens_that_came_out(client: openai.OpenAI) -> None:
+    """By key, with the emitted tokens behind the prompt, as a router goes on with an output whose replica died."""
+    schema = {"type": "array", "items": {"enum": ["alpha", "beta", "gamma"]}, "minItems": 4, "maxItems": 4}
+    key = grammar_key({"type": "json_schema", "schema": schema}, load_vocabulary(str(MODEL)).fingerprint)
+    ask(client, response_format=of_schema(schema))
+
+    def complete(prompt: list[int], reference: str) -> list[int]:
+        answer = client.completions.create(
+            model="tiny",
+            prompt=prompt,
+            max_tokens=100,
+            temperature=0,
+            extra_body={"structured_outputs": {"grammar": reference}, "return_token_ids": True},
+        )
+        assert answer.choices[0].finish_reason == "stop"
+        return list(answer.choices[0].token_ids)
+
+    prompt = [70, 71, 72]
+    whole = complete(prompt, f"turnstile:{key}")
+    for cut in (1, len(whole) // 2, len(whole) - 1):
+        emitted = ",".join(map(str, whole[:cut]))
+        assert whole[:cut] + complete(prompt + whole[:cut], f"turnstile:{key}?emitted={emitted}") == whole
+    with pytest.raises(openai.BadRequestError, match="emitted before"):
+        complete(prompt, f"turnstile:{key}?emitted=0,1")

@@ -1,0 +1,88 @@
+"""What a request asks for -> the reference that the engine gets in its place, or a refusal before that."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from concurrent.futures import Future
+from typing import Any
+
+from deployments.vllm.compilers import Compiler, compiler_for
+from deployments.vllm.requests import GrammarRequest, read_request
+from deployments.vllm.settings import PluginSettings
+from gpu_workers.guided.grammar_source import GrammarSource
+from gpu_workers.request import GrammarReference, RequestError
+from gpu_workers.vllm.backend import stored_grammars
+from gpu_workers.vllm.grammar import RequestGrammar
+from gpu_workers.vllm.loop_thread import LoopThread
+from gpu_workers.vllm.reference import Reference
+from grammar_workers.errors import GrammarError, InvalidSpecificationError
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
+
+_CACHE_MB = 128
+
+
+class Admission:
+    """Compiles and checks on an event loop of its own: vLLM's loop streams tokens meanwhile."""
+
+    def __init__(self, model: str, settings: PluginSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self._compiler: Compiler = compiler_for(model, settings)
+        self._thread = LoopThread("turnstile-admission")
+        self._source: GrammarSource | None = None
+
+    def wait_ready(self) -> None:
+        """Until the first request would not have to wait for anything but its own compilation."""
+        vocabulary = load_vocabulary(self._model)
+        self._source = stored_grammars(vocabulary, self._settings.store, _CACHE_MB)
+        self._thread.submit(self._compiler.wait_ready()).result()
+
+    def submit(self, constraint: Any, min_tokens: int, max_tokens: int | None) -> Future[str]:
+        """The text of the reference. `constraint`: `StructuredOutputsParams`; both numbers are the request's own.
+
+        Raises GrammarError, RequestError and CompilerBusyError.
+        """
+        return self._thread.submit(self._admit(constraint, min_tokens, max_tokens))
+
+    async def _admit(self, constraint: Any, min_tokens: int, max_tokens: int | None) -> str:
+        request = read_request(constraint)
+        reference = request.reference or Reference(await self._compile(request))
+        if reference.finish_within_budget or request.finish_within_budget or self._settings.finish_within_budget:
+            reference = _within_budget(reference, max_tokens)
+        reference = dataclasses.replace(reference, min_tokens=max(reference.min_tokens, min_tokens))
+        if request.reference is not None or reference.max_tokens is not None:
+            await self._check(reference)
+        return str(reference)
+
+    async def _compile(self, request: GrammarRequest) -> str:
+        assert request.specification is not None
+        try:
+            return await self._compiler.compile(request.specification, request.options)
+        except GrammarError as error:
+            raise request.placed(error) from error
+
+    async def _check(self, reference: Reference) -> None:
+        """Makes the grammar once as the engine core will, whose refusals do not reach the client."""
+        assert self._source is not None
+        fsm = await self._source.fetch(GrammarReference(key=reference.key))
+        if reference.emitted_token_ids or reference.max_tokens is not None:
+            try:
+                await asyncio.to_thread(
+                    RequestGrammar,
+                    fsm,
+                    (),
+                    emitted_token_ids=reference.emitted_token_ids,
+                    max_tokens=reference.max_tokens,
+                )
+            except ValueError as error:
+                raise InvalidSpecificationError(str(error), pointer="/grammar") from error
+
+
+def _within_budget(reference: Reference, max_tokens: int | None) -> Reference:
+    """vLLM ends an output with an end token, which counts: it gets the last of the tokens."""
+    if reference.max_tokens is not None:
+        return dataclasses.replace(reference, finish_within_budget=False)
+    if max_tokens is None:
+        raise RequestError("finish_within_budget needs max_tokens", code="invalid_request", param="max_tokens")
+    return dataclasses.replace(reference, finish_within_budget=False, max_tokens=max_tokens - 1)

@@ -1,0 +1,195 @@
+"""What vLLM's API process makes of a request before it reaches the engine, with compile processes of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from deployments.vllm.admission import Admission
+from deployments.vllm.compilers import RemoteCompiler
+from deployments.vllm.requests import read_request
+from deployments.vllm.settings import PluginSettings
+from gpu_workers.request import RequestError
+from gpu_workers.vllm.backend import GrammarLoader
+from gpu_workers.vllm.reference import Reference
+from grammar_workers import GrammarError, TokenFSM
+from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
+from tests.documents import REPOSITORY
+
+MODEL = str(REPOSITORY / "models" / "turnstile-tiny")
+COLOURS = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"enum": ["red", "blue"]}}}
+CLOSED = {**COLOURS, "required": ["a", "b"], "additionalProperties": False}
+
+
+@dataclasses.dataclass
+class Params:
+    """The fields of vLLM's `StructuredOutputsParams`."""
+
+    json: Any = None
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+    structural_tag: str | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+
+
+class Served:
+    """The admission of a server, and the automata that its engine would load."""
+
+    def __init__(self, folder: str, **settings: Any) -> None:
+        self.settings = PluginSettings(store=f"file://{folder}", **settings)
+        self.admission = Admission(MODEL, self.settings)
+        self.admission.wait_ready()
+        self.vocabulary = load_vocabulary(MODEL)
+        self._loader = GrammarLoader(self.vocabulary, self.settings.store)
+
+    def ask(self, min_tokens: int = 0, max_tokens: int | None = 100, **constraint: Any) -> Reference:
+        return Reference.parse(self.admission.submit(Params(**constraint), min_tokens, max_tokens).result(60))
+
+    def matches(self, reference: Reference, text: str) -> bool:
+        fsm: TokenFSM = self._loader.load(reference.key)
+        state = fsm.initial_state
+        for token in self.vocabulary.encode(text.encode()) or [-1]:
+            state = fsm.next_state(state, token)
+        return fsm.is_terminal(state)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    yield Served(str(tmp_path_factory.mktemp("store")))
+
+
+def extended(**extension: Any) -> dict[str, Any]:
+    return {**CLOSED, "x-turnstile": extension}
+
+
+def test_options_of_one_request(served: Served) -> None:
+    plain = served.ask(json=CLOSED)
+    assert served.matches(plain, '{"b": 1, "a": "red"}')
+    assert not served.matches(plain, '{"a":"red","b":1}')
+    free = served.ask(json=extended(whitespace="flexible", property_order="any"))
+    assert served.matches(free, '{"a":"red",\n"b":1}') and served.matches(free, '{"b": 1, "a": "red"}')
+    assert len({plain.key, free.key, served.ask(json=extended(whitespace="flexible")).key}) == 3
+    # The server's own options, and the text of a schema, are the same grammar.
+    assert served.ask(json=extended(whitespace="compact")).key == plain.key == served.ask(json=extended()).key
+    assert (
+        served.ask(json='{"x-turnstile": {"escapes": "any"}, "type": "string"}').key
+        != served.ask(json='{"type": "string"}').key
+    )
+
+
+@pytest.mark.parametrize(
+    ("extension", "pointer"),
+    [
+        ({"white_space": "compact"}, "/white_space"),
+        ({"whitespace": "none"}, "/whitespace"),
+        ({"whitespace_limit": "8"}, "/whitespace_limit"),
+        ({"whitespace_limit": 0}, "/whitespace_limit"),
+        ({"whitespace_limit": True}, "/whitespace_limit"),
+        ({"additional_properties": "false"}, "/additional_properties"),
+        ({"finish_within_budget": 1}, "/finish_within_budget"),
+        ({"banned_words": []}, "/banned_words"),
+        ({"banned_words": "word"}, "/banned_words"),
+        ({"banned_words": ["a", 1]}, "/banned_words/1"),
+        ({"banned_words": {"words": ["a"], "whole": True}}, "/banned_words/whole"),
+        ({"banned_words": ["a", ""]}, "/banned_words/1"),
+        ({"banned_words": {"words": ["a", ""]}}, "/banned_words/words/1"),
+        ({"a~/b": 1}, "/a~0~1b"),
+        ([], ""),
+        (None, ""),
+        ("compact", ""),
+        ({f"f{i}": i for i in range(100_000)}, "/f0"),
+    ],
+)
+def test_a_wrong_field_is_refused_at_its_place(served: Served, extension: Any, pointer: str) -> None:
+    with pytest.raises(GrammarError) as refused:
+        served.ask(json={**CLOSED, "x-turnstile": extension})
+    assert refused.value.pointer == "/json/x-turnstile" + pointer
+    assert len(str(refused.value)) < 1000
+
+
+def test_banned_words_beside_a_schema(served: Served) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+    for banned in (["red", "blue"], {"words": ["RED", "blue"], "case_sensitive": False}):
+        reference = served.ask(json={**schema, "x-turnstile": {"banned_words": banned}})
+        assert served.matches(reference, '{"a": "green"}')
+        assert not served.matches(reference, '{"a": "a redder one"}')
+        assert not served.matches(reference, '{"a": "b", "blue": 1}')
+    with pytest.raises(GrammarError, match=r"banned|nothing|match|satisf") as refused:
+        served.ask(json={**schema, "x-turnstile": {"banned_words": ["a"]}})
+    assert refused.value.code == "unsatisfiable_grammar"
+    wrong = {"properties": {"n": {"type": "strin"}}, "x-turnstile": {"banned_words": ["a"]}}
+    with pytest.raises(InvalidSpecificationError) as malformed:
+        served.ask(json=wrong)
+    assert malformed.value.pointer == "/properties/n/type"
+
+
+def test_a_budget_is_the_requests_own_and_leaves_room_for_the_end_token(served: Served) -> None:
+    assert served.ask(json=CLOSED).max_tokens is None
+    assert served.ask(json=extended(finish_within_budget=False)).max_tokens is None
+    within = served.ask(json=extended(finish_within_budget=True), min_tokens=7, max_tokens=60)
+    assert (within.max_tokens, within.min_tokens, within.finish_within_budget) == (59, 7, False)
+    # Nothing about the language: the same automaton.
+    assert within.key == served.ask(json=CLOSED).key
+    by_key = served.ask(grammar=f"turnstile:{within.key}?finish_within_budget=1", max_tokens=60)
+    assert by_key == dataclasses.replace(within, min_tokens=0)
+    assert served.ask(grammar=f"turnstile:{within.key}?finish_within_budget=0").max_tokens is None
+    for constraint in (
+        {"json": extended(finish_within_budget=True)},
+        {"grammar": f"turnstile:{within.key}?finish_within_budget=1"},
+    ):
+        with pytest.raises(RequestError, match="the shortest output found needs") as refused:
+            served.ask(max_tokens=4, **constraint)
+        assert (refused.value.status, refused.value.code) == (400, "budget_too_small")
+        with pytest.raises(RequestError, match="needs max_tokens"):
+            served.ask(max_tokens=None, **constraint)
+
+
+def test_a_server_may_ask_it_of_every_request(tmp_path: Any) -> None:
+    served = Served(str(tmp_path), finish_within_budget=True)
+    assert served.ask(regex="a{3}", max_tokens=9).max_tokens == 8
+    with pytest.raises(RequestError, match="the shortest output found needs"):
+        served.ask(regex="[bcd]{30}", max_tokens=5)
+
+
+def test_references_of_clients_are_looked_at(served: Served) -> None:
+    key = served.ask(regex="x{3}y").key
+    assert served.ask(grammar=f"turnstile:{key}", min_tokens=2) == Reference(key, min_tokens=2)
+    x = (served.vocabulary.encode(b"x") or [])[0]
+    assert served.ask(grammar=f"turnstile:{key}?emitted={x}").emitted_token_ids == (x,)
+    for text, error, message in (
+        ("0" * 64, RequestError, "no grammar has the key"),
+        (f"{key}?emitted=0", InvalidSpecificationError, "emitted before"),
+        (f"{key}?emitted={x}&max_tokens=1", RequestError, "shortest output"),
+        (f"{key}?whitespace=any", InvalidSpecificationError, "no setting 'whitespace'"),
+        (f"{key}?finish_within_budget=yes", InvalidSpecificationError, "finish_within_budget"),
+        (key[:63], InvalidSpecificationError, "no grammar key"),
+        ("", InvalidSpecificationError, "no grammar key"),
+    ):
+        with pytest.raises(error, match=message):
+            served.ask(grammar="turnstile:" + text)
+
+
+def test_fields_of_vllm_that_are_spelled_otherwise_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"disable_any_whitespace.*x-turnstile"):
+        read_request(Params(json=CLOSED, disable_any_whitespace=True))
+
+
+async def _compiled(compiler: RemoteCompiler, request: Any) -> str:
+    return await compiler.compile(request.specification, request.options)
+
+
+def test_a_turnstile_server_has_options_of_its_own() -> None:
+    compiler = RemoteCompiler(PluginSettings(url="http://127.0.0.1:9"))
+    request = read_request(Params(json=extended(whitespace="flexible")))
+    with pytest.raises(UnsupportedFeatureError, match="whitespace") as refused:
+        asyncio.run(_compiled(compiler, request))
+    assert refused.value.pointer == "/json/x-turnstile/whitespace"
