@@ -16,10 +16,11 @@ import inspect
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
+from http import HTTPStatus
 from typing import Any
 
 from deployments.version import version
-from deployments.vllm.compilers import CompilerThread, compiler_for
+from deployments.vllm.compilers import CompilerBusyError, CompilerThread, compiler_for
 from deployments.vllm.requests import is_reference, reference, specification_of
 from deployments.vllm.settings import PluginSettings, read_settings
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
@@ -142,7 +143,7 @@ class _Clients:
             self._refer(params, self._begin(params).result())
 
     async def prepare(self, params: Any) -> None:
-        """Compiles what `params` ask for and refers to it. Raises VLLMValidationError, a 400."""
+        """Compiles what `params` ask for and refers to it. Raises VLLMValidationError, a 400, and a 503."""
         constraint = getattr(params, "structured_outputs", None)
         if constraint is None or constraint.all_constraints_none() or is_reference(constraint):
             return
@@ -165,13 +166,29 @@ class _Clients:
 
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
-    """A grammar's refusal becomes the client's 400, with its code and place."""
+    """A grammar's refusal becomes the client's 400, with its code and place; nobody who compiles, a 503."""
     try:
         yield
+    except CompilerBusyError as error:
+        raise _unavailable_error()(str(error)) from error
     except GrammarError as error:
         from vllm.exceptions import VLLMValidationError
 
         raise VLLMValidationError(f"{error.code}: {error}", parameter="structured_outputs") from error
+
+
+@functools.cache
+def _unavailable_error() -> type[Exception]:
+    from vllm.exceptions import GracefulHTTPError
+
+    class UnavailableError(GracefulHTTPError):
+        """The status under vLLM's name, and under the one that Ray Serve LLM asks for."""
+
+        def __init__(self, message: str) -> None:
+            super().__init__(message, HTTPStatus.SERVICE_UNAVAILABLE)
+            self.status_code = HTTPStatus.SERVICE_UNAVAILABLE
+
+    return UnavailableError
 
 
 def _wrap_client(clients: _Clients) -> None:
