@@ -11,7 +11,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-long vllm test-vllm soak chaos lint clean bench bench-serve bench-tier browser compat reference
+.PHONY: help serve test test-long vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -102,6 +102,9 @@ vllm: $(VLLM_VENV)/.installed ## Install vLLM (CPU build) beside Turnstile in .v
 
 test-vllm: $(VLLM_VENV)/.installed ## Our masks inside real vLLM
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
+
+test-vllm-long: $(VLLM_VENV)/.installed ## The examples of Ray Serve LLM, data parallel attention (minutes each)
+	@$(VLLM_VENV)/bin/python -m pytest tests/vllm -m long --timeout 1500
 
 lint: $(VENV)/.installed ## Format check, linter, types, which package imports which
 	@$(BIN)/ruff format --check .

@@ -9,7 +9,7 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
-from deployments.arguments import AppArguments
+from deployments.arguments import AppArguments, CompilerArguments
 from deployments.routing.router import Router
 from gpu_workers.replica import ModelReplica
 from grammar_workers.service.deployment import GrammarCompiler
@@ -25,23 +25,30 @@ BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
 
 def build_app(args: AppArguments) -> Application:
     """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
-    compiler_options = {"request_router_config": BY_GRAMMAR_KEY, **args.compiler.deployment_options()}
-    compiler = serve.deployment(**compiler_options)(GrammarCompiler).bind(
-        args.model_source,
-        args.store_url,
-        processes=args.compiler.processes,
-        compile_timeout_s=args.compiler.compile_timeout_s,
-        memory_limit_mb=args.compiler.memory_limit_mb,
-        max_wait_s=args.compiler.max_wait_s,
-        options=args.compiler.options.model_dump(),
-        precompile=args.compiler.plain_precompile(),
-    )
+    compiler = grammar_compiler(args.compiler, args.model_source, args.store_url)
     replica = (
         cast(Deployment, ModelReplica)
         .options(**args.replica.deployment_options(), user_config={"precompile": args.compiler.plain_precompile()})
         .bind(args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump())
     )
     return router(args, compiler, replica)
+
+
+def grammar_compiler(
+    args: CompilerArguments, model_source: str, store_url: str, name: str = "GrammarCompiler"
+) -> Application:
+    """The grammar tier of one model."""
+    options = {"name": name, "request_router_config": BY_GRAMMAR_KEY, **args.deployment_options()}
+    return serve.deployment(**options)(GrammarCompiler).bind(
+        model_source,
+        store_url,
+        processes=args.processes,
+        compile_timeout_s=args.compile_timeout_s,
+        memory_limit_mb=args.memory_limit_mb,
+        max_wait_s=args.max_wait_s,
+        options=args.options.model_dump(),
+        precompile=args.plain_precompile(),
+    )
 
 
 def router(args: AppArguments, compiler: Application, replica: Application) -> Application:

@@ -195,9 +195,8 @@ class AppArguments(_Arguments):
 
     @property
     def model_source(self) -> str:
-        """`model` as the tiers load it: an absolute path when it names a folder that exists, else a model id."""
-        folder = _model_folder(self.model)
-        return str(folder) if folder.is_dir() else self.model
+        """`model` as the tiers load it."""
+        return model_source(self.model)
 
     @property
     def model_name(self) -> str:
@@ -207,6 +206,12 @@ class AppArguments(_Arguments):
     def store_url(self) -> str:
         """`store` with the home folder filled in."""
         return self.store.replace("://~", f"://{Path.home()}", 1)
+
+
+def model_source(model: str) -> str:
+    """An absolute path when `model` names a folder that exists, else the model id that it is."""
+    folder = _model_folder(model)
+    return str(folder) if folder.is_dir() else model
 
 
 def _model_folder(model: str) -> Path:

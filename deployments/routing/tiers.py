@@ -19,13 +19,12 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
-from ray.exceptions import RayActorError
-from ray.serve.exceptions import BackPressureError, ReplicaUnavailableError
+from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
-from ray.util.metrics import Counter
 
 from deployments.http.errors import ApiError
 from deployments.routing.grammar_admission import NewGrammars
+from deployments.routing.retries import REPLICA_LOST, Retries
 from grammar_workers.errors import GRAMMAR_CODES
 
 logger = logging.getLogger("ray.serve")
@@ -37,15 +36,6 @@ Event = dict[str, Any]
 class ReplicaClosingError(Exception):
     """A replica said that it cannot finish a generation because it is shutting down."""
 
-
-REPLICA_LOST = (RayActorError, ReplicaUnavailableError, ReplicaClosingError)
-"""The replica of a call has died, is unreachable, has left the routing table, or is shutting down."""
-
-MAX_TRIES = 8
-"""Calls made for one answer before the failure is ours; tokens received meanwhile start the count again."""
-
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
-"""Pause before the second try, doubled each time: Serve needs a moment to notice a death and route around it."""
 
 COMPILER, REPLICA = "GrammarCompiler", "ModelReplica"
 
@@ -117,9 +107,7 @@ class Tiers:
         self._compiler = compiler
         self._replica = replica
         self._new_grammars = NewGrammars(new_grammars)
-        self._retries = Counter(
-            "turnstile_retries_total", "Calls repeated because their replica was lost.", ("deployment",)
-        )
+        self._retries = Retries()
 
     async def start_generation(
         self, request: dict[str, Any], grammar: Grammar | None, tenant: str, *, choices: int = 1
@@ -214,7 +202,7 @@ class Tiers:
         limit = request.get("timeout_s")
         deadline = None if limit is None else time.monotonic() + limit
         emitted: list[int] = []
-        pauses = _Pauses(REPLICA, self._retries)
+        pauses = self._retries.pauses(REPLICA)
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
             call = handle.generate.remote({**request, "timeout_s": left, "emitted_token_ids": list(emitted)})
@@ -233,7 +221,7 @@ class Tiers:
                 if ended:
                     return
                 raise RuntimeError("a model replica ended a generation without a finish reason")
-            except REPLICA_LOST as error:
+            except (*REPLICA_LOST, ReplicaClosingError) as error:
                 if ended:
                     return
                 await pauses.wait(error)
@@ -245,14 +233,10 @@ class Tiers:
 
     async def _retried(self, deployment: str, call: Callable[[], Awaitable[T]]) -> T:
         """The answer of an idempotent call, over as many replicas as it takes."""
-        pauses = _Pauses(deployment, self._retries)
-        while True:
-            try:
-                return await call()
-            except REPLICA_LOST as error:
-                await pauses.wait(error)
-            except BackPressureError as error:
-                raise ApiError.full(retry_after_s=error.retry_after_s) from error
+        try:
+            return await self._retries.answer(deployment, call)
+        except BackPressureError as error:
+            raise ApiError.full(retry_after_s=error.retry_after_s) from error
 
 
 async def _cancelled(calls: Iterable[asyncio.Future[Any]]) -> None:
@@ -260,23 +244,3 @@ async def _cancelled(calls: Iterable[asyncio.Future[Any]]) -> None:
     for call in calls:
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
-
-
-class _Pauses:
-    """Counts the failures of one call and waits between them; re-raises the last when there were too many."""
-
-    def __init__(self, deployment: str, retries: Counter) -> None:
-        self._deployment = deployment
-        self._retries = retries
-        self.reset()
-
-    def reset(self) -> None:
-        self._failures = 0
-
-    async def wait(self, error: BaseException) -> None:
-        self._failures += 1
-        if self._failures >= MAX_TRIES:
-            raise error
-        self._retries.inc(tags={"deployment": self._deployment})
-        logger.warning("lost a %s (%s), try %d", self._deployment, type(error).__name__, self._failures + 1)
-        await asyncio.sleep(min(FIRST_PAUSE_S * 2 ** (self._failures - 1), LONGEST_PAUSE_S))

@@ -1,26 +1,39 @@
-"""Who compiles for vLLM's API process: its own processes, or a Turnstile server; both put artifacts into the store."""
+"""Who compiles for vLLM's API process: its own processes, a Turnstile server, a deployment of the same Ray cluster.
+
+All put artifacts into the store that the EngineCore reads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import httpx
+from ray import serve
+from ray.exceptions import RayActorError
+from ray.serve.exceptions import BackPressureError, RayServeException
 
+from deployments.routing.retries import REPLICA_LOST, Retries
+from deployments.routing.tiers import COMPILER
 from deployments.vllm.requests import EXTENSION
 from deployments.vllm.settings import PluginSettings
 from grammar_workers.artifacts.artifact import is_key
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.keys import grammar_key
+from grammar_workers.options import GrammarOptions
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.pool import CompilePool
 from grammar_workers.service.service import CompileService
 from grammar_workers.specification import GrammarSpecification
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 _REQUEST_TIMEOUT_S = 150.0
 _CONNECT_TIMEOUT_S = 5.0
+_START_TIMEOUT_S = 300.0
+"""A deployment that starts beside ours loads the vocabulary first, and may have to wait for a node."""
 _LOAD_COMPILER = "grammar_workers.service.worker:load_compiler_with_options"
 
 
@@ -115,6 +128,72 @@ class RemoteCompiler:
         raise CompilerBusyError(f"{self._url} answered {answer.status_code}: {message}")
 
 
+class HandleCompiler:
+    """A `GrammarCompiler` of this Ray cluster by its Serve handle, in this replica's application if none is named."""
+
+    def __init__(self, model: str, settings: PluginSettings) -> None:
+        self._model = model
+        self._settings = settings
+        self._name = f"the deployment {settings.compiler_deployment}"
+        self._retries = Retries()
+
+    async def wait_ready(self) -> None:
+        """Raises CompilerBusyError where it does not answer, ValueError where it compiles for another vocabulary."""
+        info = await self._info()
+        self._fingerprint = info["vocabulary_fingerprint"]
+        self._options = GrammarOptions.model_validate(info["options"])
+        vocabulary = await asyncio.to_thread(load_vocabulary, self._model)
+        if vocabulary.fingerprint != self._fingerprint:
+            raise ValueError(f"{self._name} compiles for another vocabulary than that of {self._model}")
+        self._store = open_store(self._settings.store, self._fingerprint)
+
+    async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
+        refuse_options(options, self._name)
+        key = grammar_key(specification, self._fingerprint, self._options)
+        if await self._is_stored(key):
+            return key
+        plain = specification.model_dump(by_alias=True)
+        answer = await self._answer("compile", key, plain)
+        if answer["status"] == "refused":
+            raise GrammarError.from_dict(answer["error"])
+        if not await self._is_stored(key):
+            # Stores of files are those of a node, and the compiler's node may be another one.
+            data = await self._answer("get", key, plain)
+            await asyncio.to_thread(self._store.put, key, data)
+        return key
+
+    async def _info(self) -> dict[str, Any]:
+        assert self._settings.compiler_deployment is not None
+        failure: Exception | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                while True:
+                    try:
+                        self._handle = serve.get_deployment_handle(
+                            self._settings.compiler_deployment, self._settings.compiler_app
+                        )
+                        info: dict[str, Any] = await self._handle.info.remote()
+                        return info
+                    except (RayServeException, RayActorError) as error:
+                        failure = error
+                        await asyncio.sleep(1.0)
+        raise CompilerBusyError(f"{self._name} did not answer within {_START_TIMEOUT_S:.0f} s") from failure
+
+    async def _is_stored(self, key: str) -> bool:
+        return await asyncio.to_thread(self._store.get, key) is not None
+
+    async def _answer(self, method: str, key: str, specification: dict[str, Any]) -> Any:
+        """Of the replica whose caches know `key`. Raises CompilerBusyError."""
+        call = getattr(self._handle.options(session_id=key), method)
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                return await self._retries.answer(COMPILER, lambda: call.remote(key, specification, ""))
+        except BackPressureError as error:
+            raise CompilerBusyError("too many grammars wait to be compiled") from error
+        except (TimeoutError, RayServeException, *REPLICA_LOST) as error:
+            raise CompilerBusyError(f"{self._name} did not answer: {error!r}") from error
+
+
 def refuse_options(options: Mapping[str, Any], who: str) -> None:
     """Raises UnsupportedFeatureError for options of a request that `who` cannot be told."""
     for name in options:
@@ -125,4 +204,8 @@ def refuse_options(options: Mapping[str, Any], who: str) -> None:
 
 def compiler_for(model: str, settings: PluginSettings) -> Compiler:
     """The compiler that `settings` ask for."""
-    return OwnCompiler(model, settings) if settings.url is None else RemoteCompiler(settings)
+    if settings.url is not None:
+        return RemoteCompiler(settings)
+    if settings.compiler_deployment is not None:
+        return HandleCompiler(model, settings)
+    return OwnCompiler(model, settings)

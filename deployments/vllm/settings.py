@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from grammar_workers.options import GrammarOptions
 
@@ -28,6 +28,11 @@ class PluginSettings(BaseModel):
         description="A Turnstile server that compiles (`/v1/grammars`) into the same store; default: own processes.",
     )
     api_key: str | None = Field(None, description="Sent to `url` as a bearer token.")
+    compiler_deployment: str | None = Field(
+        None,
+        description="A `GrammarCompiler` of the same Ray cluster that compiles, in place of own processes.",
+    )
+    compiler_app: str | None = Field(None, description="Its Serve application; default: that of the replica that asks.")
     grammar_options: GrammarOptions = Field(GrammarOptions(), description="Of own processes, as JSON.")
     finish_within_budget: bool = Field(
         False, description="Every constrained output is complete within its `max_tokens`, or refused before it begins."
@@ -42,6 +47,12 @@ class PluginSettings(BaseModel):
     @classmethod
     def _from_json(cls, value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_compiler(self) -> PluginSettings:
+        if self.url is not None and self.compiler_deployment is not None:
+            raise ValueError("TURNSTILE_URL and TURNSTILE_COMPILER_DEPLOYMENT exclude each other")
+        return self
 
 
 def read_settings(environment: Mapping[str, str] = os.environ) -> PluginSettings:

@@ -36,4 +36,4 @@ async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[ht
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow each other at once."""
-    monkeypatch.setattr("deployments.routing.tiers.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("deployments.routing.retries.FIRST_PAUSE_S", 0.0)

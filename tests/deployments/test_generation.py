@@ -11,7 +11,8 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
 from deployments.http.errors import ApiError
-from deployments.routing.tiers import MAX_TRIES, Generation, Grammar, Tiers
+from deployments.routing.retries import MAX_TRIES
+from deployments.routing.tiers import Generation, Grammar, Tiers
 from tests.deployments.applications import NEW_GRAMMARS
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 

@@ -38,7 +38,7 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
 def vllm_serve(
     folder: Path, arguments: Sequence[str] = (), *, model: Path = MODEL, backend: str = "outlines", **settings: str
 ) -> Iterator[str]:
-    """The base URL of a server that runs until the end; its log is `folder`/vllm.log."""
+    """The base URL of a server of `model`, as `tiny`, that runs until the end; its log is `folder`/vllm.log."""
     port = free_port()
     command = [
         *(sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--served-model-name", "tiny"),
@@ -53,7 +53,7 @@ def vllm_serve(
             command, cwd=folder, env=environment(folder / "store", **settings), stdout=log, stderr=subprocess.STDOUT
         )
         try:
-            _wait(server, url, folder / "vllm.log")
+            wait_for(server, f"{url}/health", folder / "vllm.log")
             yield url
         finally:
             server.terminate()
@@ -63,13 +63,14 @@ def vllm_serve(
                 server.kill()
 
 
-def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait_for(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Returns when `url` answers. Raises RuntimeError with the end of the log where the server ends before it does."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while time.monotonic() < deadline:
         if server.poll() is not None:
             break
         with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{url}/health").is_success:
+            if httpx.get(url).is_success:
                 return
         time.sleep(0.5)
-    raise RuntimeError(f"vllm serve did not start:\n{log.read_text()[-4000:]}")
+    raise RuntimeError(f"the server did not start:\n{log.read_text()[-4000:]}")
