@@ -22,6 +22,7 @@ from deployments.version import version
 from deployments.vllm.compilers import CompilerThread, compiler_for
 from deployments.vllm.requests import is_reference, reference, specification_of
 from deployments.vllm.settings import PluginSettings, read_settings
+from deployments.vllm.speculation import forced_drafts
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
 from grammar_workers.errors import GrammarError
@@ -85,10 +86,8 @@ def check_interface(backend_types: Any, release: str) -> None:
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
     """In place of `OutlinesBackend(...)`."""
     vocabulary = load_vocabulary(_model(vllm_config))
-    speculates = vllm_config.speculative_config is not None
-    return MaskBackend(
-        vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, settings.forced_drafts if speculates else 0
-    )
+    drafts = forced_drafts(vllm_config, settings)
+    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, drafts)
 
 
 def _model(vllm_config: Any) -> str:
@@ -121,7 +120,8 @@ class _Clients:
         self._compiler: CompilerThread | None = None
 
     def start(self, vllm_config: Any) -> None:
-        """Starts compilers for the model; `wait_ready` ends when they are warm."""
+        """Starts compilers for the model; `wait_ready` ends when they are warm. Raises ValueError."""
+        forced_drafts(vllm_config, self._settings)  # here the user reads it, in the engine core only its log
         if self._compiler is None:
             self._compiler = compiler_for(_model(vllm_config), self._settings)
 
