@@ -25,6 +25,7 @@ from deployments.vllm.admission import Admission
 from deployments.vllm.compilers import CompilerBusyError
 from deployments.vllm.requests import names_artifact
 from deployments.vllm.settings import PluginSettings, read_settings
+from deployments.vllm.speculation import forced_drafts
 from gpu_workers.request import RequestError
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
@@ -90,10 +91,8 @@ def check_interface(backend_types: Any, release: str) -> None:
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
     """In place of `OutlinesBackend(...)`."""
     vocabulary = load_vocabulary(_model(vllm_config))
-    speculates = vllm_config.speculative_config is not None
-    return MaskBackend(
-        vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, settings.forced_drafts if speculates else 0
-    )
+    drafts = forced_drafts(vllm_config, settings)
+    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, drafts)
 
 
 def _model(vllm_config: Any) -> str:
@@ -126,7 +125,8 @@ class _Clients:
         self._admission: Admission | None = None
 
     def start(self, vllm_config: Any) -> None:
-        """Starts compilers for the model; `wait_ready` ends when they are warm."""
+        """Starts compilers for the model; `wait_ready` ends when they are warm. Raises ValueError."""
+        forced_drafts(vllm_config, self._settings)  # here the user reads it, in the engine core only its log
         if self._admission is None:
             self._admission = Admission(_model(vllm_config), self._settings)
 

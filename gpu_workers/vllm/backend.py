@@ -65,7 +65,7 @@ class GrammarLoader:
 class MaskBackend:
     """Grammars of requests over one vocabulary. `tokens`: the width of the model's logits, padding included.
 
-    `drafts`: how many forced tokens go into a window in place of a proposer's drafts; 0: none.
+    `drafts`: how many forced tokens go into a window in place of the proposer's, at most vLLM's window; 0: none.
     """
 
     def __init__(self, vocabulary: Vocabulary, loader: GrammarLoader, tokens: int, drafts: int = 0) -> None:

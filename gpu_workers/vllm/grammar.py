@@ -59,26 +59,30 @@ class RequestGrammar:
         self._rest = ~(self._ends | _bits(own, words))
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-        """Goes on over `tokens`, or stays and says False where one of them is not allowed."""
+        """Goes on over `tokens`, or stays and says False where one of them is not allowed.
+
+        What follows the end counts for nothing: vLLM goes on where it ignores end tokens.
+        """
         began = time.perf_counter()
         after = self._states_after(tokens)
-        if len(after) < len(tokens):
+        if len(after) < len(tokens) and (after or self._states)[-1] != self._fsm.end_state:
             return False
         if self._budget is not None:
-            self._budget.accept(tokens, after)
+            self._budget.accept(tokens[: len(after)], after)
         self._states += after
         self._timings.accept.note(time.perf_counter() - began)
         return True
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """The drafts that may stand here: the beginning of `tokens` that is allowed.
+        """The drafts that may stand here: the beginning of `tokens` that is allowed, or forced tokens if they are more.
 
-        Where tokens are forced, these are the drafts: they come true for certain.
+        One of the two begins with the other, since beside a forced token nothing is allowed.
         """
-        forced = self._fsm.forced_tokens(self._states[-1], self._drafts) if self._drafts else []
-        if forced and not self.is_terminated():
-            return forced
-        return tokens[: len(self._states_after(tokens))]
+        allowed = tokens[: len(self._states_after(tokens))]
+        if len(allowed) >= self._drafts:
+            return allowed
+        forced = self._fsm.forced_tokens(self._states[-1], self._drafts)
+        return forced if len(forced) > len(allowed) else allowed
 
     def rollback(self, num_tokens: int) -> None:
         """Forgets the last tokens accepted."""

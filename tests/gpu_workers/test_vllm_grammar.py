@@ -44,12 +44,13 @@ def spelled(tokens: list[int]) -> bytes:
     return b"".join(vocabulary().token_bytes(token) for token in tokens)
 
 
+@pytest.mark.parametrize("forced", [0, 3])
 @pytest.mark.parametrize("seed", range(20))
-def test_windows_of_drafts_are_taken_back_exactly(seed: int) -> None:
+def test_windows_of_drafts_are_taken_back_exactly(seed: int, forced: int) -> None:
     """As vLLM's manager does: advance over the drafts, a row before each, go back, accept what came true."""
     choose = random.Random(seed)
-    pattern = choose.choice([r"[abc]{2,5}(12)*", r"(ab|bc)+|a{3,9}", r"[^x]{0,6}"])
-    grammar, fsm = RequestGrammar(automaton(pattern), {END}), automaton(pattern)
+    pattern = choose.choice([r"[abc]{2,5}(12)*", r"(ab|bc)+|a{3,9}", r"[^x]{0,6}", r"(x9y8z7[pq])+"])
+    grammar, fsm = RequestGrammar(automaton(pattern), {END}, drafts=forced), automaton(pattern)
     accepted: list[int] = []
     while not grammar.is_terminated() and len(accepted) < 12:
         drafts = grammar.validate_tokens([choose.randrange(261) for _ in range(choose.randrange(4))])
@@ -113,11 +114,34 @@ def test_min_tokens_holds_where_the_grammar_can_go_on() -> None:
 
 
 def test_forced_tokens_are_drafts() -> None:
-    fsm = automaton("x123[yz]")
-    grammar = RequestGrammar(fsm, {END}, drafts=8)
-    assert grammar.validate_tokens([7, 8]) == fsm.forced_tokens(fsm.initial_state, 8) != []
-    assert grammar.accept_tokens("r", list(b"x123"))
+    """In place of the proposer's where they are more; what it proposes after them stays."""
+    fsm = automaton("x987[yz]")
+    forced = list(b"x987")
+    for least, tokens, drafts in [
+        (8, [7, 8], forced),
+        (8, [], forced),
+        (2, [], forced[:2]),
+        (8, forced[:2], forced),
+        (8, [*forced[:3], ord("y")], forced),
+        (8, [*forced, ord("y"), END, 7], [*forced, ord("y"), END]),
+        (2, [*forced, ord("a")], forced),
+        (0, [7, 8], []),
+    ]:
+        grammar = RequestGrammar(fsm, {END}, drafts=least)
+        assert grammar.validate_tokens(tokens) == drafts
+    assert grammar.accept_tokens("r", forced)
     assert grammar.validate_tokens([ord("y"), END]) == [ord("y"), END]
+    assert grammar.accept_tokens("r", [ord("y"), END]) and grammar.validate_tokens([ord("y")]) == []
+
+
+def test_tokens_after_the_end_count_for_nothing() -> None:
+    """As where vLLM is told to ignore end tokens."""
+    grammar = RequestGrammar(automaton("a?"), {END}, drafts=4)
+    assert grammar.accept_tokens("r", [ord("a"), END, ord("b"), 7]) and grammar.is_terminated()
+    assert grammar.accept_tokens("r", [ord("b")]) and grammar.is_terminated()
+    assert grammar.validate_tokens([ord("a")]) == []
+    grammar.reset()
+    assert not grammar.accept_tokens("r", [ord("b"), END]) and not grammar.is_terminated()
 
 
 GROWING = [
@@ -158,10 +182,13 @@ def fitting(fsm: TokenFSM, state: int, left: int) -> set[int]:
 
 @pytest.mark.parametrize("pattern", [*GROWING, NESTED])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_within_a_budget_only_what_can_still_be_completed_is_allowed(pattern: str, pairs: bool) -> None:
+def test_within_a_budget_only_what_can_still_be_completed_is_allowed(
+    pattern: str, pairs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Windows of drafts and rollbacks included. Completions are looked up by bytes: with tokens of several, the fewest
     tokens may be fewer, and rows are allowed to be narrower.
     """
+    monkeypatch.setattr("gpu_workers.vllm.budget._SLOW_S", float("inf"))  # rows would be narrower on a busy machine
     known = vocabulary() if pairs else Vocabulary([*(bytes([byte]) for byte in range(256)), None], [END])
     fsm = compile_grammar(specification(pattern), known)
     shortest = fewest(fsm, fsm.initial_state)
