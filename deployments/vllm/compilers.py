@@ -11,7 +11,7 @@ import httpx
 
 from deployments.vllm.settings import PluginSettings
 from grammar_workers.artifacts.store import open_store
-from grammar_workers.errors import GrammarError
+from grammar_workers.errors import GrammarError, UnsupportedFeatureError
 from grammar_workers.keys import grammar_key
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
@@ -102,6 +102,15 @@ class RemoteCompiler:
         raise CompilerBusyError(f"{self._url} answered {answer.status_code}: {error.get('message')}")
 
 
+class NoCompiler:
+    """For who compiles before: a request that brings no `turnstile:KEY` is refused."""
+
+    def wait_ready(self) -> None: ...
+
+    async def compile(self, specification: GrammarSpecification) -> str:
+        raise UnsupportedFeatureError("this engine takes grammars that were compiled before, by their key")
+
+
 class CompilerThread:
     """A compiler on an event loop of its own: vLLM's loop streams tokens meanwhile."""
 
@@ -119,4 +128,6 @@ class CompilerThread:
 
 def compiler_for(model: str, settings: PluginSettings) -> CompilerThread:
     """The compiler that `settings` ask for."""
-    return CompilerThread(OwnCompiler(model, settings) if settings.url is None else RemoteCompiler(settings))
+    if settings.url is not None:
+        return CompilerThread(RemoteCompiler(settings))
+    return CompilerThread(OwnCompiler(model, settings) if settings.compile_processes else NoCompiler())
