@@ -161,6 +161,24 @@ class ReplicaArguments(Scale):
         default_factory=EngineConfig, description="Settings of the inference engine; `kind: vllm` makes it vLLM's."
     )
 
+    @model_validator(mode="after")
+    def _each_worker_has_a_gpu(self) -> ReplicaArguments:
+        if self.engine.kind == "vllm" and self.num_gpus and self.num_gpus != self.engine.workers:
+            message = f"num_gpus: {self.num_gpus:g}, but the engine arguments spread the model over"
+            raise ValueError(f"{message} {self.engine.workers} (tensor and pipeline parallel)")
+        return self
+
+    def deployment_options(self) -> dict[str, Any]:
+        """As those of `Scale`; the workers of vLLM's Ray executor have bundles of their own, on one node or several."""
+        options = super().deployment_options()
+        engine = self.engine
+        if engine.kind == "vllm" and self.num_gpus and engine.engine_args.get("distributed_executor_backend") == "ray":
+            first = {"CPU": self.num_cpus, "GPU": 1, **self.resources}
+            options["ray_actor_options"]["num_gpus"] = 0
+            options["placement_group_bundles"] = [first, *({"GPU": 1} for _ in range(engine.workers - 1))]
+            options["placement_group_strategy"] = "PACK"
+        return options
+
 
 class AppArguments(_Arguments):
     """Everything an operator chooses about one application."""

@@ -45,14 +45,17 @@ def requests(count: int) -> list[dict[str, Any]]:
     return made
 
 
-async def differences(one: Any, other: Any, asked: list[dict[str, Any]]) -> list[Difference]:
-    """Where the tokens of two replicas part, of all requests at a time."""
-    found = await asyncio.gather(*(_difference(one, other, request) for request in asked))
+async def differences(
+    one: Any, other: Any, asked: list[dict[str, Any]], of_other: list[dict[str, Any]] | None = None
+) -> list[Difference]:
+    """Where the tokens of two replicas part, of all requests at a time; `of_other`: where the second is asked others."""
+    pairs = zip(asked, of_other or asked, strict=True)
+    found = await asyncio.gather(*(_difference(one, other, *pair) for pair in pairs))
     return [difference for difference in found if difference is not None]
 
 
-async def _difference(one: Any, other: Any, request: dict[str, Any]) -> Difference | None:
-    first, second = await asyncio.gather(_reports(one, request), _reports(other, request))
+async def _difference(one: Any, other: Any, request: dict[str, Any], of_other: dict[str, Any]) -> Difference | None:
+    first, second = await asyncio.gather(_reports(one, request), _reports(other, of_other))
     for position, (mine, theirs) in enumerate(zip(first, second, strict=False)):
         if mine["token_id"] != theirs["token_id"]:
             margin = max(_margin(mine, theirs["token_id"]), _margin(theirs, mine["token_id"]))

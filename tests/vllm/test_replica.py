@@ -15,6 +15,7 @@ from ray.serve import Deployment
 
 from deployments.vllm.replica import VllmReplica
 from gpu_workers.replica import ModelReplica
+from models.variants import adapter
 from tests.gpu_workers.test_replica import MODEL, PERSON, SCHEMAS, CompilerHandle, body
 from tests.vllm.exactness import differences, requests
 
@@ -24,7 +25,10 @@ ENGINE_ARGS = {
     "max_num_seqs": 16,
     "enforce_eager": True,
     "kv_cache_memory_bytes": 1 << 28,
+    "enable_lora": True,
+    "max_lora_rank": 8,
 }
+NATIVE = {"slots": 16, "threads": 1, "max_length": 512, "dtype": "float32"}
 
 
 class Replicas:
@@ -33,10 +37,14 @@ class Replicas:
     def __init__(self, folder: Path) -> None:
         self.loop = asyncio.new_event_loop()
         self.compiler = CompilerHandle()
-        store = f"file://{folder}"
-        native = {"slots": 16, "threads": 1, "max_length": 512, "dtype": "float32"}
-        self.native: Any = cast(Deployment, ModelReplica).func_or_class(MODEL, store, self.compiler, engine=native)
-        self.vllm: Any = self.run(self._start(store))
+        self._store = f"file://{folder}/store"
+        self.merged = folder / "merged"
+        adapter(folder / "adapter", self.merged)
+        self.native = self.native_of(MODEL)
+        self.vllm: Any = self.run(self._start(folder / "adapter"))
+
+    def native_of(self, model: str) -> Any:
+        return cast(Deployment, ModelReplica).func_or_class(model, self._store, self.compiler, engine=NATIVE)
 
     def run(self, coroutine: Any) -> Any:
         return self.loop.run_until_complete(asyncio.wait_for(coroutine, 240))
@@ -45,9 +53,9 @@ class Replicas:
         self.vllm.__del__()
         self.native.__del__()
 
-    async def _start(self, store: str) -> Any:
-        engine = {"kind": "vllm", "engine_args": ENGINE_ARGS}
-        replica: Any = cast(Deployment, VllmReplica).func_or_class(MODEL, store, self.compiler, engine=engine)
+    async def _start(self, tuned: Path) -> Any:
+        engine = {"kind": "vllm", "engine_args": ENGINE_ARGS, "lora_adapters": {"tuned": str(tuned)}}
+        replica: Any = cast(Deployment, VllmReplica).func_or_class(MODEL, self._store, self.compiler, engine=engine)
         await replica.reconfigure({"precompile": []})
         return replica
 
@@ -80,6 +88,22 @@ def test_both_engines_draw_the_same_tokens(replicas: Replicas) -> None:
     found = replicas.run(differences(replicas.native, replicas.vllm, requests(50)))
     assert [one for one in found if not one.is_rounding] == []
     assert len(found) <= 2, found
+
+
+def test_an_adapter_says_what_the_model_says_into_which_it_is_merged(replicas: Replicas) -> None:
+    merged = replicas.native_of(str(replicas.merged))
+    try:
+        asked = requests(16)
+        tuned = [{**request, "adapter": "tuned"} for request in asked]
+        found = replicas.run(differences(merged, replicas.vllm, asked, tuned))
+        assert [one for one in found if not one.is_rounding] == []
+        assert len(replicas.run(differences(replicas.native, replicas.vllm, asked, tuned))) >= 3
+    finally:
+        merged.__del__()
+    (refused,) = replicas.run(items(replicas.vllm, {**body(), "adapter": "another"}))
+    assert (refused["error"]["status"], refused["error"]["code"]) == (404, "model_not_found")
+    (refused,) = replicas.run(items(replicas.native, {**body(), "adapter": "tuned"}))
+    assert (refused["error"]["status"], refused["error"]["code"]) == (404, "model_not_found")
 
 
 def test_schemas_in_valid_json_out(replicas: Replicas) -> None:
