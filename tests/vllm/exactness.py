@@ -48,7 +48,7 @@ def requests(count: int) -> list[dict[str, Any]]:
 async def differences(
     one: Any, other: Any, asked: list[dict[str, Any]], of_other: list[dict[str, Any]] | None = None
 ) -> list[Difference]:
-    """Where the tokens of two replicas part, of all requests at a time; `of_other`: where the second is asked others."""
+    """Where the tokens of two replicas part; `of_other`: what the second is asked, where that is something else."""
     pairs = zip(asked, of_other or asked, strict=True)
     found = await asyncio.gather(*(_difference(one, other, *pair) for pair in pairs))
     return [difference for difference in found if difference is not None]
