@@ -213,7 +213,8 @@ def _start(model: str, store_url: str, config: VllmEngineConfig, load: Load) -> 
     """An `AsyncLLM` whose EngineCore makes masks from the store. Raises ValueError for what vLLM does not take."""
     # Read by the plugin in this process and in those that vLLM starts; grammars come compiled, from the grammar tier.
     os.environ.update(TURNSTILE_VLLM="1", TURNSTILE_STORE=store_url, TURNSTILE_COMPILE_PROCESSES="0")
-    os.environ.pop("TURNSTILE_URL", None)
+    for another in ("TURNSTILE_URL", "TURNSTILE_COMPILER_DEPLOYMENT"):
+        os.environ.pop(another, None)
     from vllm import AsyncEngineArgs, __version__
     from vllm.v1.engine.async_llm import AsyncLLM
 
