@@ -32,6 +32,9 @@ FAULTS = {
 }
 """What is killed, by words of its command line."""
 
+STARTING = ("ModelReplica.__init__", "ModelReplica.initialize", "GrammarCompiler.initialize")
+"""What Ray writes behind the name of a replica that is not ready."""
+
 RECOVERY_S = 400.0
 WIDTH = 400
 
@@ -120,11 +123,12 @@ async def struck(server: Server, words: str, *, streams: int) -> Outcome:
 
 
 async def _whole(server: Server, words: str, before: Sequence[Any], http: httpx.AsyncClient) -> None:
-    """Until there are as many processes as before, and they answer."""
+    """Until there are as many processes as before, all are ready, and they answer."""
     deadline = time.monotonic() + RECOVERY_S
     while True:
         now = [process for process in server.processes(words) if process.pid != before[0].pid]
-        if len(now) >= len(before) and (await http.get("/health")).status_code == 200:
+        starting = [process for method in STARTING for process in server.processes(f"ServeReplica:turnstile:{method}")]
+        if len(now) >= len(before) and not starting and (await http.get("/health")).status_code == 200:
             return
         assert time.monotonic() < deadline, f"{words} does not come back"
         await asyncio.sleep(0.2)
