@@ -18,7 +18,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from deployments.vllm.metrics import Load, stat_loggers
+from deployments.vllm.engine_load import Load, stat_loggers
 from deployments.vllm.output import OutputReader
 from deployments.vllm.sampling import check_supported, sampling_params
 from gpu_workers.config import VllmEngineConfig
