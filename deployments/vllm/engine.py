@@ -142,20 +142,17 @@ class VllmEngine:
     async def _completions(self, request: GenerationRequest, prompt: list[int], left: int) -> AsyncGenerator[Any, None]:
         """vLLM's `CompletionOutput`s. Raises RequestError.
 
-        The first answer is an error where the EngineCore has not found the grammar: files make room for others while
-        this process still has the automaton.
+        Files of the store make room for others while this process still has the automaton: then the artifact is put
+        there once more.
         """
-        first = True
-        async with contextlib.aclosing(self._ask(request, prompt, left)) as completions:
-            async for completion in completions:
-                if first and completion.finish_reason == "error" and request.grammar is not None:
-                    break
-                first = False
-                yield completion
-            else:
-                return
-        assert request.grammar is not None
-        await self._grammars.store_again(request.grammar)
+        try:
+            async with contextlib.aclosing(self._ask(request, prompt, left)) as completions:
+                async for completion in completions:
+                    yield completion
+            return
+        except _GrammarLostError:
+            assert request.grammar is not None
+            await self._grammars.store_again(request.grammar)
         async with contextlib.aclosing(self._ask(request, prompt, left)) as completions:
             async for completion in completions:
                 yield completion
@@ -164,6 +161,7 @@ class VllmEngine:
         """One generation of vLLM, of at most `left` tokens. Raises RequestError."""
         tokens = {"prompt_token_ids": [*prompt, *request.emitted_token_ids]}
         name = f"{request.request_id}-{request.choice_index}"
+        first = True
         self._asked += 1
         try:
             params = sampling_params(request, left, self.vocabulary.eos_token_ids)
@@ -171,6 +169,9 @@ class VllmEngine:
             async with contextlib.aclosing(self._llm.generate(tokens, params, name, lora_request=lora)) as results:
                 async for result in results:
                     (completion,) = result.outputs
+                    if first and completion.finish_reason == "error" and request.grammar is not None:
+                        raise _GrammarLostError
+                    first = False
                     yield completion
         except Exception as error:
             if self._llm.errored:
@@ -194,12 +195,21 @@ class VllmEngine:
         return LoRARequest(adapter, number, path)
 
 
+class _GrammarLostError(RequestError):
+    """vLLM has not found the artifact of a key."""
+
+    def __init__(self) -> None:
+        super().__init__("vLLM has not found the grammar", code="internal_error", status=500)
+
+
 def _refusal(error: Exception) -> RequestError:
     """vLLM's error as ours."""
-    from vllm.exceptions import GracefulHTTPError, VLLMClientError
+    from vllm.exceptions import GracefulHTTPError, VLLMClientError, VLLMNotFoundError
 
     if isinstance(error, RequestError):
         return error
+    if isinstance(error, VLLMNotFoundError):
+        return _GrammarLostError()
     if isinstance(error, VLLMClientError):
         parameter = getattr(error, "parameter", None)
         return RequestError(f"vLLM refuses this request: {error}", code="invalid_value", param=parameter)
