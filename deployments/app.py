@@ -11,6 +11,7 @@ from ray.serve.config import RequestRouterConfig
 
 from deployments.arguments import AppArguments, CompilerArguments
 from deployments.routing.router import Router
+from deployments.vllm.replica import VllmReplica
 from gpu_workers.replica import ModelReplica
 from grammar_workers.service.deployment import GrammarCompiler
 
@@ -26,8 +27,9 @@ BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
 def build_app(args: AppArguments) -> Application:
     """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
     compiler = grammar_compiler(args.compiler, args.model_source, args.store_url)
+    kind = VllmReplica if args.replica.engine.kind == "vllm" else ModelReplica
     replica = (
-        cast(Deployment, ModelReplica)
+        cast(Deployment, kind)
         .options(**args.replica.deployment_options(), user_config={"precompile": args.compiler.plain_precompile()})
         .bind(args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump())
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from deployments.chat.tool_formats import ToolFormatName
-from gpu_workers.config import EngineConfig
+from gpu_workers.config import AnyEngineConfig, EngineConfig
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.specification import GrammarSpecification
@@ -157,7 +157,27 @@ class CompilerArguments(Scale):
 class ReplicaArguments(Scale):
     """The GPU tier."""
 
-    engine: EngineConfig = Field(default_factory=EngineConfig, description="Settings of the inference engine.")
+    engine: AnyEngineConfig = Field(
+        default_factory=EngineConfig, description="Settings of the inference engine; `kind: vllm` makes it vLLM's."
+    )
+
+    @model_validator(mode="after")
+    def _each_worker_has_a_gpu(self) -> ReplicaArguments:
+        if self.engine.kind == "vllm" and self.num_gpus and self.num_gpus != self.engine.workers:
+            message = f"num_gpus: {self.num_gpus:g}, but the engine arguments spread the model over"
+            raise ValueError(f"{message} {self.engine.workers} (tensor and pipeline parallel)")
+        return self
+
+    def deployment_options(self) -> dict[str, Any]:
+        """As those of `Scale`; the workers of vLLM's Ray executor have bundles of their own, on one node or several."""
+        options = super().deployment_options()
+        engine = self.engine
+        if engine.kind == "vllm" and self.num_gpus and engine.engine_args.get("distributed_executor_backend") == "ray":
+            first = {"CPU": self.num_cpus, "GPU": 1, **self.resources}
+            options["ray_actor_options"]["num_gpus"] = 0
+            options["placement_group_bundles"] = [first, *({"GPU": 1} for _ in range(engine.workers - 1))]
+            options["placement_group_strategy"] = "PACK"
+        return options
 
 
 class AppArguments(_Arguments):
@@ -184,6 +204,14 @@ class AppArguments(_Arguments):
     compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")
     replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="The GPU tier.")
 
+    @model_validator(mode="after")
+    def _fits_the_engine(self) -> AppArguments:
+        if len(set(self.model_names)) < len(self.model_names):
+            raise ValueError(f"replica.engine.lora_adapters: {self.model_name} is the model's own name")
+        if self.replica.engine.kind == "vllm" and self.store.startswith("memory:"):
+            raise ValueError("store: vLLM's EngineCore is another process, which cannot see memory://; use file://")
+        return self
+
     @field_validator("model")
     @classmethod
     def _is_a_model(cls, model: str) -> str:
@@ -201,6 +229,12 @@ class AppArguments(_Arguments):
     @property
     def model_name(self) -> str:
         return self.served_model_name or self.model.rstrip("/").rsplit("/", 1)[-1]
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names that clients may use: the model's first, then those of its adapters."""
+        engine = self.replica.engine
+        return (self.model_name, *(engine.lora_adapters if engine.kind == "vllm" else ()))
 
     @property
     def store_url(self) -> str:

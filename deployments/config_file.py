@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ray.serve.schema import ServeDeploySchema
 from deployments.arguments import AppArguments
 
 IMPORT_PATH = "deployments.app:build_app"
+KINDS = ("native", "vllm")
 DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
 
 
@@ -84,7 +86,12 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 def _lines(error: ValidationError, place: str) -> list[str]:
     lines = []
     for problem in error.errors():
-        where = place + ".".join(map(str, problem["loc"]))
+        where = place + ".".join(_written(problem["loc"]))
         unknown = problem["type"] == "extra_forbidden"
         lines.append(f"unknown key `{where}`" if unknown else f"`{where}`: {problem['msg']}")
     return lines
+
+
+def _written(location: Sequence[int | str]) -> list[str]:
+    """The keys of a place as the file has them: pydantic adds which kind of engine it has read."""
+    return [str(key) for i, key in enumerate(location) if i == 0 or location[i - 1] != "engine" or key not in KINDS]

@@ -1,17 +1,30 @@
-"""`EngineConfig`: everything an operator may choose about one inference engine."""
+"""`EngineConfig` and `VllmEngineConfig`: everything an operator may choose about one inference engine."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+_OURS = {"model", "tokenizer", "served_model_name", "skip_tokenizer_init", "structured_outputs_config"}
 
 
-class EngineConfig(BaseModel):
-    """Settings of one model replica's engine. Unknown keys are refused by name."""
+class _AnyEngineConfig(BaseModel):
+    """Settings of every kind of engine. Unknown keys are refused by name."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    grammar_timeout_s: float = Field(
+        default=120.0, gt=0, description="How long a request waits for its grammar before it ends with an error."
+    )
+    automaton_cache_mb: int = Field(default=512, ge=1, description="Memory for automata kept in this process, in MiB.")
+
+
+class EngineConfig(_AnyEngineConfig):
+    """Settings of the native engine."""
+
+    kind: Literal["native"] = Field(default="native", description="Turnstile's own engine.")
     device: str = Field(default="cpu", description="Where the model runs, as torch names it: `cpu`, `cuda`, `cuda:0`.")
     dtype: Literal["auto", "float64", "float32", "bfloat16", "float16"] = Field(
         default="auto",
@@ -119,10 +132,6 @@ class EngineConfig(BaseModel):
         ge=0,
         description="How long a step waits for masks not yet known before it leaves their rows for a later step.",
     )
-    grammar_timeout_s: float = Field(
-        default=120.0, gt=0, description="How long a request waits for its grammar before it ends with an error."
-    )
-    automaton_cache_mb: int = Field(default=512, ge=1, description="Memory for automata kept in this process, in MiB.")
 
     @model_validator(mode="after")
     def _settings_fit(self) -> EngineConfig:
@@ -131,3 +140,48 @@ class EngineConfig(BaseModel):
         if self.device_step == "cuda_graph" and not self.device.startswith("cuda"):
             raise ValueError(f"device_step: cuda_graph needs a CUDA device, not {self.device}")
         return self
+
+
+class VllmEngineConfig(_AnyEngineConfig):
+    """Settings of an engine that is vLLM's."""
+
+    kind: Literal["vllm"] = Field(default="vllm", description="vLLM's engine, which must be installed.")
+    engine_args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="vLLM's own engine arguments by their own names, such as `max_model_len` or `tensor_parallel_size`;"
+        " vLLM checks them when a replica starts.",
+    )
+    lora_adapters: dict[str, str] = Field(
+        default_factory=dict,
+        description="Model names of LoRA adapters, and their folders or Hugging Face ids; needs `enable_lora` among the"
+        " engine arguments.",
+    )
+
+    @field_validator("engine_args")
+    @classmethod
+    def _leaves_ours(cls, engine_args: dict[str, Any]) -> dict[str, Any]:
+        if ours := sorted(engine_args.keys() & _OURS):
+            raise ValueError(f"{', '.join(ours)}: Turnstile sets this itself")
+        return engine_args
+
+    @model_validator(mode="after")
+    def _adapters_are_enabled(self) -> VllmEngineConfig:
+        if self.lora_adapters and not self.engine_args.get("enable_lora"):
+            raise ValueError("lora_adapters need `enable_lora: true` among the engine arguments")
+        return self
+
+    @property
+    def workers(self) -> int:
+        """How many processes, each with a device, the model is spread over."""
+        sizes = ("tensor_parallel_size", "pipeline_parallel_size")
+        return math.prod(int(self.engine_args.get(name, 1)) for name in sizes)
+
+
+def _kind(engine: Any) -> Any:
+    return engine.get("kind", "native") if isinstance(engine, dict) else getattr(engine, "kind", None)
+
+
+AnyEngineConfig = Annotated[
+    Annotated[EngineConfig, Tag("native")] | Annotated[VllmEngineConfig, Tag("vllm")], Discriminator(_kind)
+]
+"""The settings of one engine; without `kind` it is the native one."""

@@ -1,4 +1,4 @@
-"""The Serve deployment `ModelReplica`: one engine behind a handle. The only file of this package that knows Ray."""
+"""Model replicas: one engine behind a handle of Serve. The only file of this package that knows Ray."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from ray.serve.exceptions import BackPressureError, ReplicaUnavailableError
 from ray.serve.handle import DeploymentHandle
 from ray.serve.metrics import Counter, Gauge, Histogram
 
-from gpu_workers.config import EngineConfig
+from gpu_workers.config import AnyEngineConfig, EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.guided.grammar_source import GrammarSource
+from gpu_workers.inference_engine import InferenceEngine
 from gpu_workers.model.loader import load
 from gpu_workers.model.prompt import chat_template, generation_prompt
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.speculative.draft_model import load_draft_model
-from grammar_workers import GrammarOptions, grammar_key, warm_up
+from grammar_workers import GrammarOptions, Vocabulary, grammar_key, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
@@ -39,13 +40,13 @@ _SWITCH_INTERVAL_S = 1e-4
 5 ms) where other threads load automata and read their first rows."""
 
 
-@serve.deployment(name="ModelReplica")
-class ModelReplica:
-    """Generates under grammars that other processes compile.
+class Replica:
+    """Generates under grammars that other processes compile: everything that does not depend on the kind of engine.
 
-    `model`: a folder or Hugging Face id; `store_url`: where compiled grammars are kept; `compiler`: handle of the
-    GrammarCompiler deployment; `engine`: an `EngineConfig` as plain data. Once constructed it answers at full speed;
-    once configured, under the grammars known beforehand, too.
+    `model`: a folder or Hugging Face id, `vocabulary` its own; `store_url`: where compiled grammars are kept;
+    `compiler`: handle of the GrammarCompiler deployment; `keeps`: as in `GrammarSource`. A subclass gives its engine to
+    `_begin`. Once constructed a replica answers at full speed; once configured, under the grammars known beforehand,
+    too.
     """
 
     def __init__(
@@ -53,41 +54,38 @@ class ModelReplica:
         model: str,
         store_url: str,
         compiler: DeploymentHandle,
+        config: AnyEngineConfig,
+        vocabulary: Vocabulary,
         *,
-        engine: dict[str, Any],
+        keeps: bool = False,
     ) -> None:
-        config = EngineConfig.model_validate(engine)
-        loaded = load(model, config)
-        warm_up(loaded.vocabulary)
+        self._model = model
         self._compiler = compiler
         self._grammar_timeout_s = config.grammar_timeout_s
-        self._model = model
-        self._loaded = loaded
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._grammars = GrammarSource(
-            loaded.vocabulary,
-            open_store(store_url, loaded.vocabulary.fingerprint),
+            vocabulary,
+            open_store(store_url, vocabulary.fingerprint),
             AutomatonCache(config.automaton_cache_mb << 20),
             self._ask_compiler,
+            keeps=keeps,
         )
-        self._engine = Engine(loaded, config, self._grammars.fetch, load_draft_model(config, loaded))
-        # Serve constructs a replica inside its event loop, which cannot be waited for here.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, self._generate_once(config)).result()
-        self._metrics = _Metrics(self._engine, self._grammars)
+
+    def _begin(self, engine: InferenceEngine) -> None:
+        """From here on requests are answered; what `engine` has generated so far is no traffic."""
+        self._engine = engine
+        self._metrics = _Metrics(engine, self._grammars)
         collect_seldom()
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Called by Serve before the replica counts as ready, in the event loop that the compiler's handle will know.
 
-        Fetches the automata of `{"precompile": [specification, ...]}` and makes their mask rows ahead.
+        Fetches the automata of `{"precompile": [specification, ...]}` and prepares the engine for them.
         """
         if specifications := user_config["precompile"]:
             options = GrammarOptions.model_validate((await self._compiler.info.remote())["options"])
             for specification in specifications:
-                key = grammar_key(specification, self._loaded.vocabulary.fingerprint, options)
-                fsm = await self._grammars.fetch(GrammarReference(key=key, specification=specification))
-                await asyncio.to_thread(fsm.fill_rows)
+                key = grammar_key(specification, self._engine.vocabulary.fingerprint, options)
+                await self._prepare(GrammarReference(key=key, specification=specification))
 
     async def generate(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Streams one `GenerationRequest` as `GenerationOutput.to_dict`; tokens of an interval travel together.
@@ -111,12 +109,12 @@ class ModelReplica:
         """What callers need to know about the model; `generation_prompts` for each of `template_arguments`."""
         return {
             "model": self._model,
-            "max_length": self._loaded.max_length,
-            "vocabulary_fingerprint": self._loaded.vocabulary.fingerprint,
-            "vocabulary_size": self._loaded.vocabulary.size,
-            "chat_template": chat_template(self._loaded.tokenizer),
+            "max_length": self._engine.max_length,
+            "vocabulary_fingerprint": self._engine.vocabulary.fingerprint,
+            "vocabulary_size": self._engine.vocabulary.size,
+            "chat_template": chat_template(self._engine.tokenizer),
             "generation_prompts": [
-                generation_prompt(self._loaded.tokenizer, **arguments) for arguments in template_arguments or ()
+                generation_prompt(self._engine.tokenizer, **arguments) for arguments in template_arguments or ()
             ],
         }
 
@@ -144,21 +142,59 @@ class ModelReplica:
                 message = "the grammar compilers are at their capacity"
                 raise RequestError(message, code="server_full", status=429) from error
 
-    async def _generate_once(self, config: EngineConfig) -> None:
-        """One real generation, its prompt as long as a chunk: everything that is slow the first time happens now."""
-        length = min(config.prefill_chunk, self._loaded.max_length // 2)
+    async def _prepare(self, grammar: GrammarReference) -> None:
+        """Makes what the engine needs for a grammar known beforehand."""
+        raise NotImplementedError
+
+    async def _generate_once(self, prompt_tokens: int, **fields: Any) -> None:
+        """One real generation behind a prompt of that length: everything that is slow the first time happens now."""
         request = GenerationRequest.model_validate(
-            {"request_id": "warm-up", "prompt": [0] * length, "sampling": {"max_tokens": 4, "top_p": 0.9}}
+            {
+                "request_id": "warm-up",
+                "prompt": [0] * prompt_tokens,
+                "sampling": {"max_tokens": 4, "top_p": 0.9},
+                **fields,
+            }
         )
         async for output in self._engine.generate(request):
             if output.error is not None:
                 raise RuntimeError(f"the model cannot generate: {output.error['message']}")
 
 
+@serve.deployment(name="ModelReplica")
+class ModelReplica(Replica):
+    """A replica on the native engine; `engine`: an `EngineConfig` as plain data, the others as in `Replica`."""
+
+    def __init__(
+        self,
+        model: str,
+        store_url: str,
+        compiler: DeploymentHandle,
+        *,
+        engine: dict[str, Any],
+    ) -> None:
+        config = EngineConfig.model_validate(engine)
+        loaded = load(model, config)
+        warm_up(loaded.vocabulary)
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        super().__init__(model, store_url, compiler, config, loaded.vocabulary)
+        self._engine = Engine(loaded, config, self._grammars.fetch, load_draft_model(config, loaded))
+        # Serve constructs a replica inside its event loop, which cannot be waited for here.
+        length = min(config.prefill_chunk, loaded.max_length // 2)
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, self._generate_once(length)).result()
+        self._begin(self._engine)
+
+    async def _prepare(self, grammar: GrammarReference) -> None:
+        """Makes mask rows ahead."""
+        fsm = await self._grammars.fetch(grammar)
+        await asyncio.to_thread(fsm.fill_rows)
+
+
 class _Metrics:
     """What this replica tells Prometheus."""
 
-    def __init__(self, engine: Engine, grammars: GrammarSource) -> None:
+    def __init__(self, engine: InferenceEngine, grammars: GrammarSource) -> None:
         self._engine = engine
         self._shared = TierMetrics(grammars.stats, "model_replica", Counter, Gauge)
         self._published = self._counts()  # the warm-up is no traffic
@@ -199,8 +235,8 @@ class _Metrics:
         for (tag, value), new in (counts - self._published).items():
             self._counters[tag].inc(new, {tag: value})
         self._published = counts
-        while self._engine.rejection_meter.masses:
-            self._rejection_mass.observe(self._engine.rejection_meter.masses.popleft())
+        while self._engine.rejection_masses:
+            self._rejection_mass.observe(self._engine.rejection_masses.popleft())
         while self._engine.grammar_waits:
             self._grammar_waits.observe(self._engine.grammar_waits.popleft())
         if new_masks := self._engine.statistics.masks - self._masks_published:
@@ -208,8 +244,8 @@ class _Metrics:
             self._masks_published += new_masks
         # Others than 0 are an alarm: grammars come from the store or the compilers.
         self._shared.publish(compilations() - self._compiled_to_warm_up)
-        self._running.set(len(self._engine.scheduler.running))
-        self._waiting.set(len(self._engine.scheduler.waiting))
+        self._running.set(self._engine.running)
+        self._waiting.set(self._engine.waiting)
 
     def _counts(self) -> Counts[tuple[str, str]]:
         """(tag of a counter, its value) -> count since the start."""

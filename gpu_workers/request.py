@@ -170,6 +170,7 @@ class GenerationRequest(BaseModel):
         default=False, description="Special tokens in the output, but for end tokens, are text: their names."
     )
     sampling: SamplingParameters = Field(default_factory=SamplingParameters)
+    adapter: str | None = Field(default=None, description="The LoRA adapter to generate with; absent: none.")
     choice_index: int = Field(default=0, ge=0, description="Which of several outputs of one client request this is.")
     grammar: GrammarReference | None = None
     timeout_s: float | None = Field(

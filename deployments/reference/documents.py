@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deployments.reference.command_line import command_line
 from deployments.reference.config import config
+from deployments.reference.engines import engines
 from deployments.reference.grammar_features import reference as features
 from deployments.reference.http import http
 from deployments.reference.metrics import metrics
@@ -17,4 +18,5 @@ def documents() -> dict[str, str]:
         "reference/config.md": config(),
         "reference/command-line.md": command_line(),
         "reference/metrics.md": metrics(),
+        "reference/engines.md": engines(),
     }

@@ -91,7 +91,7 @@ class Service:
         answer = Answer(
             begun.generation,
             request_id=begun.request_id,
-            model=self.model,
+            model=self._model_of(body),
             system_fingerprint=self.system_fingerprint,
             logprobs=body.top_logprobs_wanted() is not None,
             readers=begun.readers,
@@ -108,7 +108,8 @@ class Service:
         except ApiError as error:
             raise in_these_words(error) from error
         (reader,) = begun.readers
-        answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=self.model)
+        model = self._model_of(body.chat)
+        answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
         if body.stream:
             return EventStream(answer.blocks(), begun.generation)
         async with aclosing(begun.generation):
@@ -116,14 +117,15 @@ class Service:
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
         """Check a request against the served model and start it. Raises `ApiError`."""
-        if body.model is not None:
-            self._check_model(body.model)
+        self._check_model(self._model_of(body))
         request_id = _request_id(request)
         drawn_seed = _drawn_seed(request_id)
         chat = body if isinstance(body, ChatCompletionBody) else None
         self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
+        if (name := self._model_of(body)) != self.model:
+            generation_request["adapter"] = name
         chat_format = None if chat is None else await self._served_chat_format()
         grammar = await self._grammar(body, chat_format)
         readers: list[OutputParser] = []
@@ -135,25 +137,29 @@ class Service:
         return Begun(request_id, generation, readers)
 
     async def models(self) -> dict[str, Any]:
-        return ModelList(object="list", data=[await self._card()]).model_dump()
+        cards = [await self._card(name) for name in self._args.model_names]
+        return ModelList(object="list", data=cards).model_dump()
 
     async def model_card(self, name: str) -> dict[str, Any]:
         """Raises `ApiError` 404 for another model."""
         self._check_model(name)
-        return (await self._card()).model_dump()
+        return (await self._card(name)).model_dump()
 
-    async def _card(self) -> ModelCard:
+    async def _card(self, name: str) -> ModelCard:
         info = await self._tiers.replica_info()
         return ModelCard(
-            id=self.model,
+            id=name,
             object="model",
             created=self._started,
             owned_by="turnstile",
             max_model_len=info["max_length"],
         )
 
+    def _model_of(self, body: GenerationBody) -> str:
+        return self.model if body.model is None else body.model
+
     def _check_model(self, name: str) -> None:
-        if name != self.model:
+        if name not in self._args.model_names:
             message = f"the model `{shortened(name, MAX_SHOWN_NAME)}` does not exist; `{self.model}` does"
             raise ApiError(404, message, param="model", code="model_not_found")
 

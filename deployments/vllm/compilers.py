@@ -194,6 +194,15 @@ class HandleCompiler:
             raise CompilerBusyError(f"{self._name} did not answer: {error!r}") from error
 
 
+class NoCompiler:
+    """For who compiles before: a request that brings no `turnstile:KEY` is refused."""
+
+    async def wait_ready(self) -> None: ...
+
+    async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
+        raise UnsupportedFeatureError("this engine takes grammars that were compiled before, by their key")
+
+
 def refuse_options(options: Mapping[str, Any], who: str) -> None:
     """Raises UnsupportedFeatureError for options of a request that `who` cannot be told."""
     for name in options:
@@ -208,4 +217,4 @@ def compiler_for(model: str, settings: PluginSettings) -> Compiler:
         return RemoteCompiler(settings)
     if settings.compiler_deployment is not None:
         return HandleCompiler(model, settings)
-    return OwnCompiler(model, settings)
+    return OwnCompiler(model, settings) if settings.compile_processes else NoCompiler()

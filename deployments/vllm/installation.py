@@ -62,7 +62,7 @@ def install() -> None:
     from vllm.v1.structured_output import StructuredOutputManager, backend_outlines, backend_types
 
     check_interface(backend_types, vllm.__version__)
-    if isinstance(backend_outlines.OutlinesBackend, functools.partial):
+    if is_installed():
         return
     settings = read_settings()
     backend_types.StructuredOutputGrammar.register(RequestGrammar)
@@ -73,6 +73,13 @@ def install() -> None:
     _wrap_manager(StructuredOutputManager, settings)
     _wrap_client(clients)
     logger.info("Turnstile %s makes the masks of vLLM %s, in the place of outlines", version(), vllm.__version__)
+
+
+def is_installed() -> bool:
+    """Whether this process of vLLM has our masks."""
+    from vllm.v1.structured_output import backend_outlines
+
+    return isinstance(backend_outlines.OutlinesBackend, functools.partial)
 
 
 def check_interface(backend_types: Any, release: str) -> None:

@@ -37,7 +37,12 @@ class PluginSettings(BaseModel):
     finish_within_budget: bool = Field(
         False, description="Every constrained output is complete within its `max_tokens`, or refused before it begins."
     )
-    compile_processes: int = Field(1, ge=1, le=64, description="Compilations at a time, in processes of their own.")
+    compile_processes: int = Field(
+        1,
+        ge=0,
+        le=64,
+        description="Compilations at a time, in processes of their own; 0: only grammars compiled before are taken.",
+    )
     compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation.")
     forced_drafts: int = Field(
         0, ge=0, le=64, description="Forced tokens drafted at a time, where vLLM speculates; 0: none."

@@ -43,23 +43,34 @@ class Engine:
         fetch_grammar: Callable[[GrammarReference], Awaitable[TokenFSM]],
         draft_model: DraftModel | None = None,
     ) -> None:
-        self._vocabulary = loaded.vocabulary
+        self.tokenizer = loaded.tokenizer
+        self.vocabulary = loaded.vocabulary
+        self.max_length = loaded.max_length
         self._token_limit = loaded.head.token_limit
-        self._max_length = loaded.max_length
         self._prompts = PromptEncoder(loaded.tokenizer, token_limit=self._token_limit, max_length=loaded.max_length)
         self._config = config
         self._fetch_grammar = fetch_grammar
         self.step_loop = StepLoop(loaded, config, draft_model)
         self.statistics = self.step_loop.statistics
         self.scheduler = self.step_loop.scheduler
-        self.rejection_meter = self.step_loop.rejection_meter
+        self.rejection_masses = self.step_loop.rejection_meter.masses
         self.grammar_waits = self.step_loop.grammar_waits
         self.pool = loaded.pool
         self.step_loop.start()
 
+    @property
+    def running(self) -> int:
+        return len(self.scheduler.running)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.scheduler.waiting)
+
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
         try:
+            if request.adapter is not None:
+                raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
             request.sampling.check_token_ids(self._token_limit)
             prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)
             if request.sampling.beam_search is not None:
@@ -69,7 +80,7 @@ class Engine:
                 return
             stream = OutputStream(len(prompt_token_ids), self.step_loop.outbox, self._config.stream_interval_ms / 1000)
             sequence = Sequence(
-                request, prompt_token_ids, self._vocabulary, self._max_length, stream, self._new_drafter()
+                request, prompt_token_ids, self.vocabulary, self.max_length, stream, self._new_drafter()
             )
             if request.grammar is None:
                 sequence.replay(None)
@@ -86,7 +97,7 @@ class Engine:
             while not finished:
                 output = await stream.next()
                 if request.sampling.diagnostics and sequence.constraint is not None:
-                    await asyncio.to_thread(add_surroundings, output.reports, sequence.constraint.fsm, self._vocabulary)
+                    await asyncio.to_thread(add_surroundings, output.reports, sequence.constraint.fsm, self.vocabulary)
                 finished = output.finish_reason is not None
                 yield output
         finally:
@@ -109,9 +120,9 @@ class Engine:
         self.step_loop.join()
 
     def _search(self, request: GenerationRequest, prompt: list[int]) -> AsyncGenerator[GenerationOutput, None]:
-        room = self._max_length - len(prompt)
+        room = self.max_length - len(prompt)
         max_tokens = min(request.sampling.max_tokens or room, room)
-        return beam_search(request, prompt, self.generate, self._vocabulary, max_tokens)
+        return beam_search(request, prompt, self.generate, self.vocabulary, max_tokens)
 
     def _new_drafter(self) -> Drafter | None:
         config = self._config

@@ -17,8 +17,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ from gpu_workers.engine.scheduler import Scheduler, StepPlan
 from gpu_workers.guided.forced_text import ForcedTextFinder
 from gpu_workers.guided.mask_loss import RejectionMeter
 from gpu_workers.guided.masks import Constraint, MaskReader
+from gpu_workers.inference_engine import Statistics
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.output import FinishReason, Outbox
 from gpu_workers.request import RequestError
@@ -41,24 +42,6 @@ from gpu_workers.speculative.draft_model import DraftModel
 from grammar_workers import GrammarError
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Statistics:
-    """Counters since the start. Written by the engine thread.
-
-    Output tokens are `sampled_tokens`, drawn from hidden states, `masks` of them under a mask, and `forced_tokens`,
-    appended without; of `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
-    """
-
-    steps: int = 0
-    fed_tokens: int = 0
-    sampled_tokens: int = 0
-    masks: int = 0
-    forced_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    ended: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(FinishReason), 0))
 
 
 @dataclass(frozen=True, slots=True)

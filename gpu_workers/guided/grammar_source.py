@@ -29,15 +29,24 @@ AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
 class GrammarSource:
     """Resolves keys for one event loop. Requests for one key at the same time share one fetch, which ends early when
     the last of them has gone: a compilation that nobody waits for need not begin.
+
+    `keeps`: what the compiler sends goes into the store, for processes beside this one that look nowhere else.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, store: GrammarStore, cache: AutomatonCache, ask_compiler: AskCompiler
+        self,
+        vocabulary: Vocabulary,
+        store: GrammarStore,
+        cache: AutomatonCache,
+        ask_compiler: AskCompiler,
+        *,
+        keeps: bool = False,
     ) -> None:
         self._vocabulary = vocabulary
         self._store = store
         self._cache = cache
         self._ask_compiler = ask_compiler
+        self._keeps = keeps
         self._counters = Counters()
         self._fetching: dict[str, SharedTask[TokenFSM]] = {}
 
@@ -58,6 +67,11 @@ class GrammarSource:
                 if self._fetching.get(grammar.key) is fetch:
                     del self._fetching[grammar.key]
 
+    async def store_again(self, grammar: GrammarReference) -> None:
+        """Puts the artifact into the store, whose files may have made room for others. Raises as `fetch` does."""
+        data = await self._from_compiler(grammar)
+        await asyncio.to_thread(self._store.put, grammar.key, data)
+
     def stats(self) -> Stats:
         """As `GrammarStore.stats`, and of the automata in memory as a tier of their own."""
         cache = self._cache
@@ -68,21 +82,28 @@ class GrammarSource:
         began = time.monotonic()
         fsm = await asyncio.to_thread(self._from_store, grammar.key)
         if fsm is None:
-            started = time.monotonic()
-            answer = await self._ask_compiler(grammar)
-            self._store.found_elsewhere(time.monotonic() - started)
-            if isinstance(answer, dict) and answer["status"] == "unknown":
-                message = f"no grammar has the key {grammar.key}"
-                raise RequestError(message, code="grammar_not_found", status=404, param="key")
-            if isinstance(answer, dict):
-                error = answer["error"]
-                raise RequestError(error["message"], code=error["code"], param=error.get("pointer"))
-            fsm = await asyncio.to_thread(TokenFSM.from_bytes, answer, self._vocabulary, key=grammar.key)
+            data = await self._from_compiler(grammar)
+            fsm = await asyncio.to_thread(TokenFSM.from_bytes, data, self._vocabulary, key=grammar.key)
+            if self._keeps:
+                await asyncio.to_thread(self._store.put, grammar.key, data)
         self._cache.put(grammar.key, fsm)
         seconds = time.monotonic() - began
         fields = {"grammar_key": grammar.key, "tenant": grammar.tenant, "seconds": round(seconds, 6)}
         logger.info("loaded grammar %s after %.3f s", grammar.key, seconds, extra=fields)
         return fsm
+
+    async def _from_compiler(self, grammar: GrammarReference) -> bytes:
+        """The artifact. Raises RequestError for a refusal and for a key that nobody knows."""
+        started = time.monotonic()
+        answer = await self._ask_compiler(grammar)
+        self._store.found_elsewhere(time.monotonic() - started)
+        if isinstance(answer, bytes):
+            return answer
+        if answer["status"] == "unknown":
+            message = f"no grammar has the key {grammar.key}"
+            raise RequestError(message, code="grammar_not_found", status=404, param="key")
+        error = answer["error"]
+        raise RequestError(error["message"], code=error["code"], param=error.get("pointer"))
 
     def _from_store(self, key: str) -> TokenFSM | None:
         data = self._store.get(key)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import httpx
 from fastapi import FastAPI
 
-from deployments.arguments import AppArguments, RouterArguments, ThinkingArguments
+from deployments.arguments import AppArguments, ReplicaArguments, RouterArguments, ThinkingArguments
 from deployments.chat.tool_formats import ToolFormatName
 from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
@@ -27,12 +27,17 @@ def application(
     tenants: Tenants | None = None,
     tool_format: ToolFormatName | Literal["auto"] = "auto",
     thinking: ThinkingArguments | Literal["auto", "off"] = "auto",
+    engine: dict[str, Any] | None = None,
     **router: Any,
 ) -> FastAPI:
-    """Serves the model `tiny`; `router` are fields of `RouterArguments`."""
+    """Serves the model `tiny`; `engine`: settings of the replicas', `router`: fields of `RouterArguments`."""
     limits = {"max_body_bytes": MAX_BODY_BYTES, "body_timeout_s": BODY_TIMEOUT_S, **router}
     args = AppArguments(
-        model="tiny", tool_format=tool_format, thinking=thinking, router=RouterArguments.model_validate(limits)
+        model="tiny",
+        tool_format=tool_format,
+        thinking=thinking,
+        router=RouterArguments.model_validate(limits),
+        replica=ReplicaArguments.model_validate({"engine": engine or {}}),
     )
     service = Service(Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS), args)
     return create_http_app(service, args.router, tenants or Tenants())

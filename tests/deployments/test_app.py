@@ -127,3 +127,37 @@ def test_the_local_config_fits_on_two_cores() -> None:
         tiers = (arguments.router, arguments.compiler, arguments.replica)
         assert sum(tier.replicas * tier.num_cpus for tier in tiers) <= 2
     assert os.path.isdir(AppArguments(model=TINY).model_source)
+
+
+VLLM = {"kind": "vllm", "engine_args": {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}}
+
+
+def test_an_engine_of_vllm_has_a_gpu_for_each_worker() -> None:
+    replica = {"num_gpus": 4, "num_cpus": 2, "resources": {"model": 1}, "engine": VLLM}
+    made = bound(build_app(AppArguments.model_validate({"model": TINY, "replica": replica})))["ModelReplica"]
+    assert made.func_or_class.__name__ == "VllmReplica"  # type: ignore[union-attr]
+    assert made.ray_actor_options is not None and made.ray_actor_options["num_gpus"] == 4
+    assert made._replica_config.placement_group_bundles is None
+    assert made.init_kwargs["engine"]["engine_args"] == VLLM["engine_args"]
+    with pytest.raises(ValueError, match="num_gpus: 2, but the engine arguments spread the model over 4"):
+        AppArguments.model_validate({"model": TINY, "replica": {**replica, "num_gpus": 2}})
+
+
+def test_workers_of_vllms_ray_executor_have_bundles_of_their_own() -> None:
+    engine = {**VLLM, "engine_args": {**VLLM["engine_args"], "distributed_executor_backend": "ray"}}  # type: ignore[dict-item]
+    replica = {"num_gpus": 4, "num_cpus": 2, "resources": {"model": 1}, "engine": engine}
+    made = bound(build_app(AppArguments.model_validate({"model": TINY, "replica": replica})))["ModelReplica"]
+    assert made.ray_actor_options is not None and made.ray_actor_options["num_gpus"] == 0
+    bundles = made._replica_config.placement_group_bundles
+    assert bundles == [{"CPU": 2, "GPU": 1, "model": 1}, {"GPU": 1}, {"GPU": 1}, {"GPU": 1}]
+
+
+def test_what_an_engine_core_cannot_see_or_clients_could_not_tell_apart_is_refused() -> None:
+    with pytest.raises(ValueError, match="memory://"):
+        AppArguments.model_validate({"model": TINY, "store": "memory://", "replica": {"engine": VLLM}})
+    adapters = {"engine_args": {"enable_lora": True}, "lora_adapters": {"turnstile-tiny": "/a", "tuned": "/b"}}
+    engine = {"kind": "vllm", **adapters}
+    with pytest.raises(ValueError, match="the model's own name"):
+        AppArguments.model_validate({"model": TINY, "replica": {"engine": engine}})
+    named = AppArguments.model_validate({"model": TINY, "served_model_name": "base", "replica": {"engine": engine}})
+    assert named.model_names == ("base", "turnstile-tiny", "tuned")

@@ -39,6 +39,22 @@ def test_the_shipped_configs_are_right(path: Path) -> None:
         ("applications.0.deployments", [{"name": "Router", "replicas": 2}], "applications.0.deployments.0.replicas"),
         ("applications.0.deployments", [{"name": "Rooter"}], "Rooter"),
         ("applications.0.args.replica.engine.slots", 0, "applications.0.args.replica.engine.slots"),
+        (
+            "applications.0.args.replica.engine",
+            {"kind": "vllm", "slots": 4},
+            "applications.0.args.replica.engine.slots",
+        ),
+        ("applications.0.args.replica.engine", {"kind": "sglang"}, "applications.0.args.replica.engine"),
+        (
+            "applications.0.args.replica.engine",
+            {"kind": "vllm", "engine_args": {"model": "x", "tokenizer": "y"}},
+            "model, tokenizer: Turnstile sets this itself",
+        ),
+        (
+            "applications.0.args.replica.engine",
+            {"kind": "vllm", "lora_adapters": {"a": "b"}},
+            "lora_adapters need `enable_lora: true`",
+        ),
         ("applications.0.import_path", "deployments.app:make", "deployments.app:make"),
         ("applications.0.args.model", 7, "applications.0.args.model"),
         ("http_options.port", "eighty", "http_options.port"),

@@ -13,14 +13,16 @@ from deployments.cli.main import parser
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
 from deployments.reference import documents as reference
 from deployments.reference.http import openapi
-from gpu_workers.config import EngineConfig
+from deployments.vllm.sampling import DIFFERENT, REFUSED
+from gpu_workers.config import EngineConfig, VllmEngineConfig
 from gpu_workers.model.attention import IMPLEMENTATION
+from gpu_workers.request import SamplingParameters
 from tests.documents import REPOSITORY
 from tests.k8s.test_monitoring import exported
 
 documents = functools.cache(reference.documents)
-NAMES = ("http", "config", "command-line", "metrics")  # the one of features has tests of its own
-MODELS = (AppArguments, RouterArguments, CompilerArguments, ReplicaArguments, EngineConfig)
+NAMES = ("http", "config", "command-line", "metrics", "engines")  # the one of features has tests of its own
+MODELS = (AppArguments, RouterArguments, CompilerArguments, ReplicaArguments, EngineConfig, VllmEngineConfig)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -38,6 +40,11 @@ def test_no_document_is_missing() -> None:
 def test_every_argument_is_in_it(model: type[BaseModel]) -> None:
     missing = [name for name in model.model_fields if f"| `{name}` |" not in documents()["reference/config.md"]]
     assert missing == []
+
+
+def test_every_setting_of_a_request_is_in_the_table_of_engines() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| yes \|", documents()["reference/engines.md"], re.MULTILINE)
+    assert set(rows) == set(SamplingParameters.model_fields) and set(REFUSED) | set(DIFFERENT) <= set(rows)
 
 
 def test_every_path_and_field_of_the_api_is_in_it() -> None:

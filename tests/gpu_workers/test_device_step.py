@@ -86,7 +86,7 @@ def test_no_token_differs() -> None:
     ]
     assert drawn[0] == host.statistics.sampled_tokens
     assert 0 < drawn[1] < drawn[0] / 1.5
-    assert engine.rejection_meter.masses
+    assert engine.rejection_masses
 
 
 def test_banned_words_are_the_hosts() -> None:

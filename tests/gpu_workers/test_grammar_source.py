@@ -179,3 +179,25 @@ def test_a_request_that_leaves_does_not_take_the_fetch_along() -> None:
         assert compiler.asked == 1
 
     asyncio.run(scenario())
+
+
+def test_what_the_compiler_sends_is_kept_for_other_processes_where_that_is_wanted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        key, url = reference().key, f"file://{tmp_path}"
+        vocabulary = byte_vocabulary()
+        for keeps in (False, True):
+            store, cache = open_store(url, vocabulary.fingerprint), AutomatonCache(1 << 20)
+            grammars = GrammarSource(vocabulary, store, cache, Compiler(), keeps=keeps)
+            await grammars.fetch(reference())
+            assert (open_store(url, vocabulary.fingerprint).get(key) is not None) == keeps
+        # Files make room for others while the automaton is still in memory.
+        store.discard(key)
+        await grammars.fetch(reference())
+        assert open_store(url, vocabulary.fingerprint).get(key) is None
+        await grammars.store_again(reference())
+        assert open_store(url, vocabulary.fingerprint).get(key) is not None
+        with pytest.raises(RequestError) as unknown:
+            await source(Compiler()).store_again(GrammarReference(key=key))
+        assert unknown.value.code == "grammar_not_found"
+
+    asyncio.run(scenario())

@@ -235,9 +235,9 @@ def test_metrics_know_idleness_and_every_end(replica: Any, monkeypatch: pytest.M
     )
 
     async def scenario() -> None:
-        replica._engine.rejection_meter.masses.append(0.25)
+        replica._engine.rejection_masses.append(0.25)
         await replica.check_health()
-        assert ("turnstile_rejection_mass", 0.25) in observed and not replica._engine.rejection_meter.masses
+        assert ("turnstile_rejection_mass", 0.25) in observed and not replica._engine.rejection_masses
         counted.clear()
         await answer(replica, body(max_tokens=3))
         async with contextlib.aclosing(cast(AsyncGenerator[Any, None], replica.generate(body()))) as items:
@@ -271,7 +271,7 @@ def test_a_compilation_in_the_process_of_a_replica_shows(replica: Any, monkeypat
 
     monkeypatch.setattr(ray.serve.metrics.Gauge, "set", show)
     asyncio.run(replica.check_health())
-    compile_grammar({"type": "regex", "pattern": "a"}, replica._loaded.vocabulary)
+    compile_grammar({"type": "regex", "pattern": "a"}, replica._engine.vocabulary)
     asyncio.run(replica.check_health())
     assert shown[1] == shown[0] + 1
 

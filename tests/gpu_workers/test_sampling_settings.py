@@ -172,7 +172,7 @@ def test_the_rejection_mass_of_a_sample_of_rows() -> None:
         with running_engine(config=config, fetch=grammars(t=fsm)) as engine:
             free, result = run(engine, request("abc", max_tokens=5), ask)
             expected = [one["diagnostics"]["rejection_mass"] for one in reports(result)]
-            measured = list(engine.rejection_meter.masses)
+            measured = list(engine.rejection_masses)
         assert free.error is None
         assert measured == pytest.approx(expected[: len(measured)], abs=1e-9)
         assert len(measured) >= min(many, len(expected))

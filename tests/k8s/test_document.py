@@ -44,7 +44,7 @@ def test_every_overlay_is_presented() -> None:
 
 
 def test_build_arguments_exist() -> None:
-    dockerfile = (K8S / "Dockerfile").read_text()
+    recipes = "".join((K8S / name).read_text() for name in ("Dockerfile", "vllm.Dockerfile"))
     names = re.findall(r"--build-arg (\w+)=", DOCUMENT)
     assert names
-    assert all(f"\nARG {name}=" in dockerfile for name in names)
+    assert all(f"\nARG {name}=" in recipes for name in names)

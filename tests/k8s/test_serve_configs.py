@@ -129,7 +129,8 @@ def test_pods_have_the_cpus_and_memory_that_replicas_use(service: Manifest, embe
     )
     gpus = container_resources(groups["model"]).get("nvidia.com/gpu", "0")
     assert float(gpus) == offer(groups["model"]).get("GPU", 0) == arguments.replica.num_gpus
-    assert (arguments.replica.engine.device == "cuda") == (arguments.replica.num_gpus > 0)
+    engine = arguments.replica.engine
+    assert (engine.kind == "vllm" or engine.device == "cuda") == (arguments.replica.num_gpus > 0)
 
 
 def container_resources(group: Manifest) -> dict[str, str]:

@@ -1,0 +1,78 @@
+"""What a model replica needs of its engine, and what an engine counts: the same for the native one and vLLM's."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Protocol, get_args
+
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from gpu_workers.output import FinishReason, GenerationOutput
+from gpu_workers.request import GenerationRequest
+from grammar_workers import Vocabulary
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counters since the start. Written by the engine thread.
+
+    Output tokens are `sampled_tokens`, drawn from hidden states, `masks` of them under a mask, and `forced_tokens`,
+    appended without; of `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
+    """
+
+    steps: int = 0
+    fed_tokens: int = 0
+    sampled_tokens: int = 0
+    masks: int = 0
+    forced_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    ended: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(FinishReason), 0))
+
+
+class InferenceEngine(Protocol):
+    """One model that many generations share; every one of them ends with exactly one terminal output."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def vocabulary(self) -> Vocabulary: ...
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of a sequence, prompt and output together."""
+
+    @property
+    def statistics(self) -> Statistics: ...
+
+    @property
+    def running(self) -> int:
+        """Generations that take part in steps."""
+
+    @property
+    def waiting(self) -> int:
+        """Generations that wait for a place among them."""
+
+    @property
+    def rejection_masses(self) -> deque[float]:
+        """Probabilities that masks took away, of a sample of rows; whoever publishes them pops them."""
+
+    @property
+    def grammar_waits(self) -> deque[float]:
+        """Seconds that generations could do nothing but wait for their grammar; popped like `rejection_masses`."""
+
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+        """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels.
+
+        Its token ids behind `emitted_token_ids` are the whole output: with them another replica goes on. An error of
+        code `unavailable` says that this engine cannot finish, and another one can.
+        """
+
+    def check_health(self) -> None:
+        """Raises RuntimeError when the engine cannot serve any more."""
+
+    def close(self) -> None:
+        """Ends every generation with an error event and the engine with them."""
