@@ -20,8 +20,8 @@ from gpu_workers.vllm.timings import FOLDER_VARIABLE, read_totals
 
 _ROUTE = "vllm.entrypoints.serve.instrumentator.metrics"
 _SAYS = {
-    "fill": ("turnstile_mask_fill", "a row of the token bitmask written"),
-    "accept": ("turnstile_token_accept", "a grammar taken over the tokens of a step"),
+    "fill": ("mask_fill", "a row of the token bitmask written"),
+    "accept": ("token_accept", "a grammar taken over the tokens of a step"),
 }
 
 
@@ -33,7 +33,8 @@ class MaskMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for name, totals in read_totals(self._folder).items():
-            prefix, what = _SAYS[name]
+            suffix, what = _SAYS[name]
+            prefix = f"turnstile_{suffix}"
             yield CounterMetricFamily(f"{prefix}s", f"How often: {what}.", totals.many)
             yield CounterMetricFamily(f"{prefix}_seconds", f"Seconds in all: {what}.", totals.seconds)
             yield GaugeMetricFamily(f"{prefix}_slowest_seconds", f"Slowest since the start: {what}.", totals.slowest_s)
