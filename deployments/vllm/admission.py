@@ -80,9 +80,13 @@ class Admission:
 
 
 def _within_budget(reference: Reference, max_tokens: int | None) -> Reference:
-    """vLLM ends an output with an end token, which counts: it gets the last of the tokens."""
+    """vLLM ends an output with an end token, which counts: it gets the last of the tokens.
+
+    `max_tokens`: as vLLM counts, without the emitted tokens, which are prompt to it.
+    """
     if reference.max_tokens is not None:
         return dataclasses.replace(reference, finish_within_budget=False)
     if max_tokens is None:
         raise RequestError("finish_within_budget needs max_tokens", code="invalid_request", param="max_tokens")
-    return dataclasses.replace(reference, finish_within_budget=False, max_tokens=max_tokens - 1)
+    most = len(reference.emitted_token_ids) + max_tokens - 1
+    return dataclasses.replace(reference, finish_within_budget=False, max_tokens=most)

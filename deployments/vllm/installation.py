@@ -3,8 +3,9 @@
     TURNSTILE_VLLM=1 vllm serve MODEL --structured-outputs-config '{"backend": "outlines"}'
 
 vLLM has no registry of backends (RFC #50966), but imports the class and the validation function of outlines by name
-when it needs them. Two more places are wrapped: the engine client, so that a grammar is compiled, or refused with 400,
-before its request enters the engine; and the engine's manager, so that everything is warm before the first request.
+when it needs them. More places are wrapped: the engine client, so that a grammar is compiled, or refused with 400,
+before its request enters the engine; the engine's manager, so that everything is warm before the first request; and the
+choice of the registry that `/metrics` shows (`metrics`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import inspect
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -23,6 +23,7 @@ from deployments.version import version
 from deployments.vllm import metrics
 from deployments.vllm.admission import Admission
 from deployments.vllm.compilers import CompilerBusyError
+from deployments.vllm.interface import Methods, UnknownInterfaceError, check_methods
 from deployments.vllm.requests import names_artifact
 from deployments.vllm.settings import PluginSettings, read_settings
 from deployments.vllm.speculation import forced_drafts
@@ -35,7 +36,7 @@ from grammar_workers.vocabulary.vocabulary import load_vocabulary
 logger = logging.getLogger("vllm.turnstile")
 
 _BACKEND = "outlines"
-_METHODS = {
+_METHODS: Methods = {
     "StructuredOutputGrammar": {
         "accept_tokens": ("self", "request_id", "tokens"),
         "validate_tokens": ("self", "tokens"),
@@ -50,10 +51,6 @@ _METHODS = {
         "destroy": ("self",),
     },
 }
-
-
-class UnknownInterfaceError(RuntimeError):
-    """This vLLM is not one that the plugin knows."""
 
 
 def install() -> None:
@@ -90,9 +87,7 @@ def check_interface(backend_types: Any, release: str) -> None:
         if abstract != methods.keys():
             different = ", ".join(sorted(abstract ^ methods.keys()))
             raise UnknownInterfaceError(f"vLLM {release} is not supported: {name} differs in {different}")
-        for method, parameters in methods.items():
-            if tuple(inspect.signature(getattr(found, method)).parameters) != parameters:
-                raise UnknownInterfaceError(f"vLLM {release} is not supported: {name}.{method} takes other parameters")
+    check_methods(backend_types, _METHODS, f"vLLM {release}")
 
 
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:

@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, Tag, TypeAdapter, ValidationError
 
 from deployments.openai.constraints import BannedWords, Items, StructuredOutputs
 from gpu_workers.vllm.reference import Reference, is_reference
-from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import (
     AllOfSpecification,
@@ -45,6 +45,9 @@ class SchemaExtension(GrammarOptions):
     def options(self) -> dict[str, Any]:
         """The grammar options that are given."""
         return {name: getattr(self, name) for name in GrammarOptions.model_fields if name in self.model_fields_set}
+
+
+_EXTENSION: TypeAdapter[SchemaExtension] = TypeAdapter(SchemaExtension)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,7 +109,9 @@ def _read_extended(schema: Mapping[str, Any]) -> GrammarRequest:
         # JSON's arrays and numbers, not Python's: a strict model would ask for tuples.
         extension = SchemaExtension.model_validate_json(json.dumps(schema[EXTENSION]), strict=True)
     except ValidationError as error:
-        raise _malformed(TypeAdapter(SchemaExtension), error, place) from None
+        raise _malformed(_EXTENSION, error, place) from None
+    except RecursionError:
+        raise LimitExceededError("the specification is nested too deeply", pointer=pointer(place)) from None
     plain = JsonSchemaSpecification.model_validate({"schema": {k: v for k, v in schema.items() if k != EXTENSION}})
     specification: GrammarSpecification = plain
     places: list[tuple[str, str]] = []

@@ -24,7 +24,7 @@ from grammar_workers import TokenFSM
 from grammar_workers.types import MaskRow
 
 _SLOW_S = 0.25
-"""A row whose look-ups take longer (processor time) is the last of its automaton for which there are any."""
+"""Where the look-ups for one row take longer (processor time), they were the last ones of their automaton."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,8 +74,10 @@ class CompletionLengths:
             return None
         began = time.thread_time()
         states, places = fsm.targets(state)
-        lengths = [self.length(fsm, target, limit) for target in states]
-        self._slow = self._slow or time.thread_time() - began > _SLOW_S
+        lengths = []
+        for target in states:
+            lengths.append(self.length(fsm, target, limit))
+            self._slow = self._slow or time.thread_time() - began > _SLOW_S
         fits = [length is not None for length in lengths]
         if all(fits):
             self._longest[state] = max((length or 0 for length in lengths), default=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,9 @@ from tests.documents import REPOSITORY
 MODEL = str(REPOSITORY / "models" / "turnstile-tiny")
 COLOURS = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"enum": ["red", "blue"]}}}
 CLOSED = {**COLOURS, "required": ["a", "b"], "additionalProperties": False}
+
+
+NESTED: Any = functools.reduce(lambda inner, _: [inner], range(100_000), [])
 
 
 @dataclasses.dataclass
@@ -107,6 +111,9 @@ def test_options_of_one_request(served: Served) -> None:
         (None, ""),
         ("compact", ""),
         ({f"f{i}": i for i in range(100_000)}, "/f0"),
+        ({"whitespace_limit": float("nan")}, "/whitespace_limit"),
+        ({"whitespace": "\ud800"}, ""),
+        (NESTED, ""),
     ],
 )
 def test_a_wrong_field_is_refused_at_its_place(served: Served, extension: Any, pointer: str) -> None:
@@ -169,13 +176,16 @@ def test_references_of_clients_are_looked_at(served: Served) -> None:
         ("0" * 64, RequestError, "no grammar has the key"),
         (f"{key}?emitted=0", InvalidSpecificationError, "emitted before"),
         (f"{key}?emitted={x}&max_tokens=1", RequestError, "shortest output"),
+        (f"{key}?emitted={x},{x}&finish_within_budget=1", RequestError, "needs 2 more tokens, 1 are left"),
         (f"{key}?whitespace=any", InvalidSpecificationError, "no setting 'whitespace'"),
         (f"{key}?finish_within_budget=yes", InvalidSpecificationError, "finish_within_budget"),
         (key[:63], InvalidSpecificationError, "no grammar key"),
         ("", InvalidSpecificationError, "no grammar key"),
     ):
         with pytest.raises(error, match=message):
-            served.ask(grammar="turnstile:" + text)
+            served.ask(max_tokens=2, grammar="turnstile:" + text)
+    # vLLM counts no emitted tokens, which are prompt to it.
+    assert served.ask(max_tokens=3, grammar=f"turnstile:{key}?emitted={x},{x}&finish_within_budget=1").max_tokens == 4
 
 
 def test_fields_of_vllm_that_are_spelled_otherwise_are_refused_by_name() -> None:

@@ -176,6 +176,8 @@ def test_every_output_is_complete_within_its_budget(client: openai.OpenAI) -> No
         assert choice.finish_reason == "stop"
         jsonschema.validate(json.loads(choice.message.content), schema)
     assert any(choice.finish_reason == "length" for choice in free)
+    fits = of_schema({"type": "array", "items": {"enum": ["a"]}, "x-turnstile": {"finish_within_budget": True}})
+    assert ask(client, response_format=fits, max_tokens=None, temperature=1.0).finish_reason == "stop"
     with pytest.raises(openai.BadRequestError, match=r"budget_too_small: .*the shortest output found needs"):
         finish(-20, finish_within_budget=True)
 

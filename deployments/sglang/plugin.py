@@ -1,0 +1,70 @@
+"""The entry point `sglang.srt.plugins`, which SGLang calls in each of its processes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from deployments.version import version
+from deployments.vllm.interface import Methods, check_methods
+
+logger = logging.getLogger("sglang.turnstile")
+
+NAME = "turnstile"
+_METHODS: Methods = {
+    "BaseGrammarObject": {
+        "accept_token": ("self", "token"),
+        "rollback": ("self", "k"),
+        "is_terminated": ("self",),
+        "allocate_vocab_mask": ("self", "vocab_size", "batch_size", "device"),
+        "fill_vocab_mask": ("self", "vocab_mask", "idx"),
+        "reset_vocab_mask": ("vocab_mask",),
+        "move_vocab_mask": ("vocab_mask", "device"),
+        "apply_vocab_mask": ("logits", "vocab_mask"),
+        "copy": ("self",),
+        "try_jump_forward": ("self", "tokenizer"),
+    },
+    "BaseGrammarBackend": {
+        "dispatch_json": ("self", "key_string"),
+        "dispatch_regex": ("self", "key_string"),
+        "dispatch_ebnf": ("self", "key_string"),
+        "dispatch_structural_tag": ("self", "key_string"),
+    },
+    "InvalidGrammarObject": {"__init__": ("self", "error_message")},
+}
+
+
+def register() -> None:
+    """Adds `turnstile` to the grammar backends. Raises UnknownInterfaceError."""
+    from sglang.srt import server_args
+    from sglang.srt.constrained import base_grammar_backend as base
+
+    check_methods(base, _METHODS, "this SGLang")
+    base.register_grammar_backend(NAME, _backend)
+    if NAME not in server_args.GRAMMAR_BACKEND_CHOICES:
+        server_args.add_grammar_backend_choices([NAME])
+
+
+def _backend(server_args: Any, tokenizer: Any, vocab_size: int, eos_token_ids: Any = None) -> Any:
+    """What SGLang calls when the backend was chosen: warm when it returns."""
+    from sglang.srt.constrained import base_grammar_backend as base
+    from sglang.srt.runtime_context import get_serving
+
+    from deployments.sglang.backend import open_backend
+
+    model = str(server_args.tokenizer_path or server_args.model_path)
+    backend = open_backend(base, model, vocab_size, eos_token_ids)
+    logger.info("Turnstile %s makes the masks of SGLang", version())
+    serving = get_serving()
+    return _behind_thoughts(backend, serving, tokenizer) if serving.reasoning_parser else backend
+
+
+def _behind_thoughts(backend: Any, serving: Any, tokenizer: Any) -> Any:
+    """SGLang wraps its own backends so that thoughts are free, and leaves that to others."""
+    from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarBackend
+    from sglang.srt.parser.reasoning_parser import ReasoningParser
+
+    parser = ReasoningParser(model_type=serving.reasoning_parser, stream_reasoning=False, tokenizer=tokenizer)
+    if not parser.detector.get_think_end_token_ids(tokenizer):
+        return backend
+    return ReasonerGrammarBackend(backend, parser, tokenizer, enable_strict_thinking=serving.enable_strict_thinking)
