@@ -19,6 +19,8 @@ from models.variants import adapter
 from tests.gpu_workers.test_replica import MODEL, PERSON, SCHEMAS, CompilerHandle, body
 from tests.vllm.exactness import differences, requests
 
+pytestmark = pytest.mark.timeout(900)  # the first start on a machine compiles kernels
+
 ENGINE_ARGS = {
     "dtype": "float32",
     "max_model_len": 512,
