@@ -57,7 +57,8 @@ class OutputReader:
             output.text += self._append(token_id)
             output.token_ids.append(token_id)
             if self._names is not None and logprobs is not None:
-                output.reports.append(self._names.describe(_report(token_id, logprobs[place])))
+                report = _report(token_id, logprobs[place], self._sampling.logprobs or 0)
+                output.reports.append(self._names.describe(report))
             if self._text.stopped:
                 return self._finish(output, "stop")
         return output
@@ -128,8 +129,8 @@ class OutputReader:
             raise RequestError(str(error), code=error.code) from error
 
 
-def _report(token_id: int, logprobs: dict[int, Any]) -> TokenReport:
-    """vLLM's values are after the mask and before everything else, as ours."""
+def _report(token_id: int, logprobs: dict[int, Any], most: int) -> TokenReport:
+    """vLLM's values are after the mask and before everything else, as ours; the drawn token is always among them."""
     likely = [TokenLogprob(one, choice.logprob) for one, choice in logprobs.items() if choice.logprob > float("-inf")]
     top = sorted(likely, key=lambda choice: (-choice.logprob, choice.token_id))
-    return TokenReport(TokenLogprob(token_id, logprobs[token_id].logprob), top)
+    return TokenReport(TokenLogprob(token_id, logprobs[token_id].logprob), top[:most])

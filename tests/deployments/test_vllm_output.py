@@ -91,13 +91,14 @@ def test_a_budget_that_nothing_fits_is_refused(vocabulary: Vocabulary) -> None:
     assert reader(vocabulary, "a{9}", max_tokens=9, finish_within_budget=True).left == 9
 
 
-def test_reports_are_sorted_and_leave_out_what_is_forbidden(vocabulary: Vocabulary) -> None:
-    one = reader(vocabulary, logprobs=2)
+@pytest.mark.parametrize("wanted", [0, 1, 2, 3])
+def test_reports_are_sorted_and_leave_out_what_is_forbidden(vocabulary: Vocabulary, wanted: int) -> None:
+    one = reader(vocabulary, logprobs=wanted)
     a, b, c = spelled(vocabulary, "abc")
     output = one.take([b], [{b: Choice(-2.0), c: Choice(-0.5), a: Choice(-2.0), 0: Choice(float("-inf"))}])
     (report,) = output.reports
     assert (report["token_id"], report["logprob"], report["text"]) == (b, -2.0, "b")
-    assert [choice["token_id"] for choice in report["top"]] == [c, *sorted((a, b))]
+    assert [choice["token_id"] for choice in report["top"]] == [c, *sorted((a, b))][:wanted]
 
 
 @pytest.mark.parametrize(

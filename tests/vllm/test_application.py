@@ -20,6 +20,8 @@ from tests.integration.server import Server
 from tests.vllm.application import serving
 from tests.vllm.test_serve import MESSAGES, PERSON, of_schema
 
+pytestmark = pytest.mark.timeout(900)  # the first start on a machine compiles kernels
+
 WORKER = "VLLM::"
 
 

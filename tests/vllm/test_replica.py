@@ -19,6 +19,8 @@ from models.variants import adapter
 from tests.gpu_workers.test_replica import MODEL, PERSON, SCHEMAS, CompilerHandle, body
 from tests.vllm.exactness import differences, requests
 
+pytestmark = pytest.mark.timeout(900)  # the first start on a machine compiles kernels
+
 ENGINE_ARGS = {
     "dtype": "float32",
     "max_model_len": 512,
@@ -192,6 +194,26 @@ def test_log_probabilities_are_those_of_the_native_engine(replicas: Replicas) ->
         assert all(abs(a["logprob"] - b["logprob"]) < 1e-2 for a, b in pairs)
 
 
+@pytest.mark.parametrize("wanted", [0, 2])
+def test_a_drawn_token_that_is_unlikely_is_not_among_the_likely(replicas: Replicas, wanted: int) -> None:
+    request = body(temperature=2.0, max_tokens=40, logprobs=wanted, ignore_eos=True, seed=3)
+    reports = [report for item in replicas.run(items(replicas.vllm, request)) for report in item.get("reports", ())]
+    assert len(reports) == 40 and all(len(report["top"]) == wanted for report in reports)
+    ranked = [[choice["token_id"] for choice in report["top"]] for report in reports]
+    assert any(report["token_id"] not in top for report, top in zip(reports, ranked, strict=True))
+
+
+def test_what_is_over_already_ends_at_once(replicas: Replicas) -> None:
+    whole = tokens(replicas.run(items(replicas.vllm, body(PERSON, temperature=0.0))))
+    for request, reason in (
+        ({**body(temperature=0.0, max_tokens=4), "emitted_token_ids": [30] * 4}, "length"),
+        ({**body(temperature=0.0, max_tokens=4), "emitted_token_ids": [30] * 9}, "length"),
+        ({**body(PERSON, temperature=0.0), "emitted_token_ids": whole}, "stop"),
+    ):
+        found = replicas.run(items(replicas.vllm, request))
+        assert tokens(found) == [] and found[-1]["finish_reason"] == reason
+
+
 @pytest.mark.parametrize(
     ("request_", "code", "param"),
     [
@@ -207,6 +229,8 @@ def test_log_probabilities_are_those_of_the_native_engine(replicas: Replicas) ->
         ({**body(), "messages": None, "prompt": "x " * 2000}, "context_length_exceeded", "prompt"),
         ({**body(), "messages": None, "prompt": []}, "invalid_prompt", "prompt"),
         ({**body(PERSON), "emitted_token_ids": [0, 0]}, "invalid_resume", None),
+        ({**body(), "emitted_token_ids": [99_999]}, "invalid_prompt", "messages"),
+        ({**body(), "emitted_token_ids": [-1]}, "invalid_prompt", "messages"),
         ({**body(), "timeout_s": 1e-6}, "deadline_exceeded", "timeout_s"),
         ({**body(), "prompts": "x"}, "invalid_request", "prompts"),
     ],
