@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.redis_server import RedisServer
+
+with contextlib.suppress(ModuleNotFoundError):  # vLLM's environment has none
+    import hypothesis
+
+    # A busy machine is no failure.
+    hypothesis.settings.register_profile("without deadline", deadline=None)
+    hypothesis.settings.load_profile("without deadline")
 
 
 @pytest.fixture(scope="session")

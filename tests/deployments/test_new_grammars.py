@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.http.errors import ApiError
@@ -250,7 +250,6 @@ async def test_a_full_line_and_a_line_that_is_too_slow(monkeypatch: pytest.Monke
         assert held.inside == ["a", "x"]
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(
     st.lists(st.tuples(st.sampled_from(["enter", "let_go", "cancel"]), st.integers(0, 5), st.integers(0, 2))),
     st.integers(1, 3),

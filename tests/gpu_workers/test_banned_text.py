@@ -52,7 +52,7 @@ def generate(
     raise AssertionError("no end")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.text(ALPHABET, min_size=1, max_size=4), min_size=1, max_size=4),
     st.booleans(),
@@ -71,7 +71,7 @@ def test_no_banned_word_leaves(
     assert not pattern(banned).search(text.decode("utf-8", "replace"))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(["the ", "cat", "c", "at", "s ", "€", "x"]), min_size=1, max_size=12))
 def test_text_without_a_banned_word_is_let_go_as_it_is_and_early(tokens: list[str]) -> None:
     banned = BannedWords(words=("cat", "dog"), whole_words=True)

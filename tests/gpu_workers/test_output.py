@@ -38,7 +38,7 @@ def test_neither_the_first_token_nor_the_end_waits_for_the_interval() -> None:
     asyncio.run(scenario())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.booleans(), max_size=30), st.sampled_from([0.0, 0.001, 0.01]))
 def test_nothing_is_lost_repeated_or_reordered(delivered: list[bool], interval_s: float) -> None:
     """The engine thread adds a token each time, and delivers where told so, while the reader reads."""

@@ -65,7 +65,7 @@ def test_a_row_is_read_exactly(token_ids: set[int], sparse_limit: int) -> None:
         assert row.only_end == (token_ids == {2})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.sampled_from([0, 1, 5, 64, 1500]),
@@ -89,7 +89,7 @@ def test_truncation_equals_transformers(seed: int, top_k: int, top_p: float, tem
         torch.testing.assert_close(actual[row] / actual[row].sum(), expected[row])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.floats(0.001, 0.999), st.sampled_from([0.05, 1.0, 20.0]), st.booleans())
 def test_without_sorting_is_kept_what_sorting_keeps(seed: int, top_p: float, scale: float, single: bool) -> None:
     """From one likely token to a nearly flat row; columns that a mask has zeroed change nothing."""
@@ -252,7 +252,7 @@ def test_a_tiny_temperature_is_the_largest_logit() -> None:
 # -- bias and penalties ----------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.lists(st.integers(0, LIMIT - 1), min_size=1, max_size=30),
@@ -312,7 +312,7 @@ def test_forbidden_tokens_stay_forbidden_under_any_bias() -> None:
     assert Sampler(head).sample(hidden_states(1), [replace(biased, allowed=allow([5, 6, 7], 0))]) == [6]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.sampled_from([0.02, 0.2, 0.9, 1.0]), st.sampled_from([0.1, 1.0, 3.0]))
 def test_min_p_equals_transformers(seed: int, min_p: float, temperature: float) -> None:
     logits = torch.randn(2, 500, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2

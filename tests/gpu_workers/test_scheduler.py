@@ -30,7 +30,7 @@ def make_sequence(prompt: int) -> Sequence:
     return sequence
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_random_lives(data: st.DataObject) -> None:
     """Decoding is never held up, budgets hold, nobody loses tokens, a slot has one owner, all come back."""

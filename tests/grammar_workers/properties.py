@@ -4,7 +4,6 @@ from hypothesis import HealthCheck, Phase, settings
 
 PROPERTY = settings(
     derandomize=True,
-    deadline=None,
     max_examples=60,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

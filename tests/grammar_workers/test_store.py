@@ -209,7 +209,7 @@ def test_threads_that_write_and_read_one_key_see_whole_artifacts(tmp_path: Path)
     assert not problems
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.binary(max_size=300))
 def test_no_file_content_breaks_a_lookup(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder, key = tmp_path_factory.mktemp("store"), new_key()
