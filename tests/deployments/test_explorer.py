@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from py_mini_racer import MiniRacer
 
@@ -121,7 +121,6 @@ def distributions(logits: list[float], allowed: list[bool] | None) -> tuple[list
     return [w / sum(weights) for w in weights], [w / sum(kept) for w in kept]
 
 
-@settings(deadline=None)
 @given(
     logits=st.lists(st.integers(-40, 40), min_size=8, max_size=8, unique=True),
     allowed=st.none() | st.lists(st.booleans(), min_size=8, max_size=8).filter(any),
