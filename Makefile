@@ -103,7 +103,7 @@ vllm: $(VLLM_VENV)/.installed ## Install vLLM (CPU build) beside Turnstile in .v
 test-vllm: $(VLLM_VENV)/.installed ## Our masks inside real vLLM
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
 
-test-vllm-long: $(VLLM_VENV)/.installed ## The examples of Ray Serve LLM, data parallel attention (minutes each)
+test-vllm-long: $(VLLM_VENV)/.installed ## The examples of Ray Serve LLM (minutes each)
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm -m long --timeout 1500
 
 lint: $(VENV)/.installed ## Format check, linter, types, which package imports which

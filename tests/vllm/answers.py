@@ -65,11 +65,11 @@ class Answer:
     """Of the prompt: those that the engine did not compute; 0 where the server does not say."""
 
 
-def ask(client: openai.OpenAI, model: str, question: Question, *, before: str = "") -> Answer:
-    """The answer, judged by `jsonschema` if it has ended. `before` stands in front of the text."""
+def ask(client: openai.OpenAI, model: str, question: Question) -> Answer:
+    """The answer, judged by `jsonschema` if it has ended."""
     answer = client.chat.completions.create(
         model=model,
-        messages=[{"role": "user", "content": before + question.text}],
+        messages=[{"role": "user", "content": question.text}],
         temperature=0,
         max_tokens=200,
         response_format={"type": "json_schema", "json_schema": {"name": "it", "schema": question.schema}},

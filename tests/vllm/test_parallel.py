@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from models.variants import adapter, mixture_of_experts
+from models.variants import adapter
 from tests.vllm.answers import Answer, answers, texts
 from tests.vllm.server import vllm_serve
 
@@ -37,19 +37,3 @@ def test_an_adapter(merged: tuple[Path, Path, list[Answer]], tmp_path: Path) -> 
         given, without = answers(url, "tuned"), answers(url, "tiny")
     assert texts(given) == texts(merged[2])
     assert sum(one.text != other.text for one, other in zip(given, without, strict=True)) >= 5
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("arguments", [(), ("--enable-expert-parallel",)], ids=["tensors", "experts"])
-def test_data_parallel_attention(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """Two engines, which share the feed-forward of a mixture of experts: its tensors, or its experts."""
-    mixture_of_experts(tmp_path / "model")
-    folders = [tmp_path / "one", tmp_path / "two"]
-    for folder in folders:
-        folder.mkdir()
-    with vllm_serve(folders[0], model=tmp_path / "model") as url:
-        expected = answers(url, "tiny")
-    with vllm_serve(folders[1], ("--data-parallel-size", "2", *arguments), model=tmp_path / "model") as url:
-        given = answers(url, "tiny")
-    assert "EngineCore_DP1" in (folders[1] / "vllm.log").read_text()
-    assert texts(given) == texts(expected)
