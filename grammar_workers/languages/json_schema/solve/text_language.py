@@ -48,8 +48,6 @@ class TextLanguage:
         """
         if self.texts is not None:
             texts = {text: number for text, number in self.texts.items() if keeps(text)}
-            if len(texts) == len(self.texts):
-                return self
             used = set(texts.values())
             language = dataclasses.replace(self, texts=texts)
         elif self.automaton is not None:
