@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from deployments.vllm.output import OutputReader
 from deployments.vllm.sampling import REFUSED, check_supported
 from gpu_workers.request import GenerationRequest, RequestError, SamplingParameters
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
+from tests.documents import REPOSITORY
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 
@@ -109,6 +111,18 @@ def test_what_is_no_end_is_an_error(vocabulary: Vocabulary, reason: str, code: s
     with pytest.raises(RequestError) as failed:
         one.end(one.take([], None), reason)
     assert (failed.value.code, failed.value.status) == (code, status)
+
+
+def test_every_setting_is_passed_on_or_refused() -> None:
+    """In the adapter of vLLM or in the text that both engines share."""
+    sources = [*(REPOSITORY / "deployments" / "vllm").glob("*.py"), REPOSITORY / "gpu_workers/sequence/output_text.py"]
+    read = {
+        node.attr
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    assert set(SamplingParameters.model_fields) - read - set(REFUSED) == set()
 
 
 @pytest.mark.parametrize("name", REFUSED)
