@@ -75,6 +75,8 @@ class OwnCompiler:
             {"model": model},
             processes=settings.compile_processes,
             timeout_s=settings.compile_timeout_s,
+            # vLLM's processes have no nice value, and on a CPU they wait for each other in a loop that fills a core.
+            idle=False,
         )
 
     async def wait_ready(self) -> None:

@@ -7,6 +7,7 @@ or Redis, where the plugin's API process has put them. By the names of `Structur
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 import weakref
 from collections.abc import Collection, Iterator
@@ -24,8 +25,9 @@ from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 
-_AHEAD_S = 0.01
-"""How long rows are made ahead when an automaton is loaded."""
+_AHEAD_S, _AHEAD_SHARE = 0.01, 0.05
+"""How long rows are made ahead when an automaton is loaded, and of the time since the last one at most: the thread that
+makes them and the scheduler's share an interpreter."""
 
 
 def stored_grammars(vocabulary: Vocabulary, store_url: str, cache_mb: int) -> GrammarSource:
@@ -41,6 +43,7 @@ class GrammarLoader:
         self._source = stored_grammars(vocabulary, store_url, cache_mb)
         self._ahead: weakref.WeakSet[TokenFSM] = weakref.WeakSet()
         self._thread = LoopThread("turnstile-grammars")
+        self._made_rows = -math.inf
 
     def load(self, key: str) -> TokenFSM:
         """Raises RequestError where nobody has compiled `key`, or what is stored cannot be loaded."""
@@ -53,13 +56,14 @@ class GrammarLoader:
     def close(self) -> None:
         self._thread.close()
 
-    @staticmethod
-    def _make_rows(fsm: TokenFSM) -> None:
+    def _make_rows(self, fsm: TokenFSM) -> None:
         """The rows that the scheduler's thread would otherwise make at first visits, as far as time allows."""
         began, places = time.monotonic(), 16
-        while time.monotonic() - began < _AHEAD_S and places <= 4096:
+        end = began + min(_AHEAD_S, _AHEAD_SHARE * (began - self._made_rows))
+        while time.monotonic() < end and places <= 4096:
             fsm.fill_rows(places)
             places *= 4
+        self._made_rows = time.monotonic()
 
 
 class MaskBackend:

@@ -32,7 +32,8 @@ def main(descriptor: int, settings: dict[str, Any]) -> int:
     """Fork compile processes until the pool is gone; returns 1 if the compiler cannot be loaded.
 
     `settings`: `target` ("module:function" returning what `worker.load_compiler` does), its `arguments`,
-    `memory_limit_mb`, of the server and of each compile process, and `parent`, the process id of the pool.
+    `memory_limit_mb`, of the server and of each compile process, `idle` (see `CompilePool`), and `parent`, the process
+    id of the pool.
     """
     end_with(settings["parent"])  # the socket tells, too, but nobody listens to it while something loads
     pool = socket.socket(fileno=descriptor)
@@ -54,7 +55,7 @@ def main(descriptor: int, settings: dict[str, Any]) -> int:
             asked, descriptors, _, _ = socket.recv_fds(pool, LONGEST_MESSAGE, 1)
             if not asked:
                 return 0
-            _fork(pool, descriptors[0], compile_artifact)
+            _fork(pool, descriptors[0], compile_artifact, settings["idle"])
     except ConnectionError:
         return 0
 
@@ -66,7 +67,7 @@ def _check_threads() -> None:
         raise RuntimeError(f"loading has started threads, so this process cannot be forked: {', '.join(names)}")
 
 
-def _fork(pool: socket.socket, descriptor: int, compile_artifact: CompileFunction) -> None:
+def _fork(pool: socket.socket, descriptor: int, compile_artifact: CompileFunction, idle: bool) -> None:
     """One more compile process; says why not where there is none."""
     _reap()
     try:
@@ -77,7 +78,7 @@ def _fork(pool: socket.socket, descriptor: int, compile_artifact: CompileFunctio
         return
     if not child:
         pool.close()
-        _become_compile_process(descriptor, compile_artifact)
+        _become_compile_process(descriptor, compile_artifact, idle)
     os.close(descriptor)
     # Nobody but this process takes the child off the list of processes, so its id is its own until then.
     pidfd = os.pidfd_open(child)
@@ -87,10 +88,11 @@ def _fork(pool: socket.socket, descriptor: int, compile_artifact: CompileFunctio
         os.close(pidfd)
 
 
-def _become_compile_process(descriptor: int, compile_artifact: CompileFunction) -> NoReturn:
+def _become_compile_process(descriptor: int, compile_artifact: CompileFunction, idle: bool) -> NoReturn:
     try:
-        os.setsid()
-        answer_jobs(Connection(descriptor), compile_artifact)
+        if idle:
+            os.setsid()
+        answer_jobs(Connection(descriptor), compile_artifact, idle)
     except BaseException:
         traceback.print_exc()
     finally:

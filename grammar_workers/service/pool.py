@@ -77,6 +77,10 @@ class CompilePool:
     There is one process more than the `processes` jobs that run at a time: jobs that outlast their slice of time may
     have all but one of them (`Lanes`). Tenants take turns; at most `tenant_queue_size` jobs of one and `queue_size`
     altogether wait for each lane.
+
+    `idle`: the processes get what CPU all others leave (class SCHED_IDLE, each in a session of its own), so that
+    streams of processes that are nice themselves notice nothing. Else they have nice 19 in the caller's session: Linux
+    may share the CPU out by session first, and what waits in a loop and yields gives way in its own session only.
     """
 
     def __init__(
@@ -90,8 +94,9 @@ class CompilePool:
         queue_size: int = 4096,
         tenant_queue_size: int = 1024,
         start_timeout_s: float = 300.0,
+        idle: bool = True,
     ) -> None:
-        self._server_arguments = (target, arguments, memory_limit_mb)
+        self._server_arguments = (target, arguments, memory_limit_mb, idle)
         self._timeout_s = timeout_s
         self._memory_limit_mb = memory_limit_mb
         self._start_timeout_s = start_timeout_s

@@ -69,14 +69,14 @@ def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
     return json.loads(header), artifact
 
 
-def answer_jobs(connection: Connection, compile_artifact: CompileFunction) -> NoReturn:
+def answer_jobs(connection: Connection, compile_artifact: CompileFunction, idle: bool) -> NoReturn:
     """Report ready, then answer jobs until the pool is gone, which ends the process."""
     _be_first_to_run_out_of_memory()
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
     connection.send_bytes(encode({"status": "ready"}))
     # Only now: on a busy machine it may be long until the next line runs.
-    _lower_priority()
+    _lower_priority(idle)
     while True:
         message = jobs.get()
         # What kills the process from now on may be the job's fault.
@@ -115,9 +115,11 @@ def _be_first_to_run_out_of_memory() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def _lower_priority() -> None:
-    """Leave the CPU to the streams of other processes."""
+def _lower_priority(idle: bool) -> None:
+    """Leave the CPU to the streams of other processes; `idle`: all of it, in a session of one's own."""
     os.nice(LOWEST_PRIORITY)
+    if not idle:
+        return
     # Ray's workers have nice 15 themselves, and beside that 19 is no difference: a class below all nice values is.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # Where Linux shares the CPU out by session first, nice values count only inside one, and this process has its own.

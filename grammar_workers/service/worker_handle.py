@@ -50,14 +50,15 @@ class ForkServer:
     makes it.
 
     Not `multiprocessing`: its fork server runs the parent's main module again, which inside a Ray worker is Ray's own.
-    It gets a session of its own, so that an interactive Ctrl-C does not reach it.
+    It gets a process group of its own, so that an interactive Ctrl-C does not reach it; if `idle` a session, too.
     """
 
-    def __init__(self, target: str, arguments: dict[str, Any], memory_limit_mb: int) -> None:
+    def __init__(self, target: str, arguments: dict[str, Any], memory_limit_mb: int, idle: bool) -> None:
         settings = {
             "target": target,
             "arguments": arguments,
             "memory_limit_mb": memory_limit_mb,
+            "idle": idle,
             "parent": os.getpid(),
         }
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -69,7 +70,8 @@ class ForkServer:
                 ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,
+                start_new_session=idle,
+                process_group=None if idle else 0,
                 env={
                     **os.environ,
                     **_SINGLE_THREADED,

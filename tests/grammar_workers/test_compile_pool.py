@@ -134,6 +134,15 @@ def test_lowest_priority_own_session_no_gpu(pool: CompilePool) -> None:
     assert devices == "''"
 
 
+def test_a_pool_that_is_not_idle_stays_in_the_callers_session() -> None:
+    with running(idle=False) as pool:
+        assert run(pool, "nice").decode() == f"19 {os.SCHED_OTHER}"
+        _, session, _ = run(pool, "environment").decode().split()
+        assert int(session) == os.getsid(0)
+        for pid in (pool.server_pid, *pool.pids):  # a Ctrl-C does not reach them
+            assert os.getpgid(pid) == pool.server_pid
+
+
 def test_asyncio(pool: CompilePool) -> None:
     async def compile_some() -> list[bytes]:
         jobs = [pool.submit(f"{number:064x}", {"do": "nothing"}) for number in range(10)]
