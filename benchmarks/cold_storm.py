@@ -24,7 +24,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.heavy_schemas import heavy_schema
+from benchmarks.heavy_schemas import FIELDS, heavy_schema
 from benchmarks.load import START_DEADLINE_S, Measurements, Requests, Streams, connect, quantile_ms
 from tests.integration.server import Server
 
@@ -47,24 +47,35 @@ def server_arguments(folder: str) -> dict[str, Any]:
 
 
 async def measure(
-    url: str, arms: list[Arm], options: argparse.Namespace, numbers: Iterator[int], progress: tqdm[None]
+    url: str,
+    arms: list[Arm],
+    options: argparse.Namespace,
+    numbers: Iterator[int],
+    progress: tqdm[None],
+    *,
+    fields: int = FIELDS,
+    stream_tokens: int = 1500,
+    drain_s: float = 0.0,
 ) -> dict[Arm, Measurements]:
-    """Every arm once in each round, in this order. `numbers`: those of schemas nobody has seen."""
+    """Every arm once in each round, in this order. `numbers`: those of schemas nobody has seen, `fields`: of each;
+    `stream_tokens`: of a stream before it is begun anew; `drain_s`: how long answers may come after a recording.
+    """
     results = {arm: Measurements() for arm in arms}
     async with connect(url) as http:
         requests = Requests(http, tenant="storm")
-        known = [heavy_schema(next(numbers)) for _ in range(KNOWN_SCHEMAS)] if any(KNOWN in arm for arm in arms) else []
+        count = KNOWN_SCHEMAS if any(KNOWN in arm for arm in arms) else 0
+        known = [heavy_schema(next(numbers), fields) for _ in range(count)]
         await asyncio.gather(*(requests.answer(schema, Measurements()) for schema in known))
         endless = itertools.cycle(known)
         choose: dict[str, Callable[[], Any]] = {
             KNOWN: lambda: next(endless),
-            UNSEEN: lambda: heavy_schema(next(numbers)),
+            UNSEEN: lambda: heavy_schema(next(numbers), fields),
         }
-        streams = Streams(http, options.streams)
+        streams = Streams(http, options.streams, stream_tokens)
         await streams.start()
         try:
             for arm in arms * options.rounds:
-                await _phase(arm, streams, requests, choose, results[arm], options.seconds)
+                await _phase(arm, streams, requests, choose, results[arm], options.seconds, drain_s)
                 progress.update()
         finally:
             await streams.close()
@@ -78,15 +89,18 @@ async def _phase(
     choose: dict[str, Callable[[], Any]],
     measurements: Measurements,
     seconds: float,
+    drain_s: float,
 ) -> None:
     kind, rate = arm
     storm = None
     if kind != QUIET:
-        storm = asyncio.create_task(requests.at_rate(rate, choose[kind], measurements))
+        count = int(rate * (SETTLE_S + seconds))
+        storm = asyncio.create_task(requests.at_rate(rate, choose[kind], measurements, count=count))
     await asyncio.sleep(SETTLE_S)
     with streams.recording(measurements):
         await asyncio.sleep(seconds)
     if storm is not None:
+        await asyncio.wait([storm], timeout=drain_s)
         storm.cancel()
         await asyncio.gather(storm, return_exceptions=True)
 

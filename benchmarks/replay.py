@@ -24,8 +24,8 @@ PROMPT = list(range(1000, 1008))
 MAX_LENGTH = 256
 
 
-def random_llama(vocabulary_size: int) -> LlamaForCausalLM:
-    """4 layers, hidden 256, random float32 weights."""
+def random_llama(vocabulary_size: int, **settings: Any) -> LlamaForCausalLM:
+    """4 layers, hidden 256, random float32 weights; `settings`: of LlamaConfig, over ours."""
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=vocabulary_size,
@@ -34,7 +34,7 @@ def random_llama(vocabulary_size: int) -> LlamaForCausalLM:
         num_hidden_layers=4,
         num_attention_heads=8,
         num_key_value_heads=4,
-        max_position_embeddings=MAX_LENGTH,
+        **{"max_position_embeddings": MAX_LENGTH, **settings},
     )
     return LlamaForCausalLM(config).eval()
 

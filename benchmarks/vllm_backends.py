@@ -27,27 +27,22 @@ import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.heavy_schemas import heavy_schema
-from benchmarks.load import Measurements, Requests, Streams, connect, quantile_ms
+from benchmarks.cold_storm import KNOWN, QUIET, UNSEEN, Arm, measure
+from benchmarks.load import Measurements, quantile_ms
 from benchmarks.vllm_engine import BACKENDS, UNGUIDED, Burst, engines
-from benchmarks.vllm_models import VOCABULARIES, random_llama
+from benchmarks.vllm_models import VOCABULARIES, save_random_llama
 from tests.vllm.server import vllm_serve
 
 OURS = "turnstile"
 MOST_OVER_BEST, MOST_SHARE, MOST_OVER_KNOWN, MOST_GAP_MS, LEAST_ANSWERED = 1.02, 0.01, 1.25, 300.0, 0.95
-KNOWN_SCHEMAS = 12
 HEAVY_FIELDS = 4
-SETTLE_S = 2.0
+STREAM_TOKENS = 700
+DRAIN_S = 2.0
 
-QUIET, KNOWN, UNSEEN = "quiet", "known", "unseen"
-Arm = tuple[str, float]
-"""What the storm asks for, and how often in a second."""
 Bursts = dict[tuple[str, int], list[Burst]]
 
 
@@ -109,39 +104,6 @@ def _share(burst: Burst, rows: int) -> float:
     )
 
 
-async def storm(url: str, arms: list[Arm], options: argparse.Namespace, numbers: Iterator[int]) -> dict[Arm, Any]:
-    """Every arm once in each round, in this order. `numbers`: those of schemas nobody has seen."""
-    results = {arm: Measurements() for arm in arms}
-    async with connect(url) as http:
-        requests = Requests(http, tenant="storm")
-        known = [heavy_schema(next(numbers), HEAVY_FIELDS) for _ in range(KNOWN_SCHEMAS)]
-        await asyncio.gather(*(requests.answer(schema, Measurements()) for schema in known))
-        endless = itertools.cycle(known)
-        choose: dict[str, Callable[[], Any]] = {
-            KNOWN: lambda: next(endless),
-            UNSEEN: lambda: heavy_schema(next(numbers), HEAVY_FIELDS),
-        }
-        streams = Streams(http, options.streams, max_tokens=700)
-        await streams.start()
-        try:
-            for kind, rate in arms * options.rounds:
-                found = results[kind, rate]
-                blowing = None
-                if kind != QUIET:
-                    count = int(rate * (SETTLE_S + options.seconds))
-                    blowing = asyncio.create_task(requests.at_rate(rate, choose[kind], found, count=count))
-                await asyncio.sleep(SETTLE_S)
-                with streams.recording(found):
-                    await asyncio.sleep(options.seconds)
-                if blowing is not None:
-                    await asyncio.wait([blowing], timeout=SETTLE_S)
-                    blowing.cancel()
-                    await asyncio.gather(blowing, return_exceptions=True)
-        finally:
-            await streams.close()
-    return results
-
-
 def print_storm(results: dict[str, dict[Arm, Measurements]]) -> bool:
     """The table; whether ours meets its targets."""
     print("\nStorm\n")
@@ -169,23 +131,27 @@ def print_storm(results: dict[str, dict[Arm, Measurements]]) -> bool:
     return good
 
 
-def measure_storms(backends: list[str], model: Path, options: argparse.Namespace, folder: Path) -> Any:
+def measure_storms(
+    backends: list[str], model: Path, options: argparse.Namespace, folder: Path
+) -> dict[str, dict[Arm, Measurements]]:
     arms: list[Arm] = [(QUIET, 0), *((kind, rate) for rate in options.rates for kind in (KNOWN, UNSEEN))]
     numbers = itertools.count(1)
     results = {}
-    for name in tqdm(backends, desc="storms", disable=None):
-        place = folder / name
-        place.mkdir()
-        ours = str(int(name == OURS))
-        with vllm_serve(
-            place,
-            ["--max-num-seqs", "32"],
-            model=model,
-            backend=BACKENDS[name][0],
-            TURNSTILE_VLLM=ours,
-            OMP_NUM_THREADS="1",
-        ) as url:
-            results[name] = asyncio.run(storm(url, arms, options, numbers))
+    with tqdm(total=len(backends) * len(arms) * options.rounds, desc="storms", disable=None) as progress:
+        for name in backends:
+            place = folder / name
+            place.mkdir()
+            serving = vllm_serve(
+                place,
+                ["--max-num-seqs", "32"],
+                model=model,
+                backend=BACKENDS[name][0],
+                TURNSTILE_VLLM=str(int(name == OURS)),
+                OMP_NUM_THREADS="1",
+            )
+            sizes = {"fields": HEAVY_FIELDS, "stream_tokens": STREAM_TOKENS, "drain_s": DRAIN_S}
+            with serving as url:
+                results[name] = asyncio.run(measure(url, arms, options, numbers, progress, **sizes))
     return results
 
 
@@ -204,7 +170,7 @@ def main() -> int:
     good = True
     with tempfile.TemporaryDirectory(prefix="vllm-") as temporary:
         folder = Path(temporary)
-        models = {name: random_llama(folder / name, name) for name in options.vocabularies}
+        models = {name: save_random_llama(folder / name, name) for name in options.vocabularies}
         for name, model in models.items() if options.rows else ():
             good &= print_steps(measure_steps(options.backends, model, options, folder), options.backends, name)
         if options.rates:

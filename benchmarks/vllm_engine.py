@@ -13,6 +13,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from tests.vllm.server import environment
+
 BACKENDS = {
     "turnstile": ("outlines", "gpu_workers.vllm.grammar", "RequestGrammar"),
     "xgrammar": ("xgrammar", "vllm.v1.structured_output.backend_xgrammar", "XgrammarGrammar"),
@@ -92,14 +94,13 @@ def engines(backends: list[str], model: Path, store: Path) -> Iterator[dict[str,
 
 def _serve(connection: Connection, backend: str, model: str, store: str) -> None:
     os.environ.update(
-        TURNSTILE_VLLM=str(int(backend == "turnstile")),
-        TURNSTILE_STORE=f"file://{store}",
-        VLLM_CPU_KVCACHE_SPACE="1",
-        VLLM_CPU_OMP_THREADS_BIND="nobind",
-        VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the engine core's calls are timed here
-        VLLM_LOGGING_LEVEL="ERROR",
-        VLLM_NO_USAGE_STATS="1",
-        OMP_NUM_THREADS="1",
+        environment(
+            Path(store),
+            TURNSTILE_VLLM=str(int(backend == "turnstile")),
+            VLLM_ENABLE_V1_MULTIPROCESSING="0",  # the engine core's calls are timed here
+            VLLM_LOGGING_LEVEL="ERROR",
+            OMP_NUM_THREADS="1",
+        )
     )
     from vllm import LLM, SamplingParams
     from vllm.sampling_params import StructuredOutputsParams

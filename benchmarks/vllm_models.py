@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import mistral_common
-import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer
 from transformers.integrations.mistral.tokenizer import convert_tekken_tokenizer
+
+from benchmarks.replay import random_llama
 
 VOCABULARIES = {"32k": 32_768, "131k": 131_072}
 """Name -> tokens: SentencePiece, and Tekken, a byte-level BPE; both are Mistral's."""
@@ -19,25 +20,19 @@ _DATA = Path(mistral_common.__file__).parent / "data"
 _CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}\n{% endfor %}"
 
 
-def random_llama(folder: Path, vocabulary: str) -> Path:
-    """A Llama of 4 layers, 256 wide, in `folder`, which is made; `vocabulary` is one of `VOCABULARIES`."""
+def save_random_llama(folder: Path, vocabulary: str) -> Path:
+    """The Llama of `replay` in `folder`, which is made; `vocabulary` is one of `VOCABULARIES`."""
     tokenizer = _tekken() if vocabulary == "131k" else _sentencepiece(folder)
     tokenizer.chat_template = _CHAT_TEMPLATE
     tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARIES[vocabulary],
-        hidden_size=256,
-        intermediate_size=688,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
+    model = random_llama(
+        VOCABULARIES[vocabulary],
         max_position_embeddings=2048,
         bos_token_id=1,
         eos_token_id=2,
         tie_word_embeddings=False,
     )
-    LlamaForCausalLM(config).to(torch.float32).save_pretrained(folder)
+    model.save_pretrained(folder)
     return folder
 
 

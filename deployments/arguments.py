@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from deployments.chat.tool_formats import ToolFormatName
 from gpu_workers.config import AnyEngineConfig, EngineConfig
+from grammar_workers.artifacts.store import DEFAULT_URL
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.specification import GrammarSpecification
@@ -188,7 +189,7 @@ class AppArguments(_Arguments):
         None, description="The name clients use; the last part of `model` when absent."
     )
     store: str = Field(
-        "file://~/.cache/turnstile/grammars",
+        DEFAULT_URL,
         description="Where compiled grammars are kept: `file:///folder`, `redis://host:port/0` (with files on each "
         "node in front), `rediss://...` or `memory://`.",
     )

@@ -115,6 +115,13 @@ class BannedWords(StrictModel):
     whole_words: StrictBool = Field(False, description="Only between characters that are no letter, digit or `_`.")
 
 
+AnyBannedWords = Annotated[
+    Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
+    by_json_type("a list of words, or an object with `words`"),
+]
+BANNED_WORDS = "Words that must not occur: a list, or an object that says how they are compared."
+
+
 class StructuredOutputs(StrictModel):
     """vLLM's spelling: exactly one key says what the output must match.
 
@@ -150,13 +157,7 @@ class StructuredOutputs(StrictModel):
     positions: Positions | None = Field(
         None, description="For each position the characters (strings) or the token ids (integers) that may stand there."
     )
-    banned_words: (
-        Annotated[
-            Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
-            by_json_type("a list of words, or an object with `words`"),
-        ]
-        | None
-    ) = Field(None, description="Words that must not occur: a list, or an object that says how they are compared.")
+    banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
     all_of: Annotated[list[GrammarSpecification], FailFast(), Parts] | None = Field(
         None, description="Specifications, each with its `type`, all of which the output must match."
     )

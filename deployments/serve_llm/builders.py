@@ -13,6 +13,8 @@ from ray.serve import Application
 from deployments.app import grammar_compiler
 from deployments.arguments import CompilerArguments, model_source
 from deployments.serve_llm import engine
+from deployments.vllm.settings import BACKEND
+from grammar_workers.artifacts.store import DEFAULT_URL
 
 if TYPE_CHECKING:
     from ray.serve.llm import ModelLoadingConfig
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from deployments.serve_llm.config import GuidedConfig
 
 _COMPILER = "GrammarCompiler"
-_BACKEND = "outlines"
 
 
 class Arguments(BaseModel):
@@ -28,9 +29,7 @@ class Arguments(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    store: str = Field(
-        "file://~/.cache/turnstile/grammars", description="Where compiled grammars are kept, for compilers and engines."
-    )
+    store: str = Field(DEFAULT_URL, description="Where compiled grammars are kept, for compilers and engines.")
     compiler: CompilerArguments = Field(default_factory=CompilerArguments, description="The grammar tier.")
 
     @property
@@ -128,9 +127,9 @@ class GrammarTier:
 
 def _backend(config: GuidedConfig) -> dict[str, Any]:
     given = config.engine_kwargs.get("structured_outputs_config") or {}
-    if given.get("backend", _BACKEND) != _BACKEND:
+    if given.get("backend", BACKEND) != BACKEND:
         raise ValueError(
             f"{config.model_id}: structured_outputs_config.backend is {given['backend']!r}; leave it out, "
-            f"Turnstile takes the place of {_BACKEND!r}"
+            f"Turnstile takes the place of {BACKEND!r}"
         )
-    return {**given, "backend": _BACKEND}
+    return {**given, "backend": BACKEND}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,10 @@ from torch import Tensor
 
 from deployments.vllm.admission import Admission
 from deployments.vllm.compilers import CompilerBusyError
+from deployments.vllm.requests import CONSTRAINTS, OPTIONS
 from deployments.vllm.settings import read_settings
 from gpu_workers.request import RequestError
-from gpu_workers.vllm.backend import GrammarLoader
+from gpu_workers.vllm.backend import GrammarLoader, new_bitmask
 from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.reference import Reference
 from grammar_workers import warm_up
@@ -22,8 +24,6 @@ from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 _ANY_OBJECT = "$$ANY$$"
 """SGLang's JSON Schema for `json_object`."""
-_FIELDS = ("json", "json_object", "regex", "choice", "grammar", "structural_tag")
-_OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 
 
 def open_backend(base: Any, model: str, vocab_size: int, eos_token_ids: Collection[int] | int | None) -> Any:
@@ -63,8 +63,7 @@ def grammar_class(base: Any) -> Any:
 
         def allocate_vocab_mask(self, vocab_size: int, batch_size: int, device: Any) -> Tensor:
             """int32 [batch_size, words] on the host, everything allowed."""
-            words = -(-max(vocab_size, self._tokens) // 32)
-            return torch.full((batch_size, words), -1, dtype=torch.int32, pin_memory=torch.cuda.is_available())
+            return new_bitmask(batch_size, max(vocab_size, self._tokens))
 
         def fill_vocab_mask(self, vocab_mask: Tensor, idx: int) -> None:
             self._grammar.fill_bitmask(vocab_mask, idx)
@@ -125,7 +124,7 @@ def backend_class(base: Any) -> Any:
             return self._grammar("structural_tag", key_string)
 
         def _grammar(self, field: str, value: Any) -> Any:
-            constraint = SimpleNamespace(**dict.fromkeys((*_FIELDS, *_OPTIONS)))
+            constraint = SimpleNamespace(**dict.fromkeys((*CONSTRAINTS, *OPTIONS)))
             setattr(constraint, field, value)
             try:
                 reference = Reference.parse(self._admission.submit(constraint, 0, None).result())
@@ -135,16 +134,7 @@ def backend_class(base: Any) -> Any:
                     return _Later(f"compiler_busy: {error}")
                 return base.InvalidGrammarObject(f"{error.code}: {error}")
 
-            def make() -> RequestGrammar:
-                return RequestGrammar(
-                    fsm,
-                    self._ends,
-                    min_tokens=reference.min_tokens,
-                    emitted_token_ids=reference.emitted_token_ids,
-                    max_tokens=reference.max_tokens,
-                )
-
-            return grammar(make, self._tokens)
+            return grammar(functools.partial(RequestGrammar.referred, reference, fsm, self._ends), self._tokens)
 
     return Backend
 

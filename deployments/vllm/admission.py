@@ -68,13 +68,7 @@ class Admission:
         fsm = await self._source.fetch(GrammarReference(key=reference.key))
         if reference.emitted_token_ids or reference.max_tokens is not None:
             try:
-                await asyncio.to_thread(
-                    RequestGrammar,
-                    fsm,
-                    (),
-                    emitted_token_ids=reference.emitted_token_ids,
-                    max_tokens=reference.max_tokens,
-                )
+                await asyncio.to_thread(RequestGrammar.referred, reference, fsm, ())
             except ValueError as error:
                 raise InvalidSpecificationError(str(error), pointer="/grammar") from error
 

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from deployments.vllm.engine_load import Load, stat_loggers
 from deployments.vllm.output import OutputReader
 from deployments.vllm.sampling import check_supported, sampling_params
+from deployments.vllm.settings import BACKEND
 from gpu_workers.config import VllmEngineConfig
 from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.inference_engine import Statistics
@@ -233,7 +234,7 @@ def _start(model: str, store_url: str, config: VllmEngineConfig, load: Load) -> 
     try:
         arguments = AsyncEngineArgs(
             model=model,
-            structured_outputs_config={"backend": "outlines"},
+            structured_outputs_config={"backend": BACKEND},
             **{"disable_log_stats": True, **config.engine_args},
         )
     except TypeError as error:

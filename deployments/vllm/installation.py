@@ -25,7 +25,7 @@ from deployments.vllm.admission import Admission
 from deployments.vllm.compilers import CompilerBusyError
 from deployments.vllm.interface import Methods, UnknownInterfaceError, check_methods
 from deployments.vllm.requests import names_artifact
-from deployments.vllm.settings import PluginSettings, read_settings
+from deployments.vllm.settings import BACKEND, PluginSettings, read_settings
 from deployments.vllm.speculation import forced_drafts
 from gpu_workers.request import RequestError
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
@@ -35,7 +35,6 @@ from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 logger = logging.getLogger("vllm.turnstile")
 
-_BACKEND = "outlines"
 _METHODS: Methods = {
     "StructuredOutputGrammar": {
         "accept_tokens": ("self", "request_id", "tokens"),
@@ -102,7 +101,7 @@ def _model(vllm_config: Any) -> str:
 
 
 def _asked_for(vllm_config: Any) -> bool:
-    return vllm_config.structured_outputs_config.backend == _BACKEND
+    return vllm_config.structured_outputs_config.backend == BACKEND
 
 
 def _wrap_manager(manager: Any, settings: PluginSettings) -> None:

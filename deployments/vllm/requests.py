@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, StrictBool, Tag, TypeAdapter, ValidationError
+from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
-from deployments.openai.constraints import BannedWords, Items, StructuredOutputs
+from deployments.openai.constraints import BANNED_WORDS, AnyBannedWords, StructuredOutputs
 from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.options import GrammarOptions
@@ -18,14 +18,16 @@ from grammar_workers.specification import (
     BannedWordsSpecification,
     GrammarSpecification,
     JsonSchemaSpecification,
-    Texts,
 )
-from grammar_workers.validation import by_json_type, place_of, pointer
+from grammar_workers.validation import place_of, pointer
 
 EXTENSION = "x-turnstile"
 """The keyword at the root of a JSON Schema that says what vLLM's own fields cannot."""
 
-_FIELDS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
+"""Fields of `StructuredOutputsParams` of which a request gives one."""
+OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
+"""Its fields that say how another backend writes JSON, which ours refuses."""
 _CONSTRAINT: TypeAdapter[StructuredOutputs] = TypeAdapter(StructuredOutputs)
 
 
@@ -33,13 +35,7 @@ class SchemaExtension(GrammarOptions):
     """The object `x-turnstile`: grammar options of one request, and what else its output must be like."""
 
     finish_within_budget: StrictBool = Field(False, description="The output is complete within `max_tokens`.")
-    banned_words: (
-        Annotated[
-            Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
-            by_json_type("a list of words, or an object with `words`"),
-        ]
-        | None
-    ) = Field(None, description="Words that must not occur: a list, or an object that says how they are compared.")
+    banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -79,13 +75,13 @@ def names_artifact(constraint: Any) -> bool:
 
 def read_request(constraint: Any) -> GrammarRequest:
     """What vLLM's `StructuredOutputsParams` ask for. Raises GrammarError with a JSON Pointer into them."""
-    for name in ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern"):
+    for name in OPTIONS:
         if getattr(constraint, name):
             message = f"{name}: set TURNSTILE_GRAMMAR_OPTIONS, or `{EXTENSION}` in the schema, instead"
             raise UnsupportedFeatureError(message, pointer="/" + name)
     if names_artifact(constraint):
         return _read_reference(constraint.grammar)
-    given = {name: value for name in _FIELDS if (value := getattr(constraint, name)) is not None}
+    given = {name: value for name in CONSTRAINTS if (value := getattr(constraint, name)) is not None}
     try:
         known = _CONSTRAINT.validate_python(given)
     except ValidationError as error:

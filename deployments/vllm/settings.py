@@ -9,9 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from grammar_workers.artifacts.store import DEFAULT_URL
 from grammar_workers.options import GrammarOptions
 
 PREFIX = "TURNSTILE_"
+BACKEND = "outlines"
+"""The name of ours in vLLM: that of the backend in whose place it is."""
 
 
 class PluginSettings(BaseModel):
@@ -19,10 +22,7 @@ class PluginSettings(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    store: str = Field(
-        "file://~/.cache/turnstile/grammars",
-        description="Where compiled grammars are kept, for all of vLLM's processes.",
-    )
+    store: str = Field(DEFAULT_URL, description="Where compiled grammars are kept, for all of vLLM's processes.")
     url: str | None = Field(
         None,
         description="A Turnstile server that compiles (`/v1/grammars`) into the same store; default: own processes.",

@@ -89,24 +89,22 @@ class MaskBackend:
         if reference.finish_within_budget:
             raise ValueError("finish_within_budget has not passed through vLLM's API process")
         with _value_errors():
-            return RequestGrammar(
-                self._loader.load(reference.key),
-                stop_token_ids or (),
-                min_tokens=reference.min_tokens,
-                emitted_token_ids=reference.emitted_token_ids,
-                max_tokens=reference.max_tokens,
-                drafts=self._drafts,
-                timings=self._timings,
+            fsm = self._loader.load(reference.key)
+            return RequestGrammar.referred(
+                reference, fsm, stop_token_ids or (), drafts=self._drafts, timings=self._timings
             )
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Tensor:
         """int32 [max_num_seqs, words], everything allowed."""
-        return torch.full(
-            (max_num_seqs, -(-self._tokens // 32)), -1, dtype=torch.int32, pin_memory=torch.cuda.is_available()
-        )
+        return new_bitmask(max_num_seqs, self._tokens)
 
     def destroy(self) -> None:
         self._loader.close()
+
+
+def new_bitmask(rows: int, tokens: int) -> Tensor:
+    """int32 [rows, words] on the host, everything allowed; pinned where a GPU could copy it."""
+    return torch.full((rows, -(-tokens // 32)), -1, dtype=torch.int32, pin_memory=torch.cuda.is_available())
 
 
 @contextlib.contextmanager

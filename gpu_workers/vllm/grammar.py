@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from typing import Any, Self
 
 import numpy as np
 from torch import Tensor
 
 from gpu_workers.vllm.budget import OutputBudget, packed
+from gpu_workers.vllm.reference import Reference
 from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
 from grammar_workers.types import MaskRow
@@ -48,7 +50,7 @@ class RequestGrammar:
         self._timings = timings or Timings()
         self._budget: OutputBudget | None = None
         self._states = [fsm.initial_state]
-        self._states = [self._state_after(emitted_token_ids)]
+        self._states[0] = self._state_after(emitted_token_ids)
         if max_tokens is not None:
             self._budget = OutputBudget(fsm, self._states[0], emitted_token_ids, max_tokens)
         own = frozenset(fsm.vocabulary.eos_token_ids)
@@ -57,6 +59,18 @@ class RequestGrammar:
         words = -(-fsm.vocabulary.size // 32)
         self._ends = _bits(self._end_token_ids, words)
         self._rest = ~(self._ends | _bits(own, words))
+
+    @classmethod
+    def referred(cls, reference: Reference, fsm: TokenFSM, end_token_ids: Collection[int], **settings: Any) -> Self:
+        """The grammar that `reference` asks for; `fsm` is the automaton of its key. `settings` and errors as above."""
+        return cls(
+            fsm,
+            end_token_ids,
+            min_tokens=reference.min_tokens,
+            emitted_token_ids=reference.emitted_token_ids,
+            max_tokens=reference.max_tokens,
+            **settings,
+        )
 
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Goes on over `tokens`, or stays and says False where one of them is not allowed.

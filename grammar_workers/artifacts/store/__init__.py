@@ -2,4 +2,7 @@
 
 from grammar_workers.artifacts.store.store import GrammarStore, StoredArtifact, open_store
 
-__all__ = ["GrammarStore", "StoredArtifact", "open_store"]
+DEFAULT_URL = "file://~/.cache/turnstile/grammars"
+"""Where artifacts are kept if nobody says."""
+
+__all__ = ["DEFAULT_URL", "GrammarStore", "StoredArtifact", "open_store"]
