@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, StrictBool, TypeAdapter
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, StrictBool, StrictInt, TypeAdapter, model_validator
 from pydantic import Tag as Member
-from pydantic_core import CoreSchema, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
@@ -72,15 +73,21 @@ class PatternSpecification(_Specification):
     elements: PatternElements = Field(min_length=1, max_length=MOST_ITEMS)
 
 
-class _CharacterOrToken:
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+@dataclasses.dataclass(frozen=True)
+class _TextOrInteger:
+    """Annotation of `str | int` that takes neither for the other; `expected` is the message to a client."""
+
+    expected: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.union_schema(
             [core_schema.str_schema(strict=True), core_schema.int_schema(strict=True)],
-            custom_error_type="position",
-            custom_error_message="a position lists characters (strings) or token ids (integers)",
+            custom_error_type="text_or_integer",
+            custom_error_message=self.expected,
         )
 
+
+_CharacterOrToken = _TextOrInteger("a position lists characters (strings) or token ids (integers)")
 
 Position = Annotated[
     list[Annotated[str | int, _CharacterOrToken]], FailFast(), Field(min_length=1, max_length=MOST_ITEMS)
@@ -98,6 +105,53 @@ class PositionsSpecification(_Specification):
 
     type: Literal["positions"] = "positions"
     allowed: Positions
+
+
+AutomatonState = Annotated[str | int, _TextOrInteger("a state is named by a string or an integer")]
+
+_TokenId = Annotated[StrictInt, Field(ge=0, lt=1 << 31)]
+
+
+class Transition(_Specification):
+    """From the state `from` to the state `to`: on a character that `pattern` matches, or on one of `tokens`.
+
+    `pattern` is a regular expression that matches single characters only: `a`, `[A-Z_]`, `\\d`, `\\.`.
+    """
+
+    source: AutomatonState = Field(alias="from")
+    target: AutomatonState = Field(alias="to")
+    pattern: str | None = None
+    tokens: Annotated[list[_TokenId], FailFast(), Field(min_length=1, max_length=MOST_ITEMS)] | None = None
+
+    @model_validator(mode="after")
+    def _on_one_kind(self) -> Transition:
+        if (self.pattern is None) == (self.tokens is None):
+            raise PydanticCustomError("one_kind", "give exactly one of `pattern` and `tokens`")
+        return self
+
+
+class Automaton(_Specification):
+    """A deterministic finite automaton as a table that its author wrote: where each state leads.
+
+    A text matches if its transitions lead from `initial` to a state in `accepting`. Nothing else is allowed: what has
+    no transition is forbidden, and so is what leads to a state from which no accepting one can be reached (`notes`
+    list such states). A state reads either characters or token ids; two transitions of a state for the same character
+    or token must lead to the same state.
+    """
+
+    initial: AutomatonState
+    accepting: Annotated[list[AutomatonState], FailFast(), Field(min_length=1, max_length=MOST_ITEMS)]
+    transitions: Annotated[list[Transition], FailFast(), Field(max_length=MOST_ITEMS)]
+
+
+class AutomatonSpecification(Automaton):
+    """Text that the finite automaton accepts: its `transitions` lead from `initial` to a state in `accepting`.
+
+    A transition is taken on one character (`pattern`) or on one of some token ids (`tokens`), whatever the text of
+    these; a special token may be named so. With token ids it cannot be part of an `all_of` or of a tag.
+    """
+
+    type: Literal["automaton"] = "automaton"
 
 
 class GrammarTextSpecification(_Specification):
@@ -133,8 +187,8 @@ class BannedWordsSpecification(_Specification):
 class AllOfSpecification(_Specification):
     """Text that every one of `specifications` allows.
 
-    Regular kinds (`regex`, `choice`, `pattern`, `positions` of characters, `banned_words`, a `grammar` without true
-    recursion) combine with each other and with one or more JSON kinds, one recursive `grammar`, or one
+    Regular kinds (`regex`, `choice`, `pattern`, `positions` and `automaton` of characters, `banned_words`, a `grammar`
+    without true recursion) combine with each other and with one or more JSON kinds, one recursive `grammar`, or one
     `structural_tag`; other combinations are refused with the place of the specification that does not fit.
     """
 
@@ -180,6 +234,7 @@ GrammarSpecification = Annotated[
     | ChoiceSpecification
     | PatternSpecification
     | PositionsSpecification
+    | AutomatonSpecification
     | GrammarTextSpecification
     | BannedWordsSpecification
     | AllOfSpecification

@@ -48,6 +48,17 @@ CHAT_COMPLETIONS = _shown(
         ),
         "structured_outputs: pattern": _outputs(pattern=[["UPPER", "+"], [":", "1"], [" ", "1"], ["LOWER", "{2,5}"]]),
         "structured_outputs: positions": _outputs(positions=[["a", "b"], ["1", "2", "3"]]),
+        "structured_outputs: automaton": _outputs(
+            automaton={
+                "initial": "begin",
+                "accepting": ["number"],
+                "transitions": [
+                    {"from": "begin", "to": "number", "pattern": "[0-9]"},
+                    {"from": "number", "to": "number", "pattern": "[0-9]"},
+                    {"from": "number", "to": "begin", "pattern": "-"},
+                ],
+            }
+        ),
         "structured_outputs: banned_words": _outputs(banned_words=["Paris", "London"]),
         "structured_outputs: all_of": _outputs(
             all_of=[

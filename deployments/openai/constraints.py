@@ -18,6 +18,8 @@ from grammar_workers.languages.cfg.reading import guess_syntax
 from grammar_workers.specification import (
     MOST_ITEMS,
     AllOfSpecification,
+    Automaton,
+    AutomatonSpecification,
     BannedWordsSpecification,
     ChoiceSpecification,
     GrammarSpecification,
@@ -125,7 +127,7 @@ BANNED_WORDS = "Words that must not occur: a list, or an object that says how th
 class StructuredOutputs(StrictModel):
     """vLLM's spelling: exactly one key says what the output must match.
 
-    The keys `pattern`, `positions`, `banned_words` and `all_of` are additions.
+    The keys `pattern`, `positions`, `automaton`, `banned_words` and `all_of` are additions.
     """
 
     json_schema: (
@@ -156,6 +158,9 @@ class StructuredOutputs(StrictModel):
     )
     positions: Positions | None = Field(
         None, description="For each position the characters (strings) or the token ids (integers) that may stand there."
+    )
+    automaton: Automaton | None = Field(
+        None, description="A deterministic finite automaton, as a table of transitions."
     )
     banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
     all_of: Annotated[list[GrammarSpecification], FailFast(), Parts] | None = Field(
@@ -203,6 +208,7 @@ _SPECIFICATIONS: dict[str, Callable[[Any], GrammarSpecification | None]] = {
     "structural_tag": lambda tag: tag.specification(),
     "pattern": lambda elements: PatternSpecification(elements=elements),
     "positions": lambda allowed: PositionsSpecification(allowed=allowed),
+    "automaton": lambda table: AutomatonSpecification(**dict(table)),
     "banned_words": lambda banned: BannedWordsSpecification(
         **({"words": banned} if isinstance(banned, list) else banned.model_dump())
     ),

@@ -77,6 +77,29 @@ class Surroundings(BaseModel):
     more_successors: int = Field(description="How many other states these tokens lead to.")
 
 
+class GraphState(BaseModel):
+    """A state of a whole automaton."""
+
+    state: int
+    terminal: bool = Field(description="Whether the output may end there.")
+
+
+class GraphEdge(BaseModel):
+    """What leads from one state to another."""
+
+    source: int
+    target: int
+    tokens: list[NamedToken] = Field(description="Some of the tokens that do, those of one byte first.")
+    more_tokens: int = Field(description="How many others do.")
+
+
+class AutomatonGraph(BaseModel):
+    """A whole automaton, the initial state first; end tokens are no edges."""
+
+    states: list[GraphState]
+    edges: list[GraphEdge]
+
+
 class StepDiagnostics(BaseModel):
     """What the mask did at one token."""
 
@@ -90,6 +113,9 @@ class StepDiagnostics(BaseModel):
     raw_choices: list[LikelyToken] = Field(description="The likeliest tokens before the mask.")
     masked_choices: list[LikelyToken] = Field(description="The likeliest tokens after the mask.")
     automaton: Surroundings | None = Field(None, description="With a constraint, as far as its limits let one look.")
+    graph: AutomatonGraph | None = Field(
+        None, description="At steps from the initial state: the whole automaton, if it is small."
+    )
 
 
 def chat_logprobs(reports: list[Report]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from gpu_workers.sampling.logprobs import TokenNames
 from grammar_workers import GrammarError, TokenFSM, Vocabulary
 from grammar_workers.types import Successor
@@ -16,12 +18,15 @@ from grammar_workers.types import Successor
 MOST_SUCCESSORS = 6
 MOST_TOKENS = 4
 """Of the successors of a state, and of the tokens that lead to one of them: the rest is only counted."""
+MOST_STATES = 24
+"""Of an automaton that is told whole."""
 
 
 def add_surroundings(reports: Iterable[dict[str, Any]], fsm: TokenFSM, vocabulary: Vocabulary) -> None:
     """Adds `automaton` to the diagnostics of each report: the state's surroundings, None beyond the FSM's budget.
 
-    Takes up to some 260 steps of the FSM per report, visits nothing; call it off the engine's thread.
+    And `graph` where the state is the initial one: the whole automaton, None unless it is small. Takes up to some 260
+    steps of the FSM per report and visits nothing, but for a graph's `MOST_STATES`; call it off the engine's thread.
     """
     names = TokenNames(vocabulary)
     for report in reports:
@@ -29,8 +34,9 @@ def add_surroundings(reports: Iterable[dict[str, Any]], fsm: TokenFSM, vocabular
         likely = [report["token_id"], *(choice["token_id"] for choice in step["masked_choices"])]
         try:
             step["automaton"] = _surroundings(fsm, step["state"], likely, vocabulary, names)
+            step["graph"] = _graph(fsm, vocabulary, names) if step["state"] == fsm.initial_state else None
         except GrammarError:
-            step["automaton"] = None
+            step["automaton"] = step["graph"] = None
 
 
 def _surroundings(
@@ -43,6 +49,37 @@ def _surroundings(
         "successors": [_described(one, names) for one in found[:MOST_SUCCESSORS]],
         "more_successors": max(0, len(found) - MOST_SUCCESSORS),
     }
+
+
+def _graph(fsm: TokenFSM, vocabulary: Vocabulary, names: TokenNames) -> dict[str, Any] | None:
+    """All states, breadth first, and all edges between them; None where there are more than `MOST_STATES`.
+
+    Steps of single bytes find out cheaply that there are many; then every token is asked for where it leads.
+    """
+    states = [fsm.initial_state]
+    for state in states:
+        reached = (fsm.next_state(state, token) for token in vocabulary.single_bytes)
+        states += dict.fromkeys(one for one in reached if one >= 0 and one not in states)
+        if len(states) > MOST_STATES:
+            return None
+    edges = []
+    for state in states:
+        targets, places = fsm.targets(state)
+        states += [target for target in targets if target not in states]
+        if len(states) > MOST_STATES:
+            return None
+        for place, target in enumerate(targets):
+            tokens = np.flatnonzero(places == place).tolist()
+            tokens.sort(key=lambda token: len(vocabulary.token_bytes(token)) != 1)
+            edges.append(
+                {
+                    "source": state,
+                    "target": target,
+                    "tokens": [names.name(token) for token in tokens[:MOST_TOKENS]],
+                    "more_tokens": max(0, len(tokens) - MOST_TOKENS),
+                }
+            )
+    return {"states": [{"state": one, "terminal": fsm.is_terminal(one)} for one in states], "edges": edges}
 
 
 def _described(successor: Successor, names: TokenNames) -> dict[str, Any]:

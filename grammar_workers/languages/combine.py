@@ -7,7 +7,8 @@ JSON x banned words         every string and name of the document is restricted;
                             outside of strings, the raw text, too
 JSON x regular              product of the pushdown automaton and a byte automaton
 structural tag x regular    the same
-positions of token ids      combine with nothing
+positions, automata over    combine with nothing
+token ids
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.dfa import Dfa, intersect, restrict
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages import automaton as automata
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
@@ -42,6 +44,7 @@ from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.pushdown.trie import trie_of_texts
 from grammar_workers.specification import (
     AllOfSpecification,
+    AutomatonSpecification,
     BannedWordsSpecification,
     ChoiceSpecification,
     GrammarSpecification,
@@ -72,14 +75,14 @@ class _Parts:
     recursive: list[tuple[str, TransitionNetwork]] = dataclasses.field(default_factory=list)
     json: list[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]] = dataclasses.field(default_factory=list)
     tags: list[tuple[str, StructuralTagSpecification]] = dataclasses.field(default_factory=list)
-    tokens: list[tuple[str, PositionsSpecification]] = dataclasses.field(default_factory=list)
+    tokens: list[tuple[str, PositionsSpecification | AutomatonSpecification]] = dataclasses.field(default_factory=list)
 
     def beyond_regular(self) -> list[tuple[str, str]]:
         """(pointer, what it is) of the parts of which one may be combined with regular ones; JSON ones count once."""
         return [
             *((pointer, "a recursive grammar") for pointer, _ in self.recursive),
             *((pointer, "structural_tag") for pointer, _ in self.tags),
-            *((pointer, "positions of token ids") for pointer, _ in self.tokens),
+            *((pointer, _over_tokens(part)) for pointer, part in self.tokens),
             *((pointer, "a JSON specification") for pointer, _ in self.json[:1]),
         ]
 
@@ -111,7 +114,7 @@ class Combination:
         if not beyond:
             return self._builder.build(self._regular_entry(parts))
         if parts.tokens:
-            return self._token_positions(parts)
+            return self._token_automaton(parts)
         if parts.tags:
             entry = self._structural_tag_entry(*parts.tags[0])
         else:
@@ -132,11 +135,15 @@ class Combination:
     def _read(self, pointer: str, specification: GrammarSpecification) -> _Parts:
         parts = _Parts()
         for inside, part in _flatten(pointer, specification):
+            if isinstance(part, AutomatonSpecification):
+                self.notes += automata.left_out(part)
             if isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
                 parts.json.append((inside, part))
             elif isinstance(part, StructuralTagSpecification):
                 parts.tags.append((inside, part))
-            elif isinstance(part, PositionsSpecification) and names_tokens(part.allowed):
+            elif (isinstance(part, PositionsSpecification) and names_tokens(part.allowed)) or (
+                isinstance(part, AutomatonSpecification) and automata.names_tokens(part)
+            ):
                 parts.tokens.append((inside, part))
             elif isinstance(part, GrammarTextSpecification):
                 with located(inside):
@@ -224,12 +231,16 @@ class Combination:
 
         return trie_of_texts(self._builder, sorted(entries), lambda _: 0, exit_label=0)
 
-    def _token_positions(self, parts: _Parts) -> PushdownAutomaton:
+    def _token_automaton(self, parts: _Parts) -> PushdownAutomaton:
         pointer, part = parts.tokens[0]
         if parts.regular or parts.automata:
-            raise UnsupportedFeatureError("positions of token ids together with another specification", pointer=pointer)
+            raise UnsupportedFeatureError(f"{_over_tokens(part)} together with another specification", pointer=pointer)
         with located(pointer):
-            return self._builder.build(token_positions(part.allowed, self._vocabulary, self._builder, self._limits))
+            if isinstance(part, AutomatonSpecification):
+                entry = automata.token_automaton(part, self._vocabulary, self._builder, self._limits)
+            else:
+                entry = token_positions(part.allowed, self._vocabulary, self._builder, self._limits)
+            return self._builder.build(entry)
 
     # -- JSON --------------------------------------------------------------------------------------------------------
 
@@ -309,7 +320,8 @@ class Combination:
         if parts.recursive:
             raise UnsupportedFeatureError("a recursive grammar inside a tag", pointer=parts.recursive[0][0])
         if parts.tokens:
-            raise UnsupportedFeatureError("positions of token ids inside a tag", pointer=parts.tokens[0][0])
+            pointer, part = parts.tokens[0]
+            raise UnsupportedFeatureError(f"{_over_tokens(part)} inside a tag", pointer=pointer)
         if parts.tags and (parts.json or len(parts.tags) > 1 or not last):
             raise UnsupportedFeatureError(
                 "structural_tag inside a tag, unless it is all of the last region", pointer=parts.tags[-1][0]
@@ -324,6 +336,11 @@ class Combination:
                 pointer=parts.regular[0][0] if parts.regular else pointer,
             )
         return entry
+
+
+def _over_tokens(part: PositionsSpecification | AutomatonSpecification) -> str:
+    """What such a part is called in messages."""
+    return "positions of token ids" if isinstance(part, PositionsSpecification) else "an automaton over token ids"
 
 
 def _flatten(pointer: str, specification: GrammarSpecification) -> list[tuple[str, GrammarSpecification]]:

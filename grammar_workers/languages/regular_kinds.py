@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import InvalidSpecificationError
+from grammar_workers.languages.automaton import automaton
 from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.positions import positions
 from grammar_workers.languages.regex.compile import compile_regex
@@ -13,6 +14,7 @@ from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.languages.token_pattern import token_pattern
 from grammar_workers.options import Limits
 from grammar_workers.specification import (
+    AutomatonSpecification,
     BannedWordsSpecification,
     ChoiceSpecification,
     PatternSpecification,
@@ -21,7 +23,12 @@ from grammar_workers.specification import (
 )
 
 RegularSpecification: TypeAlias = (
-    RegexSpecification | ChoiceSpecification | PatternSpecification | PositionsSpecification | BannedWordsSpecification
+    RegexSpecification
+    | ChoiceSpecification
+    | PatternSpecification
+    | PositionsSpecification
+    | AutomatonSpecification
+    | BannedWordsSpecification
 )
 
 
@@ -33,6 +40,8 @@ def dfa_of(specification: RegularSpecification, limits: Limits) -> Dfa:
         return token_pattern(specification.elements, limits)
     if isinstance(specification, PositionsSpecification):
         return positions(specification.allowed, limits)
+    if isinstance(specification, AutomatonSpecification):
+        return automaton(specification, limits)
     if isinstance(specification, BannedWordsSpecification):
         return banned_words(
             specification.words,

@@ -75,13 +75,24 @@ def check_automaton(page: Page, step: dict[str, Any], token: str) -> None:
     assert taken.startswith(token)
 
 
+def check_graph(page: Page, step: dict[str, Any], graph: dict[str, Any] | None) -> None:
+    """A whole automaton has a circle for each state, one of them filled, and a label for each edge."""
+    assert page.locator("#graph-figure").is_visible() == (graph is not None)
+    if graph is not None:
+        assert page.locator("#graph .state").count() == len(graph["states"])
+        assert page.locator("#graph .token-label").count() == len(graph["edges"])
+        assert page.locator("#graph .here text").text_content() == str(step["state"])
+
+
 def walk(page: Page, answer: dict[str, Any]) -> int:
     """Steps from the first to the last token with the arrow key; how many there are."""
     choice = answer["choices"][0]
     steps = choice["diagnostics"]
+    graph = next((step["graph"] for step in steps if step.get("graph")), None)
     page.keyboard.press("Home")
     for number, (step, drawn) in enumerate(zip(steps, choice["logprobs"]["content"], strict=True), 1):
         check_step(page, step, visible({"text": drawn["token"], "bytes": drawn["bytes"]}), number, len(steps))
+        check_graph(page, step, graph)
         page.keyboard.press("ArrowRight")
     return len(steps)
 

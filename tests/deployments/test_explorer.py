@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -17,10 +18,11 @@ from deployments.explorer import PAGE
 from deployments.http.tenants import ApiKey, Tenants
 from deployments.openai import logprobs as answers
 from deployments.openai.constraints import StructuredOutputs
-from deployments.openai.logprobs import Surroundings, chat_logprobs, diagnostics
+from deployments.openai.logprobs import AutomatonGraph, Surroundings, chat_logprobs, diagnostics
 from deployments.openai.protocol import ChatCompletionBody
+from gpu_workers.guided.automaton_view import add_surroundings
 from gpu_workers.sampling.logprobs import DIAGNOSTIC_CHOICES, StepDiagnostics, TokenLogprob, TokenNames, TokenReport
-from grammar_workers import Vocabulary
+from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
@@ -28,6 +30,8 @@ NAMES = ['{"', "name", "é", "‹C3›", "‹A9›", " ", "\n", "<|end|>"]
 """As the page writes them: halves of a character in hexadecimal."""
 BYTES = [b'{"', b"name", "é".encode(), b"\xc3", b"\xa9", b" ", b"\n", b""]
 VOCABULARY = Vocabulary(BYTES, [7], {"<|end|>": 7})
+
+VOCABULARY_OF_LETTERS = Vocabulary([b"a", b"b", b"ab", b"ba", None], [4])
 
 
 class Page(HTMLParser):
@@ -50,7 +54,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def scripts() -> MiniRacer:
     context = MiniRacer()
-    for name in ("steps.js", "automaton.js", "examples.js"):
+    for name in ("steps.js", "automaton.js", "graph.js", "examples.js"):
         context.eval((PAGE / name).read_text())
     return context
 
@@ -228,3 +232,87 @@ def test_the_automaton_around_a_state(scripts: MiniRacer) -> None:
     assert "to a state not visited yet, taken" in str(
         scripts.eval("describeSurroundings(surroundingsOf(masked.steps[0], null))")
     )
+
+
+def graph_of(pattern: str) -> tuple[TokenFSM, dict[str, Any]]:
+    """An automaton and its graph as the API tells it."""
+    fsm = compile_grammar({"type": "regex", "pattern": pattern}, VOCABULARY_OF_LETTERS)
+    step: dict[str, Any] = {"state": fsm.initial_state, "masked_choices": []}
+    add_surroundings([{"token_id": 0, "diagnostics": step}], fsm, VOCABULARY_OF_LETTERS)
+    return fsm, AutomatonGraph.model_validate(step["graph"]).model_dump()
+
+
+@pytest.mark.parametrize("pattern", ["(ab)*", "a|b", "abba|b", "[ab]{5}", "a(a|b)*b"])
+def test_every_state_of_a_whole_automaton_has_a_place_of_its_own(scripts: MiniRacer, pattern: str) -> None:
+    fsm, graph = graph_of(pattern)
+    places = json.loads(str(scripts.eval(f"JSON.stringify([...layoutOf({json.dumps(graph)})])")))
+    assert places[0][0] == fsm.initial_state
+    assert {state for state, _ in places} == {one["state"] for one in graph["states"]}
+    assert len({(place["x"], place["y"]) for _, place in places}) == len(places)
+    told = str(scripts.eval(f"describeGraph({json.dumps(graph)}, {fsm.initial_state})"))
+    assert told.startswith(f"The whole automaton, {len(graph['states'])} states; now in state {fsm.initial_state}. ")
+    assert told.count(" on ") == len(graph["edges"])
+
+
+def test_the_way_through_a_whole_automaton(scripts: MiniRacer) -> None:
+    fsm, graph = graph_of("(ab)*")
+    states = [fsm.initial_state]
+    for token in (0, 1, 0, 1):
+        states.append(fsm.next_state(states[-1], token))
+    edges = {f"{edge['source']}>{edge['target']}" for edge in graph["edges"]}
+    steps = [{"state": state, "graph": graph if state == fsm.initial_state else None} for state in states]
+    scripts.eval(f"var way = {json.dumps(steps)}")
+    assert json.loads(str(scripts.eval("JSON.stringify(graphOf(way))"))) == graph
+    for index in range(len(states)):
+        found = json.loads(
+            str(scripts.eval(f"JSON.stringify([[...wayOf(way, {index}).taken], wayOf(way, {index}).next])"))
+        )
+        assert set(found[0]) <= edges and found[0] == list(
+            dict.fromkeys(f"{a}>{b}" for a, b in itertools.pairwise(states[: index + 1]))
+        )
+        assert found[1] == (f"{states[index]}>{states[index + 1]}" if index + 1 < len(states) else None)
+    assert scripts.eval("graphOf([{graph: null}])") is None
+
+
+def test_rows_are_made_once_for_each_state(scripts: MiniRacer) -> None:
+    scripts.eval("var seen = [1, 2, 1, 2, 3].map((state) => ({ state: state }))")
+    assert [str(scripts.eval(f"rowOf(seen, {index})")).split(":")[0] for index in range(5)] == [
+        *["made at this step, unless another output was here"] * 2,
+        *["looked up"] * 2,
+        "made at this step, unless another output was here",
+    ]
+    assert str(scripts.eval("rowOf(seen, 3)")) == "looked up: made at token 2"
+    assert "each of 5 steps. Cached: 3 mask rows at most, one for each state, and 2 look-ups." in str(
+        scripts.eval("checksOf(seen)")
+    )
+
+
+STAND_IN = """
+class Drawn {
+  constructor(name) { this.name = name; this.given = {}; this.children = []; this.textContent = ""; }
+  setAttribute(key, value) { this.given[key] = String(value); }
+  append(...children) { this.children.push(...children); }
+  replaceChildren() { this.children = []; }
+  all(name) { return [this, ...this.children.flatMap((one) => one.all(name))].filter((one) => one.name === name); }
+}
+var document = { querySelector: () => ({ namespaceURI: "" }), createElementNS: (space, name) => new Drawn(name) };
+var svg = new Drawn("svg");
+"""
+"""As much of a document as drawing needs."""
+
+
+@pytest.mark.parametrize("pattern", ["(ab)*", "[ab]{3}", "a(a|b)*b"])
+def test_a_whole_automaton_is_drawn(scripts: MiniRacer, pattern: str) -> None:
+    fsm, graph = graph_of(pattern)
+    scripts.eval("var document = undefined")
+    scripts.eval(f"(() => {{ {STAND_IN} globalThis.document = document; globalThis.picture = svg; }})()")
+    scripts.eval(f"drawGraph(picture, [{{state: {fsm.initial_state}, graph: {json.dumps(graph)}}}], 0)")
+    terminal = sum(one["terminal"] for one in graph["states"])
+    assert scripts.eval('picture.all("circle").length') == len(graph["states"]) + terminal
+    paths = json.loads(str(scripts.eval('JSON.stringify(picture.all("path").map((one) => one.given.d))')))
+    loops = sum(edge["source"] == edge["target"] for edge in graph["edges"])
+    assert len(paths) == 2 * len(graph["edges"]) - loops and not any("NaN" in path for path in paths)
+    assert json.loads(str(scripts.eval(
+        'JSON.stringify(picture.all("g").filter((one) => one.given.class.includes("here"))'
+        '.map((one) => one.all("text")[0].textContent))'
+    ))) == [str(fsm.initial_state)]  # fmt: skip

@@ -14,6 +14,8 @@ from gpu_workers.request import GenerationRequest, SamplingParameters
 
 HELLO = [{"role": "user", "content": "hello"}]
 SCHEMA = {"type": "object", "properties": {"b": {}, "a": {}}}
+STEP = {"from": 0, "to": "b", "pattern": "[a-z]"}
+BOTH = {**STEP, "tokens": [1]}
 TOOL_CALLS = {
     "type": "structural_tag",
     "tags": [{"begin": "<f>", "content": {"type": "json_schema", "schema": SCHEMA}, "end": "</f>"}],
@@ -82,6 +84,10 @@ def refusal(**fields: Any) -> str:
         (
             {"structured_outputs": {"positions": [["a", "b"], ["c"]]}},
             {"type": "positions", "allowed": [["a", "b"], ["c"]]},
+        ),
+        (
+            {"structured_outputs": {"automaton": {"initial": 0, "accepting": [0, "b"], "transitions": [STEP]}}},
+            {"type": "automaton", "initial": 0, "accepting": [0, "b"], "transitions": [{**STEP, "tokens": None}]},
         ),
         (
             {"structured_outputs": {"banned_words": ["bad"]}},
@@ -240,6 +246,21 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], plac
         ({"structured_outputs": {"json": 5}}, "structured_outputs.json", "JSON text"),
         ({"structured_outputs": {"json_object": 1}}, "structured_outputs.json_object", "true"),
         ({"structured_outputs": {"positions": [["a"], [True]]}}, "structured_outputs.positions[1][0]", "token ids"),
+        (
+            {"structured_outputs": {"automaton": {"initial": 1.5, "accepting": [0], "transitions": []}}},
+            "structured_outputs.automaton.initial",
+            "a string or an integer",
+        ),
+        (
+            {"structured_outputs": {"automaton": {"initial": 0, "accepting": [0], "transitions": [{"from": 0}]}}},
+            "structured_outputs.automaton.transitions[0].to",
+            "required",
+        ),
+        (
+            {"structured_outputs": {"automaton": {"initial": 0, "accepting": [0], "transitions": [STEP, BOTH]}}},
+            "structured_outputs.automaton.transitions[1]",
+            "exactly one of `pattern` and `tokens`",
+        ),
         (
             {"structured_outputs": {"banned_words": {"words": [5]}}},
             "structured_outputs.banned_words.words[0]",

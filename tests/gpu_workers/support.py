@@ -178,6 +178,14 @@ class TableFSM:
                 reached.setdefault(following, []).append(token_id)
         return [Successor(following, self.is_terminal(following), tokens) for following, tokens in reached.items()]
 
+    def targets(self, state: int) -> tuple[list[int], NDArray[np.int32]]:
+        following = self._table.get(state, {})
+        distinct = list(dict.fromkeys(following.values()))
+        places = np.full(WIDTH, -1, np.int32)
+        for token_id, target in following.items():
+            places[token_id] = distinct.index(target)
+        return distinct, places
+
     def device_tables(self) -> None:
         """None, as for an automaton without end of states: its rows stay with the host."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
-from gpu_workers.guided.automaton_view import MOST_SUCCESSORS, MOST_TOKENS, add_surroundings
+from deployments.openai.logprobs import AutomatonGraph
+from gpu_workers.guided.automaton_view import MOST_STATES, MOST_SUCCESSORS, MOST_TOKENS, add_surroundings
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import LimitExceededError
 
@@ -14,18 +16,23 @@ END = 256
 VOCABULARY = Vocabulary([*(bytes([byte]) for byte in range(256)), b"", b"ab", b"abc"], [END], {"<|end|>": END})
 
 
-def around(pattern: str, drawn: int, *likely: int, after: bytes = b"") -> dict[str, Any]:
-    """What is told about a step that drew `drawn` after the text `after`; nothing is visited for it."""
+def told_of(pattern: str, drawn: int, *likely: int, after: bytes = b"") -> tuple[TokenFSM, dict[str, Any]]:
+    """The automaton, and the diagnostics of a step that drew `drawn` after the text `after`; few states are visited."""
     fsm = compile_grammar({"type": "regex", "pattern": pattern}, VOCABULARY)
     state = fsm.initial_state
     for byte in after:
         state = fsm.next_state(state, byte)
     before = fsm.state_count
     choices = [{"token_id": token} for token in (drawn, *likely)]
-    report = {"token_id": drawn, "diagnostics": {"state": state, "masked_choices": choices}}
+    report: dict[str, Any] = {"token_id": drawn, "diagnostics": {"state": state, "masked_choices": choices}}
     add_surroundings([report], fsm, VOCABULARY)
-    assert fsm.state_count == before
-    automaton: dict[str, Any] = report["diagnostics"]["automaton"]  # type: ignore[index]
+    assert fsm.state_count <= before + (MOST_STATES + 256 if state == fsm.initial_state else 0)
+    return fsm, report["diagnostics"]
+
+
+def around(pattern: str, drawn: int, *likely: int, after: bytes = b"") -> dict[str, Any]:
+    """The surroundings in such diagnostics."""
+    automaton: dict[str, Any] = told_of(pattern, drawn, *likely, after=after)[1]["automaton"]
     return automaton
 
 
@@ -58,3 +65,28 @@ def test_beyond_the_budget_of_the_grammar_there_is_nothing_to_tell(monkeypatch: 
 
     monkeypatch.setattr(TokenFSM, "successors", full)
     assert around("a", ord("a")) is None
+
+
+@pytest.mark.parametrize("pattern", ["(ab)*c?", "[a-z]{3}", "yes|no|ja", "é+(a|bc)*", ".*", "a?"])
+def test_a_small_automaton_is_told_whole_at_its_beginning(pattern: str) -> None:
+    """Against steps of every token from every state that is told."""
+    fsm, told = told_of(pattern, 97)
+    graph = told["graph"]
+    states = [one["state"] for one in graph["states"]]
+    assert states[0] == fsm.initial_state and len(states) == len(set(states))
+    edges = {(edge["source"], edge["target"]): edge for edge in graph["edges"]}
+    counts: dict[tuple[int, int], int] = {}
+    for state, token in itertools.product(states, range(VOCABULARY.size)):
+        target = fsm.next_state(state, token)
+        if target >= 0 and token != END:
+            counts[state, target] = counts.get((state, target), 0) + 1
+    assert {pair: len(edge["tokens"]) + edge["more_tokens"] for pair, edge in edges.items()} == counts
+    assert {state for pair in counts for state in pair} <= set(states)
+    assert [one["terminal"] for one in graph["states"]] == [fsm.is_terminal(state) for state in states]
+    assert AutomatonGraph.model_validate(graph).model_dump() == graph
+
+
+def test_a_large_automaton_and_later_steps_have_no_graph() -> None:
+    assert told_of("a{30}", 97)[1]["graph"] is None
+    assert told_of(f"a{{{MOST_STATES - 1}}}", 97)[1]["graph"] is not None
+    assert told_of("ab", 98, after=b"a")[1]["graph"] is None

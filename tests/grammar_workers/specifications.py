@@ -93,6 +93,19 @@ CORNER_CASES: dict[str, dict[str, Any]] = {
         ],
         "at_least_one": True,
     },
+    "automaton": {
+        "type": "automaton",
+        "initial": 0,
+        "accepting": [2],
+        "transitions": [
+            {"from": 0, "to": 1, "pattern": "[ab]"},
+            {"from": 0, "to": 3, "pattern": "[^ab]"},
+            {"from": 1, "to": 2, "pattern": r"\w"},
+            {"from": 2, "to": 0, "pattern": ","},
+            {"from": 2, "to": 2, "pattern": "a"},
+            {"from": 3, "to": 3, "pattern": "."},
+        ],
+    },
     **RECURSIVE_GRAMMARS,
 }
 """What exercises each part of the pushdown automaton: slices, counters, free names, labels, recursion, literals."""

@@ -99,6 +99,14 @@ TAG = {
 }
 
 
+TABLE = {
+    "type": "automaton",
+    "initial": 0,
+    "accepting": [0],
+    "transitions": [{"from": 0, "to": 1, "pattern": "[a-z]"}, {"from": 1, "to": 0, "pattern": "[0-9]"}],
+}
+
+
 @pytest.mark.parametrize(
     ("specification", "right", "wrong"),
     [
@@ -106,6 +114,7 @@ TAG = {
         ({"type": "regex", "pattern": "(?i)s"}, ["s", "S"], ["ss", "x"]),
         ({"type": "choice", "choices": ["a", "b"]}, ["a"], ["", "ab"]),
         ({"type": "positions", "allowed": [["a", "b"], ["c"]]}, ["ac", "bc"], ["a", "cc", "acc"]),
+        (TABLE, ["", "a1", "a1b2"], ["a", "1", "a1b"]),
         ({"type": "pattern", "elements": [["UPPER", "+"], [":", "1"], ["ANY", "?"]]}, ["AB:", "A:\n"], [":", "É:"]),
         ({"type": "grammar", "syntax": "lark", "text": 'start: "(" start ")" | "é" ~ 1..2\n'}, ["(éé)"], ["()", "ééé"]),
         (
@@ -185,6 +194,7 @@ def test_every_kind_of_specification_is_drawn() -> None:
     drawn = [draw_specification(rng, Alphabet(rng)).specification for _ in range(400)]
     assert {one["type"] for one in drawn} == {
         "json_schema", "regex", "choice", "positions", "pattern", "grammar", "banned_words", "all_of", "structural_tag",
+        "automaton",
     }  # fmt: skip
     text = json.dumps(drawn)
     for keyword in ("unevaluatedItems", "dependentSchemas", "propertyNames", "oneOf", "$ref", "contains", "multipleOf"):

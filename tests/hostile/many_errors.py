@@ -44,6 +44,7 @@ def schema(begin: str, item: str, end: str) -> Body:
 
 
 CALL = '{"messages":[{"role":"assistant","tool_calls":['
+TABLE = '"automaton":{"initial":0,"accepting":[0],"transitions":['
 TAGS = '"structural_tag":{"type":"structural_tag","triggers":["a"],'
 
 MANY_ERRORS: dict[str, tuple[str, Body]] = {
@@ -60,6 +61,9 @@ MANY_ERRORS: dict[str, tuple[str, Body]] = {
     "tools": (CHAT, repeated(f'{{{HELLO},"tools":[', "{}", "]}")),
     "positions": (CHAT, outputs('"positions":[', "0", "]")),
     "one position": (CHAT, outputs('"positions":[[', "{}", "]]")),
+    "accepting states": (CHAT, outputs('"automaton":{"initial":0,"accepting":[', "{}", '],"transitions":[]}')),
+    "transitions": (CHAT, outputs('"automaton":{"initial":0,"accepting":[0],"transitions":[', "{}", "]}")),
+    "tokens of a transition": (CHAT, outputs(f'{TABLE}{{"from":0,"to":0,"tokens":[', '""', "]}]}")),
     "choice": (CHAT, outputs('"choice":[', "0", "]")),
     "pattern": (CHAT, outputs('"pattern":[', "0", "]")),
     "pattern of triples": (CHAT, outputs('"pattern":[', "[0,0,0]", "]")),
@@ -101,6 +105,8 @@ MANY_PARTS: dict[str, tuple[str, Body]] = {
     "token ids": (TEXT, repeated('{"prompt":[', "1", "]}")),
     "positions": (CHAT, outputs('"positions":[', "[1]", "]")),
     "one position": (CHAT, outputs('"positions":[[', "1", "]]")),
+    "transitions": (CHAT, outputs(TABLE, '{"from":0,"to":0,"pattern":"a"}', "]}")),
+    "tokens of a transition": (CHAT, outputs(f'{TABLE}{{"from":0,"to":0,"tokens":[', "1", "]}]}")),
     "choices": (CHAT, outputs('"choice":[', '""', "]")),
     "all_of": (CHAT, outputs('"all_of":[', '{"type":"json_object"}', "]")),
     "stop": (CHAT, repeated(f'{{{HELLO},"stop":[', '"a"', "]}")),

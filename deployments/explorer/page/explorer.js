@@ -81,6 +81,7 @@ function select(run) {
   document.querySelector(`input[name=run][value=${run}]`).checked = true;
   const { steps, constrained, finishReason } = runs[run];
   byId("summary").textContent = summaryOf(steps, constrained, finishReason);
+  byId("checks").textContent = constrained ? checksOf(steps) : "";
   byId("position").max = Math.max(1, steps.length);
   byId("tokens").replaceChildren(...steps.map(tokenItem));
   go(view.index);
@@ -156,8 +157,14 @@ function drawStep(step) {
   byId("favourite").textContent =
     `${shown(step.favourite.text)} (${percent(step.favourite.raw)})${step.replaced ? ", which breaks the constraint" : ""}`;
   byId("state").textContent = constrained ? step.state : "none";
+  byId("row").textContent = constrained ? rowOf(steps, view.index) : "none";
   byId("choices").replaceChildren(...step.rows.map(choiceRow));
   drawSurroundings(step);
+  const graph = constrained ? graphOf(steps) : null;
+  byId("graph-figure").hidden = graph === null;
+  if (graph !== null) {
+    drawGraph(byId("graph"), steps, view.index);
+  }
 }
 
 function drawSurroundings(step) {

@@ -14,6 +14,7 @@ function stepsOf(choice) {
       bytes: drawn.bytes,
       state: told.state,
       automaton: told.automaton || null,
+      graph: told.graph || null,
       allowed: told.allowed,
       rejectionMass: told.rejection_mass,
       forced: told.forced,
@@ -132,6 +133,21 @@ function summaryOf(steps, constrained, finishReason) {
   }
   const ending = finishReason === "stop" ? "" : " The token limit cut it, so it is not complete.";
   return `${parts.join("; ")}.${ending}`;
+}
+
+/** Whether the mask row of a step had to be made, or was there from an earlier step of this output. */
+function rowOf(steps, index) {
+  const first = steps.findIndex((step) => step.state === steps[index].state);
+  return first === index ? "made at this step, unless another output was here" : `looked up: made at token ${first + 1}`;
+}
+
+/** What checking every token at every step would cost, beside rows that are kept for each state. */
+function checksOf(steps) {
+  const states = new Set(steps.map((step) => step.state)).size;
+  return (
+    `Naive: every token of the vocabulary is checked at each of ${steps.length} steps. ` +
+    `Cached: ${states} mask rows at most, one for each state, and ${steps.length - states} look-ups.`
+  );
 }
 
 /** A token's text with its spaces and line ends made visible. */

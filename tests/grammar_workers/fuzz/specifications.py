@@ -31,9 +31,8 @@ def draw_specification(rng: random.Random, alphabet: Alphabet) -> Drawn:
     """Mostly JSON Schemas."""
     if rng.random() < 0.68:
         return _schema(rng, alphabet)
-    return rng.choice([_regex, _regex, _regex, _choice, _elements, _positions, _grammar, _banned, _both, _both, _tag])(
-        rng, alphabet
-    )
+    kinds = [_regex, _regex, _regex, _choice, _elements, _positions, _automaton, _grammar, _banned, _both, _both, _tag]
+    return rng.choice(kinds)(rng, alphabet)
 
 
 def _schema(rng: random.Random, alphabet: Alphabet) -> Drawn:
@@ -56,6 +55,30 @@ def _positions(rng: random.Random, alphabet: Alphabet) -> Drawn:
     allowed = [[alphabet.character() for _ in range(rng.randrange(1, 4))] for _ in range(rng.randrange(1, 4))]
     texts = ["".join(rng.choice(step) for step in allowed) for _ in range(6)]
     return Drawn({"type": "positions", "allowed": allowed}, texts)
+
+
+def _automaton(rng: random.Random, alphabet: Alphabet) -> Drawn:
+    """Mostly a deterministic one; the others are refused."""
+    states = [0, 1, "0", "end"][: rng.randrange(1, 5)]
+    transitions, text = [], ""
+    texts = []
+    for source in states:
+        for pattern in dict.fromkeys(_one_character(rng, alphabet) for _ in range(rng.randrange(4))):
+            transitions.append({"from": source, "to": rng.choice(states), "pattern": pattern})
+    samples = [alphabet.character() for _ in range(4)] + ["a", "0", "\n"]
+    for _ in range(12):
+        text = "".join(rng.choices(samples, k=rng.randrange(5)))
+        texts.append(text)
+    accepting = rng.sample(states, rng.randrange(1, len(states) + 1))
+    named = {one[end] for one in transitions for end in ("from", "to")} | {states[0]}
+    accepting = [state for state in accepting if state in named] or [states[0]]
+    return Drawn({"type": "automaton", "initial": states[0], "accepting": accepting, "transitions": transitions}, texts)
+
+
+def _one_character(rng: random.Random, alphabet: Alphabet) -> str:
+    """A pattern of single characters; other ones of the same state seldom match the same."""
+    escaped = "".join(f"\\{c}" if c in '\\^$.*+?()[]{}|/-"' else c for c in alphabet.character())
+    return rng.choice([escaped, escaped, f"[{escaped}]", rf"[^\W{escaped}]", r"\d", r"\n", "[A-Z]", "."])
 
 
 def _elements(rng: random.Random, alphabet: Alphabet) -> Drawn:

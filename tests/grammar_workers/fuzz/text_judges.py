@@ -45,6 +45,8 @@ def _part_judge(part: dict[str, Any], options: GrammarOptions, notes: tuple[str,
             return ChoiceJudge(part["choices"])
         case "positions":
             return PositionsJudge(part["allowed"])
+        case "automaton":
+            return AutomatonJudge(part)
         case "pattern":
             return ElementsJudge(part["elements"])
         case "grammar":
@@ -91,6 +93,28 @@ class PositionsJudge:
     def verdict(self, text: str) -> Verdict:
         fits = len(text) == len(self._allowed) and all(c in step for c, step in zip(text, self._allowed, strict=True))
         return VALID if fits else invalid("not at these positions")
+
+
+class AutomatonJudge:
+    """Of a table of transitions on characters, each as a regular expression of a whole text."""
+
+    def __init__(self, part: dict[str, Any]) -> None:
+        self._initial, self._accepting = part["initial"], part["accepting"]
+        self._transitions = [(one["from"], one["to"], RegexJudge(one["pattern"])) for one in part["transitions"]]
+
+    def verdict(self, text: str) -> Verdict:
+        state = self._initial
+        for character in text:
+            found = [
+                (target, judge.verdict(character)) for source, target, judge in self._transitions if source == state
+            ]
+            if unsure := next((one for _, one in found if one.answer == Answer.OPEN), None):
+                return unsure
+            targets = [target for target, one in found if one.answer == Answer.VALID]
+            if not targets:
+                return invalid("no transition")
+            state = targets[0]
+        return VALID if state in self._accepting else invalid("not an accepting state")
 
 
 _CLASSES = {
