@@ -31,6 +31,8 @@ class Answer:
     text: str
     token_ids: list[int]
     finish_reason: str
+    stop_reason: int | str | None = None
+    """The stop token or string of the request that ended it."""
 
 
 @dataclass(slots=True)
@@ -114,7 +116,8 @@ def _answer(llm: Any, batch: Sequence[Request]) -> Run:
 
 def _answered(output: Any) -> Answer:
     first = output.outputs[0]
-    return Answer(list(output.prompt_token_ids), first.text, list(first.token_ids), str(first.finish_reason))
+    reason = str(first.finish_reason)
+    return Answer(list(output.prompt_token_ids), first.text, list(first.token_ids), reason, first.stop_reason)
 
 
 def _count(scheduler: Any) -> Counts:
