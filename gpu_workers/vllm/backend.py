@@ -23,6 +23,7 @@ from gpu_workers.vllm.timings import own_timings
 from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
+from grammar_workers.errors import LimitExceededError
 
 _AHEAD_S = 0.01
 """How long rows are made ahead when an automaton is loaded."""
@@ -57,9 +58,10 @@ class GrammarLoader:
     def _make_rows(fsm: TokenFSM) -> None:
         """The rows that the scheduler's thread would otherwise make at first visits, as far as time allows."""
         began, places = time.monotonic(), 16
-        while time.monotonic() - began < _AHEAD_S and places <= 4096:
-            fsm.fill_rows(places)
-            places *= 4
+        with contextlib.suppress(LimitExceededError):  # who needs a row that cannot be made is told there
+            while time.monotonic() - began < _AHEAD_S and places <= 4096:
+                fsm.fill_rows(places)
+                places *= 4
 
 
 class MaskBackend:
