@@ -1,6 +1,6 @@
 """Speculation under our masks inside vLLM: the tokens, and their frequencies, of no speculation.
 
-The model has more logits than its tokenizer has tokens, likes the surplus ones best, and ends with either of two tokens.
+The model has more logits than its tokenizer has tokens and likes the surplus best; either of two tokens ends an output.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def drafted(vocabulary: Vocabulary) -> list[int]:
 
 @pytest.mark.parametrize("engine", SPECULATIVE)
 def test_an_output_ends_where_it_would_without_speculation(runs: Runs, engine: str) -> None:
-    """Stop tokens and strings, `min_tokens`, `ignore_eos`, two end tokens, budgets; text, tokens and what ended them."""
+    """Stop tokens and strings, `min_tokens`, `ignore_eos`, two end tokens, budgets: text, tokens, what ended them."""
     counts = runs.of[engine][0].counts
     assert 0 < counts.accepted <= counts.proposed
     assert (counts.preemptions > 0) == ("small" in engine)
