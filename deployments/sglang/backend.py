@@ -59,7 +59,8 @@ def grammar_class(base: Any) -> Any:
             self._grammar.rollback(k)
 
         def is_terminated(self) -> bool:
-            return self._grammar.is_terminated()
+            """Whether the output is complete, which ends it; a grammar that cannot go on refuses its next token."""
+            return self._grammar.is_terminated() and not self._grammar.failed
 
         def allocate_vocab_mask(self, vocab_size: int, batch_size: int, device: Any) -> Tensor:
             """int32 [batch_size, words] on the host, everything allowed."""

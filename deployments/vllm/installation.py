@@ -105,8 +105,12 @@ def _asked_for(vllm_config: Any) -> bool:
 
 
 def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
-    """The backend is there, warm, when the manager is: vLLM would make it at the first structured request."""
-    original = manager.__init__
+    """The backend is there, warm, when the manager is: vLLM would make it at the first structured request.
+
+    `min_tokens` is the grammar's: vLLM's processor, in the worker, counts no drafts and forbids end tokens behind them.
+    In the API process it stays, where stop strings wait for it.
+    """
+    original, original_grammar = manager.__init__, manager.grammar_init
 
     @functools.wraps(original)
     def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
@@ -115,7 +119,13 @@ def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
             tokens = vllm_config.model_config.get_vocab_size()
             self.backend = _backend(settings, vllm_config, tokenizer=self.tokenizer, vocab_size=tokens)
 
-    manager.__init__ = start
+    @functools.wraps(original_grammar)
+    def begin_grammar(self: Any, request: Any) -> None:
+        if _asked_for(self.vllm_config) and request.structured_output_request is not None:
+            request.sampling_params.min_tokens = 0
+        original_grammar(self, request)
+
+    manager.__init__, manager.grammar_init = start, begin_grammar
 
 
 class _Clients:
@@ -168,7 +178,6 @@ class _Clients:
         referring = StructuredOutputsParams(grammar=reference)
         referring._backend = params.structured_outputs._backend
         params.structured_outputs = referring
-        params.min_tokens = 0  # the grammar keeps to it where it can, which vLLM's processor does not look at
 
 
 @contextlib.contextmanager

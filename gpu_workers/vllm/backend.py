@@ -24,6 +24,7 @@ from gpu_workers.vllm.timings import own_timings
 from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
+from grammar_workers.errors import LimitExceededError
 
 _AHEAD_S, _AHEAD_SHARE = 0.01, 0.05
 """How long rows are made ahead when an automaton is loaded, and of the time since the last one at most: the thread that
@@ -60,9 +61,10 @@ class GrammarLoader:
         """The rows that the scheduler's thread would otherwise make at first visits, as far as time allows."""
         began, places = time.monotonic(), 16
         end = began + min(_AHEAD_S, _AHEAD_SHARE * (began - self._made_rows))
-        while time.monotonic() < end and places <= 4096:
-            fsm.fill_rows(places)
-            places *= 4
+        with contextlib.suppress(LimitExceededError):  # who needs a row that cannot be made is told there
+            while time.monotonic() < end and places <= 4096:
+                fsm.fill_rows(places)
+                places *= 4
         self._made_rows = time.monotonic()
 
 

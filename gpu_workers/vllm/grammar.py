@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +16,8 @@ from gpu_workers.vllm.reference import Reference
 from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
 from grammar_workers.types import MaskRow
+
+logger = logging.getLogger("vllm.turnstile")
 
 
 class RequestGrammar:
@@ -29,7 +33,9 @@ class RequestGrammar:
     an end token not counted (`finish_within_budget`). Both numbers are of the whole output, emitted tokens included.
 
     Raises ValueError for emitted tokens that the grammar does not allow or that end the output already, and
-    RequestError where no output fits into `max_tokens`.
+    RequestError where no output fits into `max_tokens`. Nothing raises later, in the scheduler's thread, where it would
+    be the end of all requests: a grammar that cannot go on (an automaton that has grown past its limits) refuses every
+    token from then on, with which vLLM ends its request as an error; `failed` tells.
     """
 
     def __init__(
@@ -49,6 +55,7 @@ class RequestGrammar:
         self._drafts = drafts
         self._timings = timings or Timings()
         self._budget: OutputBudget | None = None
+        self.failed = False
         self._states = [fsm.initial_state]
         self._states[0] = self._state_after(emitted_token_ids)
         if max_tokens is not None:
@@ -78,25 +85,26 @@ class RequestGrammar:
         What follows the end counts for nothing: vLLM goes on where it ignores end tokens.
         """
         began = time.perf_counter()
-        after = self._states_after(tokens)
-        if len(after) < len(tokens) and (after or self._states)[-1] != self._fsm.end_state:
-            return False
-        if self._budget is not None:
-            self._budget.accept(tokens[: len(after)], after)
-        self._states += after
+        accepted = False
+        with self._guard():
+            accepted = not self.failed and self._accept(tokens)
         self._timings.accept.note(time.perf_counter() - began)
-        return True
+        return accepted
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
         """The drafts that may stand here: the beginning of `tokens` that is allowed, or forced tokens if they are more.
 
         One of the two begins with the other, since beside a forced token nothing is allowed.
         """
-        allowed = tokens[: len(self._states_after(tokens))]
-        if len(allowed) >= self._drafts:
+        allowed: list[int] = []
+        if self.failed:
             return allowed
-        forced = self._fsm.forced_tokens(self._states[-1], self._drafts)
-        return forced if len(forced) > len(allowed) else allowed
+        with self._guard():
+            allowed = tokens[: len(self._states_after(tokens))]
+            if len(allowed) < self._drafts:
+                forced = self._fsm.forced_tokens(self._states[-1], self._drafts)
+                return forced if len(forced) > len(allowed) else allowed
+        return allowed
 
     def rollback(self, num_tokens: int) -> None:
         """Forgets the last tokens accepted."""
@@ -111,23 +119,47 @@ class RequestGrammar:
         Tokens past the vocabulary are not allowed.
         """
         began = time.perf_counter()
-        mask = self._fsm.allowed_mask(self._states[-1])
-        if self._budget is not None:
-            mask = self._budget.row(mask, self._states[-1])
-        if not self._plain:
-            mask = self._with_ends(mask)
         row = bitmask[index].numpy()
-        row[: len(mask)] = mask.view(np.int32)
-        row[len(mask) :] = 0
+        row[:] = -1  # as vLLM fills it where a grammar has come to its end, should this one fail
+        with self._guard():
+            mask = self._row()
+            row[: len(mask)] = mask.view(np.int32)
+            row[len(mask) :] = 0
         self._timings.fill.note(time.perf_counter() - began)
 
     def is_terminated(self) -> bool:
-        return self._states[-1] == self._fsm.end_state
+        """Whether anything may come: behind the end, and where the grammar cannot go on."""
+        return self.failed or self._states[-1] == self._fsm.end_state
 
     def reset(self) -> None:
+        self.failed = False
         del self._states[1:]
         if self._budget is not None:
             self._budget.reset()
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[None]:
+        """An exception in here ends this request and nothing else."""
+        try:
+            yield
+        except Exception as error:
+            self.failed = True
+            logger.exception("the grammar %s cannot go on", self._fsm.key, exc_info=error)
+
+    def _accept(self, tokens: list[int]) -> bool:
+        after = self._states_after(tokens)
+        if len(after) < len(tokens) and (after or self._states)[-1] != self._fsm.end_state:
+            return False
+        if self._budget is not None:
+            self._budget.accept(tokens[: len(after)], after)
+        self._states += after
+        return True
+
+    def _row(self) -> MaskRow:
+        mask = self._fsm.allowed_mask(self._states[-1])
+        if self._budget is not None:
+            mask = self._budget.row(mask, self._states[-1])
+        return mask if self._plain else self._with_ends(mask)
 
     def _with_ends(self, mask: np.ndarray) -> np.ndarray:
         others = mask & self._rest

@@ -17,6 +17,7 @@ from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.reference import SCHEME, Reference
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.artifacts.store import open_store
+from grammar_workers.options import Limits
 
 END, OTHER_END = 256, 257
 PADDED = 300
@@ -142,6 +143,50 @@ def test_tokens_after_the_end_count_for_nothing() -> None:
     assert grammar.validate_tokens([ord("a")]) == []
     grammar.reset()
     assert not grammar.accept_tokens("r", [ord("b"), END]) and not grammar.is_terminated()
+
+
+def windows(grammar: RequestGrammar, steps: int, choose: random.Random) -> int:
+    """Steps of vLLM's manager and scheduler: drafts, a row before each, back, what came true; how many were accepted.
+
+    Returns where the request ends. vLLM's engine dies of an exception, and of a draft that is valid and not accepted.
+    """
+    for accepted in range(steps):
+        bitmask = torch.zeros((1, 10), dtype=torch.int32)
+        drafts = grammar.validate_tokens([choose.choice(b"ab(c") for _ in range(choose.randrange(4))])
+        advanced = 0
+        for draft in drafts:
+            grammar.fill_bitmask(bitmask, 0)
+            if not grammar.is_terminated():
+                assert grammar.accept_tokens("r", [draft])
+                advanced += 1
+        grammar.fill_bitmask(bitmask, 0)
+        grammar.rollback(advanced)
+        grammar.fill_bitmask(bitmask, 0)
+        if not grammar.accept_tokens("r", [choose.choice(b"ab(")]):
+            return accepted
+    return steps
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("budget", [None, 1 << 16])
+def test_an_automaton_that_grows_past_its_limits_ends_its_request_alone(seed: int, budget: int | None) -> None:
+    """Return stacks without end, in an automaton that another request follows, too."""
+    whole = compile_grammar(specification('root ::= ("(" root | "a" root | "b" root "c")?'), vocabulary())
+    fsm = TokenFSM.from_bytes(
+        whole.to_bytes(), whole.vocabulary, limits=Limits(max_fsm_bytes=whole.nbytes + (40_000 if budget else 90_000))
+    )
+    other = RequestGrammar(fsm, {END})
+    assert other.accept_tokens("s", list(b"ba"))
+    before = row(other)
+    assert other.accept_tokens("s", list(b"c"))  # a way that is known then
+    after = row(other)
+    other.rollback(1)
+    grammar = RequestGrammar(fsm, {END}, drafts=seed % 3, max_tokens=budget)
+    assert 0 < windows(grammar, 2000, random.Random(seed)) < 2000
+    assert grammar.failed and grammar.is_terminated()
+    assert not grammar.accept_tokens("r", [ord("a")]) and grammar.validate_tokens([ord("a")]) == []
+    assert row(other) == before and other.accept_tokens("s", list(b"c")) and row(other) == after
+    assert not other.is_terminated()
 
 
 GROWING = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from tests.vllm.server import MODEL
 
-_PRUNED = 256
-"""Tokens that the EAGLE-3 head can draft."""
 
-
-def padded_model(folder: Path, padding: int = 16, end_token_ids: tuple[int, ...] = (1, 3)) -> Path:
+def padded_model(
+    folder: Path, padding: int = 16, end_token_ids: tuple[int, ...] = (1, 3), logit_scale: float = 1.0
+) -> Path:
     """The embedded model with `padding` tokens more than its tokenizer has, which it likes best, and several ends."""
     shutil.copytree(MODEL, folder)
     weights = load_file(folder / "model.safetensors")
@@ -24,6 +24,7 @@ def padded_model(folder: Path, padding: int = 16, end_token_ids: tuple[int, ...]
     known = weights[name]
     loud = torch.randn(padding, known.shape[1], generator=torch.Generator().manual_seed(0)).to(known.dtype)
     weights[name] = torch.cat([known, loud])
+    weights["model.norm.weight"] *= logit_scale
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     _change(folder / "config.json", vocab_size=len(known) + padding, eos_token_id=list(end_token_ids))
     _change(folder / "generation_config.json", eos_token_id=list(end_token_ids))
@@ -42,8 +43,8 @@ def random_draft_model(folder: Path, target: Path) -> Path:
     return folder
 
 
-def random_eagle3_head(folder: Path, target: Path) -> Path:
-    """An EAGLE-3 head of `target` with random weights, which drafts from the first tokens of the vocabulary alone."""
+def random_eagle3_head(folder: Path, target: Path, token_ids: Sequence[int] = range(256)) -> Path:
+    """An EAGLE-3 head of `target` with random weights, which drafts `token_ids` (ascending) alone."""
     folder.mkdir()
     config = json.loads((target / "config.json").read_text())
     hidden, inner, tokens = config["hidden_size"], config["intermediate_size"], config["vocab_size"]
@@ -51,7 +52,7 @@ def random_eagle3_head(folder: Path, target: Path) -> Path:
     config.update(
         architectures=["LlamaForCausalLMEagle3"],
         num_hidden_layers=1,
-        draft_vocab_size=_PRUNED,
+        draft_vocab_size=len(token_ids),
         tie_word_embeddings=False,
         eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 2, 3], "use_aux_hidden_state": True},
     )
@@ -65,9 +66,9 @@ def random_eagle3_head(folder: Path, target: Path) -> Path:
         {
             "fc.weight": weight(hidden, 3 * hidden),
             "norm.weight": torch.ones(hidden),
-            "lm_head.weight": weight(_PRUNED, hidden),
-            "d2t": torch.zeros(_PRUNED, dtype=torch.int64),
-            "t2d": torch.arange(tokens) < _PRUNED,
+            "lm_head.weight": weight(len(token_ids), hidden),
+            "d2t": torch.tensor(token_ids) - torch.arange(len(token_ids)),
+            "t2d": torch.isin(torch.arange(tokens), torch.tensor(token_ids)),
             **{f"midlayer.self_attn.{name}_proj.weight": weight(heads, 2 * hidden) for name in "qkv"},
             "midlayer.self_attn.o_proj.weight": weight(hidden, heads),
             **{f"midlayer.mlp.{name}_proj.weight": weight(inner, hidden) for name in ("gate", "up")},

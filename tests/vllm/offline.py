@@ -31,6 +31,8 @@ class Answer:
     text: str
     token_ids: list[int]
     finish_reason: str
+    stop_reason: int | str | None = None
+    """The stop token or string of the request that ended it."""
 
 
 @dataclass(slots=True)
@@ -71,7 +73,9 @@ def _set(variables: dict[str, str]) -> None:
 
 def _run(arguments: dict[str, Any], batches: Sequence[Sequence[Request]]) -> list[Run]:
     from vllm import LLM
+    from vllm.v1.sample import rejection_sampler
 
+    rejection_sampler.expand_batch_to_tokens = _expand
     llm = LLM(
         **{
             "model": str(MODEL),
@@ -89,6 +93,17 @@ def _run(arguments: dict[str, Any], batches: Sequence[Sequence[Request]]) -> lis
         llm.llm_engine.engine_core.shutdown()
         del llm
         gc.collect()
+
+
+def _expand(values: Any, ends: Any, tokens: int, replace_from: float = 0, replace_to: float = 0) -> Any:
+    """Each request's value for each of its drafts: vLLM's own on CPUs is memory that nobody wrote (vLLM issue 55005).
+
+    Drafts would be accepted at any temperature but the request's. `ends`: of each request's drafts, [requests].
+    """
+    import torch
+
+    counts = torch.diff(ends, prepend=ends.new_zeros(1))
+    return values.masked_fill(values == replace_from, replace_to).repeat_interleave(counts, output_size=tokens)
 
 
 def _answer(llm: Any, batch: Sequence[Request]) -> Run:
@@ -114,7 +129,8 @@ def _answer(llm: Any, batch: Sequence[Request]) -> Run:
 
 def _answered(output: Any) -> Answer:
     first = output.outputs[0]
-    return Answer(list(output.prompt_token_ids), first.text, list(first.token_ids), str(first.finish_reason))
+    reason = str(first.finish_reason)
+    return Answer(list(output.prompt_token_ids), first.text, list(first.token_ids), reason, first.stop_reason)
 
 
 def _count(scheduler: Any) -> Counts:
