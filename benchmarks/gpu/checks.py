@@ -20,7 +20,8 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.model.loader import prepare
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
-from gpu_workers.sampling.sampler import Sampler
+from gpu_workers.sampling.device_rows import DeviceRows
+from gpu_workers.sampling.masked_scores import masked_scores
 
 _TOKENS = 1 << 10
 _LENGTH = 96
@@ -42,28 +43,26 @@ def checks(device: torch.device, requests: int) -> list[Check]:
 
 
 def masks(device: torch.device) -> Check:
-    """Random mask rows over random logits on `device` against numpy: every number of the result."""
+    """Random mask rows over random logits on `device` against numpy: every bit of every score."""
     rng = np.random.default_rng(0)
     compared = differing = 0
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        for width in (31, 1000, 32_768, 131_072 + 5):
-            logits = torch.from_numpy(rng.normal(size=(6, width))).to(dtype)
+    for width in (31, 1000, 32_768, 131_072 + 5):
+        device_rows = DeviceRows(width, device)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            logits = torch.from_numpy(4 * rng.normal(size=(6, width))).to(dtype)
+            temperature = torch.from_numpy(rng.choice([1.0, 0.7, 0.01, 3.0], 6))
             allowed = [_mask_row(rng, width, share) for share in (0.0, 0.01, 0.5, 0.99)]
-            rows = [0, 2, 3, 5]
-            head: Any = _Head(separable=True)
-            actual = Sampler(head, device)._masked(logits.to(device, copy=True), rows, allowed)
-            expected = logits.clone()
-            for row, one in zip(rows, allowed, strict=True):
-                bits = np.unpackbits(one.mask.view(np.uint8), count=width, bitorder="little").astype(bool)
-                expected[row, torch.from_numpy(~bits)] = -torch.inf
-            compared += expected.numel()
-            differing += int((actual.cpu().double() != expected.double()).sum())
-    return Check("masked logits: numbers", compared, differing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    separable: bool
+            lines = [0, 2, 3, 5]
+            places = device_rows.places(6, lines, allowed)
+            actual = masked_scores(logits.to(device), device_rows.table, places, temperature.to(device)).cpu().numpy()
+            expected = logits.float().numpy().copy()
+            for line, row in zip(lines, allowed, strict=True):
+                bits = np.unpackbits(row.mask.view(np.uint8), count=width, bitorder="little")
+                expected[line, bits == 0] = -np.inf
+            expected = (expected - expected.max(1, keepdims=True)) / temperature.float().numpy()[:, None]
+            compared += expected.size
+            differing += int((actual.view(np.int32) != expected.view(np.int32)).sum())
+    return Check("masked scores, bit for bit: numbers", compared, differing)
 
 
 def _mask_row(rng: np.random.Generator, width: int, share: float) -> AllowedTokens:
