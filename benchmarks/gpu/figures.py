@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from benchmarks.gpu.models import SHAPES, NamedVocabulary, as_tokenizer, random_
 from benchmarks.gpu.workload import Workload, automata
 from gpu_workers.config import EngineConfig
 from gpu_workers.model.loader import LoadedModel, prepare
-from gpu_workers.request import SamplingParameters
+from gpu_workers.request import GenerationRequest, SamplingParameters
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from gpu_workers.sampling.sampler import Draw, Sampler
 from grammar_workers import TokenFSM
@@ -105,10 +106,11 @@ def measure(settings: Settings, vocabularies: list[NamedVocabulary]) -> Iterator
             config = _config(settings, rows, WAYS[0])
             model.set_attn_implementation("sdpa")  # what the engine compares itself with
             loaded = prepare(model, as_tokenizer(named), named.vocabulary, config)
-            for way in WAYS:
+            # An engine that draws on the device captures its steps first: ways that can share one do.
+            for _, ways in itertools.groupby(WAYS, key=lambda way: (way.draws_on, way.drafts)):
                 if time.monotonic() > settings.deadline:
                     return
-                yield _step(settings, loaded, fsms, rows, way)
+                yield from _steps(settings, loaded, fsms, rows, list(ways))
             yield _draws(settings, loaded, fsms, rows)
             del loaded
         del model
@@ -131,37 +133,47 @@ def _config(settings: Settings, rows: int, way: Way) -> EngineConfig:
     )
 
 
-def _step(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: int, way: Way) -> Step:
-    workload = Workload(loaded, _config(settings, rows, way), fsms)
+def _steps(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: int, ways: list[Way]) -> Iterator[Step]:
+    """The cells of `ways`, which differ in their requests alone."""
+    workload = Workload(loaded, _config(settings, rows, ways[0]), fsms)
     try:
-        requests = [
-            workload.request(row, settings.prompt, guided=way.guided, temperature=1.0, max_tokens=settings.tokens)
-            for row in range(rows)
-        ]
-        workload.run(requests)  # mask rows, tables of automata, captured steps
-        counts, before = workload.engine.step_loop.sampler.counts, asdict(workload.engine.statistics)
-        drawn = counts.forced + counts.sparse + counts.dense
-        made = sum(map(len, workload.run(requests)))
-        steps = workload.steps.seconds
-        after = asdict(workload.engine.statistics)
-        on_host = counts.forced + counts.sparse + counts.dense - drawn
-        total = after["sampled_tokens"] - before["sampled_tokens"]
-        passes = after["steps"] - before["steps"]
-        with workload.copies_counted() as copied:
-            workload.run(requests)
-        return Step(
-            loaded.head.token_limit,
-            rows,
-            way.name,
-            1000 * statistics.median(steps),
-            len(steps),
-            made / (rows * passes),
-            1 - on_host / total,
-            copied.up / passes,
-            copied.down / passes,
-        )
+        for way in ways:
+            yield _step(settings, workload, loaded.head.token_limit, rows, way)
     finally:
         workload.close()
+
+
+def _step(settings: Settings, workload: Workload, vocabulary: int, rows: int, way: Way) -> Step:
+    def requests(tokens: int) -> list[GenerationRequest]:
+        return [
+            workload.request(row, settings.prompt, guided=way.guided, temperature=1.0, max_tokens=tokens)
+            for row in range(rows)
+        ]
+
+    def counted() -> tuple[int, int, int]:
+        """Forward passes, draws, and those of them that were the host's."""
+        counts, engine = workload.engine.step_loop.sampler.counts, workload.engine.statistics
+        return engine.steps, engine.sampled_tokens, counts.forced + counts.sparse + counts.dense
+
+    workload.run(requests(settings.tokens))  # mask rows, tables of automata
+    before = counted()
+    made = sum(map(len, workload.run(requests(settings.tokens))))
+    passes, draws, on_host = (after - earlier for after, earlier in zip(counted(), before, strict=True))
+    times, before = workload.steps.seconds, counted()
+    with workload.copies_counted() as copied:
+        workload.run(requests(max(8, settings.tokens // 4)))
+    steps = counted()[0] - before[0]
+    return Step(
+        vocabulary,
+        rows,
+        way.name,
+        1000 * statistics.median(times),
+        len(times),
+        made / (rows * passes),
+        1 - on_host / draws,
+        copied.up / steps,
+        copied.down / steps,
+    )
 
 
 def _draws(settings: Settings, loaded: LoadedModel, fsms: list[TokenFSM], rows: int) -> Draws:

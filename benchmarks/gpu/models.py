@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from gpu_workers.engine.scheduler import GROUP_TOKENS
 from grammar_workers import Vocabulary
 
 _END = 2
 _SPECIAL = 3
 _WORKSPACE_NBYTES = 48
-"""What drawing needs for one logit at its peak: float32 logits and weights, float64 sums, masks, copies."""
+"""What drawing needs for one logit at its peak: scores, their order, float64 sums, copies."""
 _SPARE_NBYTES = 3 << 30
 """Captured graphs, tables of automata, workspaces of libraries."""
 
@@ -44,7 +45,7 @@ class Shape:
     def nbytes(self, tokens: int, rows: int, length: int, itemsize: int) -> int:
         """Memory for weights, keys and values of `rows` sequences of `length` tokens, and a step's draws."""
         positions = (rows + 1) * length * 2 * self.layers * self.kv_heads * self.head_dim
-        return (self.parameters(tokens) + positions) * itemsize + rows * tokens * _WORKSPACE_NBYTES
+        return (self.parameters(tokens) + positions) * itemsize + rows * GROUP_TOKENS * tokens * _WORKSPACE_NBYTES
 
 
 SHAPES = {
