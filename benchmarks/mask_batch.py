@@ -7,7 +7,7 @@ do, or each has its own. The rows go into one uint32 array [B, words] (`fill`), 
 (`apply`). Between two measurements a pass over the logits empties the caches, as a model's forward pass would. Times
 are CPU times of the process. Turnstile's rows have been visited before (warm); the peers compute theirs anew each time.
 `table gather` is what numpy takes to gather rows from one table: the floor. `plain compiled loop` looks at every bit;
-`unpack + masked_fill` is numpy and torch, what Turnstile does for logits on a GPU or in another precision.
+`unpack + masked_fill` is numpy and torch, the plain way: a bool for each token.
 """
 
 from __future__ import annotations

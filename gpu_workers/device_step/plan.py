@@ -6,6 +6,8 @@ back with their tokens; the others with their hidden states alone, to be drawn o
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +16,14 @@ import torch
 from torch import Tensor
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, pack, shape_of, static_step
+from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, all_shapes, pack, shape_of, static_step
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
+from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
+
+logger = logging.getLogger(__name__)
 
 Step = Callable[[Tensor, StaticShape], StaticResult]
 Drawn = list[tuple[int, int]]
@@ -27,19 +32,15 @@ Drawn = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where one slot's tokens stand in the static step. `base`: of its automaton's states; `draws`: on the device."""
+    """One row of the static step. `base`: of its automaton's states; `draws`: on the device."""
 
-    row: int
     base: int
     draws: bool
 
 
 @dataclass(slots=True)
 class DevicePlan:
-    """The decode rows of a step, masked ones first; `places` and `sequences` are in the order scheduled.
-
-    `told`: what the step said, as in `StaticResult`.
-    """
+    """The decode rows of a step, in the order scheduled. `told`: what the step said, as in `StaticResult`."""
 
     rows: list[StaticRow]
     places: list[_Place]
@@ -57,9 +58,9 @@ class DevicePlan:
         assert self.told is not None
         lines, queries = self.told.tolist(), self.shape.queries
         drawn: dict[Sequence, Drawn] = {}
-        for place, sequence in zip(self.places, self.sequences, strict=True):
+        # Rows of padding are told about, too.
+        for row, place, sequence, line in zip(self.rows, self.places, self.sequences, lines, strict=False):
             if place.draws:
-                row, line = self.rows[place.row], lines[place.row]
                 span = range(1 + row.first, 2 + row.first + line[0])
                 drawn[sequence] = [(line[i], line[i + queries] - place.base if row.state else -1) for i in span]
         return drawn
@@ -68,8 +69,9 @@ class DevicePlan:
 class DeviceStep:
     """Runs the decode rows of steps. `plan` is for the engine thread, `run` for whoever runs the model."""
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, queries: int) -> None:
         self._pool = loaded.pool
+        self._queries = queries
         memory = TableMemory(loaded.head.token_limit, config.device_table_mb << 20, loaded.pool.device)
         self.automata = DeviceAutomata(memory)
         step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory)
@@ -79,7 +81,7 @@ class DeviceStep:
             torch.compiler.config.recompile_limit = torch.compiler.config.accumulated_recompile_limit = 1 << 12
             step = torch.compile(step, fullgraph=True, dynamic=False)
         elif config.device_step == "cuda_graph":
-            step = GraphedStep(step, loaded.pool.device)
+            step = GraphedStep(step, loaded.pool, all_shapes(loaded.pool, queries, self._fineness))
         self._step = step
 
     def plan(
@@ -98,11 +100,9 @@ class DeviceStep:
             base = 0 if fsm is None else self.automata.base(fsm)
             draws = draws and base is not None
             rows.append((_static_row(part, sequence, base or 0, draws), base or 0, draws))
-        order = sorted(range(len(rows)), key=lambda i: rows[i][0].state == 0)
-        row_of = {i: row for row, i in enumerate(order)}
-        places = [_Place(row_of[i], base, draws) for i, (_, base, draws) in enumerate(rows)]
-        laid = [rows[i][0] for i in order]
-        return DevicePlan(laid, places, [one for _, one in pairs], shape_of(laid, self._pool, self._fineness))
+        laid = [row for row, _, _ in rows]
+        shape = shape_of(laid, self._pool, self._queries, self._fineness)
+        return DevicePlan(laid, [_Place(base, draws) for _, base, draws in rows], [one for _, one in pairs], shape)
 
     @torch.no_grad()
     def run(self, plan: DevicePlan) -> Tensor:
@@ -111,9 +111,7 @@ class DeviceStep:
         result = self._step(packed.to(self._pool.device, non_blocking=True), plan.shape)
         queries = plan.shape.queries
         wanted = [
-            place.row * queries + query
-            for place in plan.places
-            for query in range(plan.rows[place.row].first, len(plan.rows[place.row].token_ids))
+            i * queries + query for i, row in enumerate(plan.rows) for query in range(row.first, len(row.token_ids))
         ]
         # Copies: a captured step writes its results to the same memory the next time.
         plan.told = result.told.clone()
@@ -124,35 +122,40 @@ class DeviceStep:
 
 
 class GraphedStep:
-    """A CUDA graph for each shape, captured when it first comes up; all of them share one pool of memory.
+    """A CUDA graph for each of `shapes`, all captured here and now; no step is captured, or runs otherwise, later.
 
-    Results stay where they are: whoever wants to keep them copies them before the next call.
+    They share one pool of memory, the largest first: what it needs the others fit into. Results stay where they are:
+    whoever wants to keep them copies them before the next call.
     """
 
-    def __init__(self, step: Step, device: torch.device) -> None:
+    def __init__(self, step: Step, pool: KVPool, shapes: list[StaticShape]) -> None:
         self._step = step
-        self._device = device
+        self._device = pool.device
         self._memory = torch.cuda.graph_pool_handle()
-        self._captured: dict[StaticShape, tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]] = {}
+        self._stream = torch.cuda.Stream(pool.device)
+        started, (free, _) = time.monotonic(), torch.cuda.mem_get_info(pool.device)
+        self._captured = {shape: self._capture(pack([], shape, pool).to(pool.device), shape) for shape in shapes}
+        taken = free - torch.cuda.mem_get_info(pool.device)[0]
+        seconds = time.monotonic() - started
+        logger.info("%d CUDA graphs captured in %.1f s, %.2f GiB", len(shapes), seconds, taken / 2**30)
 
     def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
-        if shape not in self._captured:
-            self._captured[shape] = self._capture(packed.clone(), shape)
         graph, buffer, result = self._captured[shape]
         buffer.copy_(packed)
         graph.replay()
         return result
 
+    @torch.no_grad()
     def _capture(self, buffer: Tensor, shape: StaticShape) -> tuple[torch.cuda.CUDAGraph, Tensor, StaticResult]:
-        """Runs the step once outside, where libraries set themselves up: it writes what the replay writes again."""
-        current, beside = torch.cuda.current_stream(self._device), torch.cuda.Stream(self._device)
-        beside.wait_stream(current)
-        with torch.cuda.stream(beside):
+        """Runs the step once outside, where libraries set themselves up; the dummy slot is all that it writes to."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
             self._step(buffer, shape)
-        current.wait_stream(beside)
+        current.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         # Other threads go on meanwhile: their work is not part of the graph and does not spoil it.
-        with torch.cuda.graph(graph, pool=self._memory, stream=beside, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"):
             result = self._step(buffer, shape)
         return graph, buffer, result
 
@@ -185,6 +188,9 @@ def _static_row(part: ScheduledTokens, sequence: Sequence, base: int, draws: boo
     )
 
 
-def device_step(loaded: LoadedModel, config: EngineConfig) -> DeviceStep | None:
-    """The step that `config` asks for; None: everything stays with the host."""
-    return None if config.device_step == "off" else DeviceStep(loaded, config)
+def device_step(loaded: LoadedModel, config: EngineConfig, queries: int) -> DeviceStep | None:
+    """The step that `config` asks for, ready; None: everything stays with the host.
+
+    `queries`: the most tokens of one sequence among the decode rows of a step.
+    """
+    return None if config.device_step == "off" else DeviceStep(loaded, config, queries)

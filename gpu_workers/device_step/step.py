@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -26,13 +27,15 @@ from gpu_workers.model.attention import AttentionPlan, CacheRead, DecodeGroup, D
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampling.distribution import DrawSettings, draw_weights, inverse_cdf
+from gpu_workers.sampling.distribution import DrawSettings, filtered, inverse_cdf
+from gpu_workers.sampling.masked_scores import masked_scores
 from gpu_workers.sampling.randomness import device_uniforms
 
 _INTEGERS = ("slot", "past", "fed", "first", "state", "position", "choice_index", "seed_low", "seed_high", "top_k")
 _FLOATS = ("temperature", "top_p", "min_p")
 _TOKENS = len(_INTEGERS) + len(_FLOATS)
 _SHORTEST_KV = 64
+_COARSE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +57,42 @@ class StaticRow:
 
 @dataclass(frozen=True, slots=True)
 class StaticShape:
-    """What a captured step is fixed to: sizes are powers of a small number, but `kv_length` is at most the pool's.
+    """What a captured step is fixed to: few enough shapes to capture all of them before a model serves.
 
-    The first `masked` rows have their masks looked up; 0: no grammar code at all. `truncates`: top-k or top-p is on.
+    Numbers of tokens are powers of four, up to the most there can be. `masked`: masks are looked up, for all rows;
+    otherwise no grammar code at all. `truncates`: top-k or top-p is on.
     """
 
     rows: int
     queries: int
     kv_length: int
-    masked: int
+    masked: bool
     truncates: bool
 
 
-def shape_of(rows: Sequence[StaticRow], pool: KVPool, fineness: int = 2) -> StaticShape:
-    """The smallest shape that holds `rows`, of which those with a state come first; sizes are powers of `fineness`."""
+def shape_of(rows: Sequence[StaticRow], pool: KVPool, queries: int, fineness: int = 2) -> StaticShape:
+    """The smallest shape that holds `rows`, of at most `queries` tokens each: their number is a power of `fineness`."""
     longest = max(row.past + len(row.token_ids) for row in rows)
-    masked = sum(row.state > 0 for row in rows)
     return StaticShape(
         rows=_bucket(len(rows), fineness),
-        queries=_bucket(max(len(row.token_ids) for row in rows), fineness),
-        kv_length=min(_SHORTEST_KV * _bucket(-(-longest // _SHORTEST_KV), fineness), pool.length),
-        masked=_bucket(masked, fineness) if masked else 0,
+        queries=min(_bucket(max(len(row.token_ids) for row in rows), _COARSE), queries),
+        kv_length=_kv_bucket(longest, pool),
+        masked=any(row.state for row in rows),
         truncates=any(one.top_k or one.top_p < 1 for one in (row.sampling for row in rows) if one.temperature > 0),
     )
+
+
+def all_shapes(pool: KVPool, queries: int, fineness: int = 2) -> list[StaticShape]:
+    """Every shape that `shape_of` can give for the slots of `pool`; those that need the most memory first."""
+    sizes = product(
+        {_bucket(rows, fineness) for rows in range(1, pool.slots + 1)},
+        {min(_bucket(fed, _COARSE), queries) for fed in range(1, queries + 1)},
+        {_kv_bucket(length, pool) for length in range(1, pool.length + 1)},
+        (True, False),
+        (True, False),
+    )
+    shapes = [StaticShape(*size) for size in sizes]
+    return sorted(shapes, key=lambda shape: shape.rows * shape.queries * shape.kv_length, reverse=True)
 
 
 def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
@@ -114,19 +130,16 @@ def static_step(
     tokens = packed[:, _TOKENS:]
     hidden_states = _forward(model, head, pool, tokens, integers, shape)
     logits = head.logits(hidden_states)
-    if logits.dtype in (torch.bfloat16, torch.float16):
-        logits = logits.float()
-    logits = logits.unflatten(0, tokens.shape)
-    states = integers["state"][: shape.masked, None]
+    states = rows = places = None
     if shape.masked:
-        states = _states_along(tables, states[:, 0], tokens[: shape.masked], integers["first"][: shape.masked])
-        allowed = tables.allowed(states.flatten()).unflatten(0, states.shape)
-        logits = torch.cat([logits[: shape.masked].masked_fill(~allowed, -torch.inf), logits[shape.masked :]])
-    drawn = _draw(logits.flatten(0, 1), integers, floats, shape).view(tokens.shape)
+        states = _states_along(tables, integers["state"], tokens, integers["first"])
+        rows, places = tables.rows, tables.places(states.flatten())
+    drawn = _draw(logits, rows, places, integers, floats, shape).view(tokens.shape)
     accepted = _accepted(drawn, tokens, integers["first"], integers["fed"])
-    after = torch.zeros_like(drawn)
-    if shape.masked:
-        after[: shape.masked] = tables.advance(states.flatten(), drawn[: shape.masked].flatten()).view(states.shape)
+    if states is None:
+        after = torch.zeros_like(drawn)
+    else:
+        after = tables.advance(states.flatten(), drawn.flatten()).view(states.shape)
     return StaticResult(hidden_states, torch.cat([accepted[:, None], drawn, after], 1))
 
 
@@ -167,8 +180,15 @@ def _states_along(tables: TableMemory, state: Tensor, tokens: Tensor, first: Ten
     return torch.stack(along, 1)
 
 
-def _draw(logits: Tensor, integers: dict[str, Tensor], floats: dict[str, Tensor], shape: StaticShape) -> Tensor:
-    """One token for each row of masked logits [rows * queries, V], int64."""
+def _draw(
+    logits: Tensor,
+    rows: Tensor | None,
+    places: Tensor | None,
+    integers: dict[str, Tensor],
+    floats: dict[str, Tensor],
+    shape: StaticShape,
+) -> Tensor:
+    """One token for each line of logits [rows * queries, V] under its mask row (as in `masked_scores`), int64."""
 
     def each(values: Tensor) -> Tensor:
         return values.repeat_interleave(shape.queries)
@@ -185,9 +205,11 @@ def _draw(logits: Tensor, integers: dict[str, Tensor], floats: dict[str, Tensor]
     uniform = device_uniforms(
         each(integers["seed_low"]), each(integers["seed_high"]), position, each(integers["choice_index"])
     )
-    drawn = inverse_cdf(draw_weights(logits, settings), uniform)
+    scores = masked_scores(logits, rows, places, torch.where(temperature > 0, temperature, 1.0))
+    largest = scores.argmax(-1)
+    drawn = inverse_cdf(filtered(scores.exp_(), settings), uniform)
     drawn = drawn.clamp(max=logits.shape[1] - 1)  # not a number would be past the end
-    return torch.where(temperature > 0, drawn, logits.argmax(-1))
+    return torch.where(temperature > 0, drawn, largest)
 
 
 def _accepted(drawn: Tensor, tokens: Tensor, first: Tensor, fed: Tensor) -> Tensor:
@@ -204,3 +226,7 @@ def _bucket(number: int, base: int) -> int:
     while size < number:
         size *= base
     return size
+
+
+def _kv_bucket(length: int, pool: KVPool) -> int:
+    return min(_SHORTEST_KV * _bucket(-(-length // _SHORTEST_KV), _COARSE), pool.length)

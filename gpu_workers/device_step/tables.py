@@ -82,11 +82,9 @@ class TableMemory:
         self.next[place : after[3]] = torch.from_numpy(following.ravel())
         return base
 
-    def allowed(self, states: Tensor) -> Tensor:
-        """The mask rows of `states` (int64 [n]) as bool [n, tokens]; tokens past the vocabulary are forbidden."""
-        words = self.rows[self.row_of[states].long()]
-        bits = words[:, :, None] >> torch.arange(_BITS, dtype=torch.int32, device=words.device)
-        return (bits & 1).flatten(1)[:, : self._tokens] != 0
+    def places(self, states: Tensor) -> Tensor:
+        """Which of `rows` (int32 [r, words], packed) are the masks of `states`, both int64 [n]."""
+        return self.row_of[states].long()
 
     def advance(self, states: Tensor, token_ids: Tensor) -> Tensor:
         """The states after `token_ids`, both int64 [n]."""

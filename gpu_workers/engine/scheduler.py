@@ -10,7 +10,7 @@ from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
 
-_GROUP_TOKENS = 8
+GROUP_TOKENS = 8
 """Feeds up to this long attend as one padded group; a longer one is cheaper alone."""
 
 
@@ -103,7 +103,7 @@ class Scheduler:
             drafts = min(len(sequence.drafts), budget) if tokens == sequence.pending else 0
             budget -= drafts
             part = _scheduled_tokens(sequence, tokens, drafts)
-            in_group = part.wanted and len(part.token_ids) <= _GROUP_TOKENS
+            in_group = part.wanted and len(part.token_ids) <= GROUP_TOKENS
             (decode if in_group else chunks).append((part, sequence, drafts))
         decode.sort(key=lambda planned: planned[0].slot)
         planned = decode + chunks

@@ -27,7 +27,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.device_step.plan import DevicePlan, device_step
 from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Inbox
 from gpu_workers.engine.overlap import Launch, Wait, launching, when_awaited
-from gpu_workers.engine.scheduler import Scheduler, StepPlan
+from gpu_workers.engine.scheduler import GROUP_TOKENS, Scheduler, StepPlan
 from gpu_workers.guided.forced_text import ForcedTextFinder
 from gpu_workers.guided.mask_loss import RejectionMeter
 from gpu_workers.guided.masks import Constraint, MaskReader
@@ -89,7 +89,7 @@ class StepLoop(threading.Thread):
         self._device = loaded.pool.device
         self._runner = loaded.runner
         self._draft_model = draft_model
-        self._device_step = device_step(loaded, config)
+        self._device_step = device_step(loaded, config, GROUP_TOKENS)
         self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
         self._masks = MaskReader(
             self._mask_threads,

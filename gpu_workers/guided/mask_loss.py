@@ -44,5 +44,5 @@ class RejectionMeter:
 def rejection_mass(head: OutputHead, hidden_states: Tensor, allowed: AllowedTokens) -> float:
     """Probability that the model gives to forbidden tokens, in [0, 1]; hidden_states [H] of one row."""
     raw = head.logits(hidden_states[None]).double().softmax(-1)
-    allow = torch.from_numpy(unpack([allowed], raw.shape[1])).to(raw.device)
+    allow = unpack([allowed], raw.shape[1], raw.device)
     return float(raw.masked_fill(allow, 0).sum().clamp(0, 1))

@@ -6,7 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+
+from gpu_workers.sampling.masked_scores import unpacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,10 @@ def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limi
     return AllowedTokens(mask, count, token_ids, only_end)
 
 
-def unpack(rows: Sequence[AllowedTokens], tokens: int) -> NDArray[np.bool_]:
-    """The packed rows as bool [n, tokens]; tokens past their width are forbidden."""
-    packed = np.stack([row.mask for row in rows]).view(np.uint8)
-    return np.unpackbits(packed, axis=1, count=tokens, bitorder="little").view(np.bool_)
+def unpack(rows: Sequence[AllowedTokens], tokens: int, device: torch.device) -> Tensor:
+    """The rows as bool [n, tokens] on `device`, which they go to packed; tokens past their width are forbidden."""
+    packed = np.stack([row.mask for row in rows])
+    if device.type == "cpu":  # numpy is faster than shifts
+        bits = np.unpackbits(packed.view(np.uint8), axis=1, count=tokens, bitorder="little")
+        return torch.from_numpy(bits.view(np.bool_))
+    return unpacked(torch.from_numpy(packed.view(np.int32)).to(device), tokens)

@@ -48,7 +48,11 @@ def draw_settings(rows: Sequence[SamplingParameters], device: torch.device) -> D
 
 def draw_weights(logits: Tensor, settings: DrawSettings) -> Tensor:
     """Probabilities up to a factor per row, zero where a setting leaves a token out. logits and weights [n, K]."""
-    weights = softmax_weights(logits, settings.temperature.to(logits.dtype))
+    return filtered(softmax_weights(logits, settings.temperature.to(logits.dtype)), settings)
+
+
+def filtered(weights: Tensor, settings: DrawSettings) -> Tensor:
+    """Weights [n, K] >= 0 with zeros where a setting leaves a token out; temperatures are in them already."""
     if settings.top_k is not None and settings.top_p is not None:
         if settings.truncated is None:
             weights = truncate(weights, settings.top_k, settings.top_p)

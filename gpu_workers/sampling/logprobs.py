@@ -86,7 +86,7 @@ def _reports(
     if constrained:
         rows = [_allowed(draws[i]) for i in constrained]
         index = torch.tensor(constrained, device=raw.device)
-        allow = torch.from_numpy(unpack(rows, raw.shape[1])).to(raw.device)
+        allow = unpack(rows, raw.shape[1], raw.device)
         kept = raw[index].masked_fill(~allow, -torch.inf)
         mass = kept.logsumexp(-1, keepdim=True)
         masked = raw.index_copy(0, index, kept - mass)

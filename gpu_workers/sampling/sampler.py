@@ -9,11 +9,14 @@ Rows are split by what their mask leaves to decide, cheapest first:
 The draw walks the cumulative weights in token-id order up to `uniform * total`. Forbidden tokens add exact zeros to
 that float64 sum, so the sparse and the dense way agree, and the uniform number depends on (seed, choice, position,
 attempt) alone: the same request gives the same tokens in any batch.
+
+Dense rows are masked in place on a CPU, word by word; on a device mask rows lie packed in its memory (`device_rows`)
+and are applied together with the temperature (`masked_scores`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,8 +26,10 @@ from torch import Tensor
 
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
-from gpu_workers.sampling.allowed_tokens import AllowedTokens, unpack
-from gpu_workers.sampling.distribution import DrawSettings, draw_settings, draw_weights, inverse_cdf
+from gpu_workers.sampling.allowed_tokens import AllowedTokens
+from gpu_workers.sampling.device_rows import DeviceRows
+from gpu_workers.sampling.distribution import DrawSettings, draw_settings, draw_weights, filtered, inverse_cdf
+from gpu_workers.sampling.masked_scores import masked_scores
 from gpu_workers.sampling.penalties import Adjustment, History, adjust, adjustment
 from gpu_workers.sampling.randomness import Stream, uniforms
 from gpu_workers.sampling.verification import Proposal, Verification
@@ -95,13 +100,19 @@ class SparseRows:
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well."""
+    """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well.
+
+    `places`: where the mask rows of all are on a device, int64 [n], None on a CPU and where no row has one;
+    `temperature` float64 [n], 1 for greedy rows.
+    """
 
     rows: list[int]
     choice: Choice
     masked: list[int]
     allowed: list[AllowedTokens]
     excluded: Tensor | None
+    places: Tensor | None
+    temperature: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,10 @@ class Sampler:
     head: OutputHead
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     counts: RowCounts = field(default_factory=RowCounts)
+    _device_rows: DeviceRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._device_rows = DeviceRows(self.head.token_limit, self.device)
 
     def sample(self, hidden_states: Tensor, draws: Sequence[Draw]) -> list[int]:
         """hidden_states [n, H] in the order of `draws`. Returns n token ids; each is allowed by its row."""
@@ -182,21 +197,39 @@ class Sampler:
 
     def _prepare_dense(self, rows: list[int], draws: list[Draw]) -> DenseRows:
         excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
+        masked = [i for i, draw in enumerate(draws) if draw.allowed is not None]
+        allowed = [draw.allowed for draw in draws if draw.allowed is not None]
+        temperature = torch.tensor([draw.sampling.temperature or 1.0 for draw in draws], dtype=torch.float64)
         return DenseRows(
             rows,
             self._choice(draws, None, self.head.token_limit),
-            [i for i, draw in enumerate(draws) if draw.allowed is not None],
-            [draw.allowed for draw in draws if draw.allowed is not None],
+            masked,
+            allowed,
             torch.tensor(excluded, device=self.device).T if excluded else None,
+            None if self.device.type == "cpu" or not masked else self._device_rows.places(len(rows), masked, allowed),
+            temperature.to(self.device),
         )
 
     def _dense(self, hidden_states: Tensor, group: DenseRows) -> list[int]:
         logits = self.head.logits(hidden_states)
+        if logits.device.type != "cpu" or logits.dtype != torch.float32:
+            return self._dense_on_device(logits, group)
         if group.masked:
-            logits = self._masked(logits, group.masked, group.allowed)
-        if group.excluded is not None:
-            logits = logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
-        return choose_columns(logits, group.choice)
+            if not self.head.separable:
+                logits = logits.clone()  # they are the hidden states, which others read, too
+            forbid_unmasked(logits.numpy(), [row.mask for row in group.allowed], group.masked)
+        return choose_columns(_excluded(logits, group), group.choice)
+
+    def _dense_on_device(self, logits: Tensor, group: DenseRows) -> list[int]:
+        """Bias and penalties touch a few tokens and come first: what they make of a forbidden one, the mask undoes."""
+        if group.choice.adjustments:
+            logits = adjust(logits, group.choice.adjustments)
+        logits, places = _excluded(logits, group), group.places
+        if places is None and group.masked:
+            places = self._device_rows.places(len(logits), group.masked, group.allowed)
+        rows = None if places is None else self._device_rows.table
+        scores = masked_scores(logits, rows, places, group.temperature)
+        return _choose(scores, group.choice, lambda drawn: filtered(drawn.exp_(), group.choice.settings))
 
     def _choice(self, draws: list[Draw], columns: Sequence[NDArray[np.int64]] | None, width: int) -> Choice:
         """`columns[row]`: the token ids of the row's first columns, of `width`; None: column = token id."""
@@ -236,23 +269,17 @@ class Sampler:
         )
         return torch.from_numpy(numbers).to(self.device)
 
-    def _masked(self, logits: Tensor, rows: list[int], allowed: list[AllowedTokens]) -> Tensor:
-        """Logits [n, V] of the head with what `allowed[i]` leaves out of row `rows[i]` at -inf; may be the same."""
-        if logits.device.type == "cpu" and logits.dtype == torch.float32:
-            if not self.head.separable:
-                logits = logits.clone()  # they are the hidden states, which others read, too
-            forbid_unmasked(logits.numpy(), [row.mask for row in allowed], rows)
-            return logits
-        allow = torch.from_numpy(unpack(allowed, logits.shape[1])).to(logits.device)
-        if len(rows) == len(logits):
-            return logits.masked_fill(~allow, -torch.inf)
-        index = torch.tensor(rows, device=logits.device)
-        return logits.index_copy(0, index, logits[index].masked_fill(~allow, -torch.inf))
-
 
 def _rows(hidden_states: Tensor, rows: list[int]) -> Tensor:
     """Some rows of a batch, ascending; no copy where it is all of them."""
     return hidden_states if len(rows) == len(hidden_states) else hidden_states[rows]
+
+
+def _excluded(logits: Tensor, group: DenseRows) -> Tensor:
+    """Logits [n, V] with what is forbidden beside masks at -inf; the same where nothing is."""
+    if group.excluded is None:
+        return logits
+    return logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
 
 
 def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.int64]] | None = None) -> list[int]:
@@ -264,18 +291,22 @@ def choose_columns(logits: Tensor, choice: Choice, columns: Sequence[NDArray[np.
         logits = adjust(logits, choice.adjustments, columns)
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
+    return _choose(logits, choice, lambda drawn: draw_weights(drawn, choice.settings))
+
+
+def _choose(scores: Tensor, choice: Choice, weights_of: Callable[[Tensor], Tensor]) -> list[int]:
+    """The column of each row of scores [n, K]: the largest, or drawn by what `weights_of` makes of the rows drawn."""
     if not choice.drawn:
-        return logits.argmax(-1).tolist()
+        return scores.argmax(-1).tolist()
     if not choice.greedy:
-        return _draw(logits, choice).tolist()
-    chosen = dict(zip(choice.greedy, logits[choice.greedy].argmax(-1).tolist(), strict=True))
-    chosen |= zip(choice.drawn, _draw(logits[choice.drawn], choice).tolist(), strict=True)
-    return [chosen[i] for i in range(len(logits))]
+        return _draw(weights_of(scores), choice).tolist()
+    chosen = dict(zip(choice.greedy, scores[choice.greedy].argmax(-1).tolist(), strict=True))
+    chosen |= zip(choice.drawn, _draw(weights_of(scores[choice.drawn]), choice).tolist(), strict=True)
+    return [chosen[i] for i in range(len(scores))]
 
 
-def _draw(logits: Tensor, choice: Choice) -> Tensor:
-    """Columns int64 [n] of the rows that are drawn."""
-    weights = draw_weights(logits, choice.settings)
+def _draw(weights: Tensor, choice: Choice) -> Tensor:
+    """Columns int64 [n] of the rows that are drawn, by their weights [n, K]."""
     if choice.verification is not None:
         weights = choice.verification.apply(weights)
     if weights.device.type != "cpu":

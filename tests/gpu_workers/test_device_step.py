@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpu_workers.device_step import tables
+from gpu_workers.device_step.step import StaticRow, all_shapes, pack, shape_of, static_step
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
-from gpu_workers.request import GenerationRequest
+from gpu_workers.request import GenerationRequest, SamplingParameters
+from gpu_workers.sampling.masked_scores import unpacked
 from grammar_workers import TokenFSM, compile_grammar
 from tests.gpu_workers.support import (
     WIDTH,
     byte_vocabulary,
     engine_config,
     grammars,
+    loaded,
     random_fsm,
     request,
     run,
@@ -121,7 +126,7 @@ def test_rows_without_a_grammar_enter_no_table(monkeypatch: pytest.MonkeyPatch) 
     def never(*_: Any) -> None:
         raise AssertionError("grammar code entered")
 
-    monkeypatch.setattr(TableMemory, "allowed", never)
+    monkeypatch.setattr(TableMemory, "places", never)
     monkeypatch.setattr(TableMemory, "advance", never)
     requests = requests_of(np.random.default_rng(2), [None], 4)
     actual, engine = outputs(engine_config(device_step="eager"), {}, requests)
@@ -129,10 +134,48 @@ def test_rows_without_a_grammar_enter_no_table(monkeypatch: pytest.MonkeyPatch) 
     assert not engine.step_loop.sampler.counts.dense
 
 
+@given(st.integers(0, 10**6))
+def test_every_shape_is_captured_before(seed: int) -> None:
+    """Whatever rows come up, their shape is among those that are captured when the model is loaded."""
+    rng = np.random.default_rng(seed)
+    pool = loaded("llama", engine_config(slots=int(rng.choice([1, 3, 4])))).pool
+    queries, fineness = int(rng.integers(1, 20)), int(rng.choice([2, 4]))
+    rows = []
+    for slot in range(int(rng.integers(1, pool.slots + 1))):
+        fed = int(rng.integers(1, queries + 1))
+        sampling = SamplingParameters(temperature=float(rng.choice([0, 1])), top_k=int(rng.choice([0, 5])))
+        past = int(rng.integers(0, pool.length - fed + 1))
+        rows.append(StaticRow(slot, past, [1] * fed, 0, state=int(rng.integers(2)), sampling=sampling))
+    shape = shape_of(rows, pool, queries, fineness)
+    shapes = all_shapes(pool, queries, fineness)
+    assert shape in shapes and len(set(shapes)) == len(shapes) <= 200
+    assert shape.rows >= len(rows) and max(len(row.token_ids) for row in rows) <= shape.queries <= queries
+    assert max(row.past + len(row.token_ids) for row in rows) <= shape.kv_length <= pool.length
+
+
+def test_every_shape_runs_on_padding_alone() -> None:
+    """As it is captured: nothing but the dummy slot is written."""
+    model = loaded("llama", engine_config())
+    pool, memory = model.pool, TableMemory(model.head.token_limit, 1 << 16, torch.device("cpu"))
+    before = [layer[: pool.slots].clone() for layer in (*pool.keys, *pool.values)]
+    for shape in all_shapes(pool, 8):
+        with torch.no_grad():
+            result = static_step(model.model, model.head, pool, memory, pack([], shape, pool), shape)
+        assert result.told.shape == (shape.rows, 1 + 2 * shape.queries)
+        assert result.hidden_states.isfinite().all() and result.told[:, 0].eq(0).all()
+    assert all(
+        torch.equal(layer[: pool.slots], one) for layer, one in zip((*pool.keys, *pool.values), before, strict=True)
+    )
+
+
+def allowed_bits(memory: TableMemory, states: torch.Tensor) -> torch.Tensor:
+    return unpacked(memory.rows[memory.places(states)], WIDTH)
+
+
 def check_tables(memory: TableMemory, fsm: TokenFSM, base: int) -> None:
     for state in range(1, fsm.state_count):
         here = torch.tensor([base + state])
-        allowed = memory.allowed(here)[0].nonzero()[:, 0]
+        allowed = allowed_bits(memory, here)[0].nonzero()[:, 0]
         assert set(allowed.tolist()) == fsm.allowed_tokens(state)
         after = memory.advance(here.expand(len(allowed)), allowed) - base
         assert after.tolist() == [fsm.next_state(state, token_id) for token_id in allowed.tolist()]
@@ -142,7 +185,7 @@ def test_automata_take_turns_on_a_small_device(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(tables, "_IDLE_STEPS", 3)
     letters, record, endless = automata().values()
     memory = TableMemory(WIDTH, 14_400, torch.device("cpu"))
-    assert memory.allowed(torch.tensor([0])).all()
+    assert allowed_bits(memory, torch.tensor([0])).all()
     on_device = DeviceAutomata(memory)
     on_device.bring([letters, endless])
     on_device.wait()

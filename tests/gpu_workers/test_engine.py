@@ -432,7 +432,7 @@ def test_no_grammar_code_runs_for_rows_without_one(monkeypatch: pytest.MonkeyPat
         raise AssertionError("grammar code entered")
 
     names = ("read_row", "advance", "MaskReader.start", "MaskReader.table", "Constraint.__init__")
-    for name in (*(f"guided.masks.{name}" for name in names), "sampling.sampler.unpack"):
+    for name in (*(f"guided.masks.{name}" for name in names), "sampling.device_rows.DeviceRows.places"):
         monkeypatch.setattr(f"gpu_workers.{name}", never)
     with running_engine() as engine:
         results = run(engine, *(request("abc", max_tokens=10, temperature=i % 2) for i in range(6)))

@@ -27,6 +27,7 @@ from gpu_workers.sampling.penalties import History, adjust, adjustment
 from gpu_workers.sampling.sampler import Draw, Sampler
 from gpu_workers.sampling.truncation import drop_unlikely, truncate, truncate_by_sorting
 
+CPU = torch.device("cpu")
 LIMIT = 1000
 WIDTH = 1024
 HIDDEN = 16
@@ -57,7 +58,7 @@ def draw(position: int = 0, allowed: AllowedTokens | None = None, **sampling: ob
 def test_a_row_is_read_exactly(token_ids: set[int], sparse_limit: int) -> None:
     row = allow(sorted(token_ids), sparse_limit)
     assert row.count == len(token_ids)
-    assert set(np.flatnonzero(unpack([row], WIDTH)[0]).tolist()) == token_ids
+    assert set(np.flatnonzero(unpack([row], WIDTH, CPU)[0]).tolist()) == token_ids
     if len(token_ids) > sparse_limit:
         assert row.token_ids is None and not row.only_end
     else:
@@ -235,7 +236,7 @@ def test_rows_without_a_grammar_read_no_mask(monkeypatch: pytest.MonkeyPatch) ->
     def never(*_: object) -> None:
         raise AssertionError("mask code entered")
 
-    monkeypatch.setattr("gpu_workers.sampling.sampler.unpack", never)
+    monkeypatch.setattr("gpu_workers.sampling.device_rows.DeviceRows.places", never)
     monkeypatch.setattr("gpu_workers.sampling.sampler.forbid_unmasked", never)
     Sampler(make_head()).sample(hidden_states(4), [draw(i, None, temperature=i % 2) for i in range(4)])
 
@@ -342,7 +343,7 @@ def test_excluded_tokens_are_never_drawn() -> None:
 def test_a_row_without_some_tokens(token_ids: set[int], gone: set[int], sparse_limit: int) -> None:
     row = allow(sorted(token_ids), sparse_limit).without(gone)
     assert row.count == len(token_ids - gone)
-    assert set(np.flatnonzero(unpack([row], WIDTH)[0]).tolist()) == token_ids - gone
+    assert set(np.flatnonzero(unpack([row], WIDTH, CPU)[0]).tolist()) == token_ids - gone
     assert row.token_ids is None or row.token_ids.tolist() == sorted(token_ids - gone)
 
 

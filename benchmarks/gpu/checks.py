@@ -1,0 +1,147 @@
+"""Correctness before any figure: the same tokens however a step runs, and masks bit for bit.
+
+The model is small and its weights are equal everywhere. In float64 devices agree far beyond what a draw can tell; in
+float32, which the kernels are for, greedy requests are compared.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.gpu.models import SHAPES, as_tokenizer, made_vocabulary, random_llama
+from benchmarks.gpu.workload import Workload, automata
+from gpu_workers.config import EngineConfig
+from gpu_workers.model.loader import prepare
+from gpu_workers.request import GenerationRequest
+from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
+from gpu_workers.sampling.device_rows import DeviceRows
+from gpu_workers.sampling.masked_scores import masked_scores
+
+_TOKENS = 1 << 10
+_LENGTH = 96
+_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was compared, how many things, and how many of them differed."""
+
+    name: str
+    compared: int
+    differing: int
+
+
+def checks(device: torch.device, requests: int) -> list[Check]:
+    """All of them on `device`, with `requests` generations for each way that a step can run."""
+    return [masks(device), *(tokens(device, requests, dtype) for dtype in (torch.float64, torch.float32))]
+
+
+def masks(device: torch.device) -> Check:
+    """Random mask rows over random logits on `device` against numpy: every bit of every score."""
+    rng = np.random.default_rng(0)
+    compared = differing = 0
+    for width in (31, 1000, 32_768, 131_072 + 5):
+        device_rows = DeviceRows(width, device)
+        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            logits = torch.from_numpy(4 * rng.normal(size=(6, width))).to(dtype)
+            temperature = torch.from_numpy(rng.choice([1.0, 0.7, 0.01, 3.0], 6))
+            allowed = [_mask_row(rng, width, share) for share in (0.0, 0.01, 0.5, 0.99)]
+            lines = [0, 2, 3, 5]
+            places = device_rows.places(6, lines, allowed)
+            actual = masked_scores(logits.to(device), device_rows.table, places, temperature.to(device)).cpu().numpy()
+            expected = logits.float().numpy().copy()
+            for line, row in zip(lines, allowed, strict=True):
+                bits = np.unpackbits(row.mask.view(np.uint8), count=width, bitorder="little")
+                expected[line, bits == 0] = -np.inf
+            expected = (expected - expected.max(1, keepdims=True)) / temperature.float().numpy()[:, None]
+            compared += expected.size
+            differing += int((actual.view(np.int32) != expected.view(np.int32)).sum())
+    return Check("masked scores, bit for bit: numbers", compared, differing)
+
+
+def _mask_row(rng: np.random.Generator, width: int, share: float) -> AllowedTokens:
+    """About `share` of the tokens, the first at least; never a token that does not exist."""
+    bits = np.zeros(-(-width // 32) * 32, np.uint8)
+    bits[:width] = rng.random(width) < share
+    bits[0] = 1
+    return read_row(np.packbits(bits, bitorder="little").view(np.uint32), [], 0)
+
+
+def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Check:
+    """The tokens of `many` requests by the host's step on a CPU against every other way that a step can run."""
+    named = made_vocabulary(_TOKENS)
+    model = random_llama(SHAPES["toy"], _TOKENS, _LENGTH, dtype, torch.device("cpu"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(8)  # outputs of freshly made weights hardly depend on the prompt
+    fsms = automata(named.vocabulary)
+    greedy = dtype != torch.float64
+
+    def run(way: dict[str, Any]) -> list[list[int]]:
+        config = EngineConfig(slots=_ROWS, max_length=_LENGTH, prefill_chunk=16, step_tokens=64, **way)
+        loaded = prepare(copy.deepcopy(model), as_tokenizer(named), named.vocabulary, config)
+        workload = Workload(loaded, config, fsms)
+        try:
+            return workload.run(_requests(workload.request, many, greedy=greedy))
+        finally:
+            workload.close()
+
+    expected = run({"device": "cpu"})
+    compared = differing = 0
+    for way in ways(device):
+        actual = run(way)
+        compared += sum(map(len, expected))
+        differing += sum(_differing(one, other) for one, other in zip(expected, actual, strict=True))
+    settings = "greedy" if greedy else "all settings"
+    return Check(
+        f"{len(ways(device))} ways to run a step, {dtype}, {settings}: tokens".replace("torch.", ""),
+        compared,
+        differing,
+    )
+
+
+def ways(device: torch.device) -> list[dict[str, Any]]:
+    """How steps can run on `device`, as engine settings: the host draws, the device draws, drafts or none."""
+    where = {"device": str(device)}
+    steps = ["eager", "cuda_graph"] if device.type == "cuda" else ["eager"]
+    return [
+        {**where, "overlap": True},
+        {**where, "overlap": False, "forced_text": False, "max_drafts": 0, "sparse_limit": 1},
+        *({**where, "device_step": step} for step in steps),
+    ]
+
+
+def _requests(make: Callable[..., GenerationRequest], many: int, *, greedy: bool) -> list[GenerationRequest]:
+    """Guided and free ones, with every kind of setting, those included that a device step leaves to the host."""
+    rng = np.random.default_rng(1)
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"top_p": 0.9, "top_k": 40},
+        {"min_p": 0.02},
+        {"frequency_penalty": 0.5, "logit_bias": {300: 5.0, 301: -100.0}},
+        {"logprobs": 2},
+        {"repetition_penalty": 1.3, "min_tokens": 4},
+    ]
+    return [
+        make(
+            row,
+            int(rng.integers(4, 24)),
+            guided=row % 4 != 3,
+            temperature=0.0 if greedy or row % 5 == 0 else 0.8,
+            max_tokens=int(rng.integers(16, 40)),
+            **kinds[row % len(kinds)],
+        )
+        for row in range(many)
+    ]
+
+
+def _differing(expected: list[int], actual: list[int]) -> int:
+    """Places where two outputs differ; what only one of them has counts, too."""
+    return sum(a != b for a, b in zip(expected, actual, strict=False)) + abs(len(expected) - len(actual))

@@ -1,0 +1,69 @@
+"""`masked_scores` as a Triton kernel: a program for each line, which reads it twice, the second time from the cache.
+
+To be imported only where Triton is. Differences and quotients are rounded as IEEE 754 has it, so that scores are those
+of PyTorch's operations, bit for bit.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 2048
+_WARPS = 8
+
+
+def masked_scores_on_cuda(logits: Tensor, rows: Tensor | None, places: Tensor | None, temperature: Tensor) -> Tensor:
+    """As `masked_scores`: logits in float32, bfloat16 or float16, contiguous along a line; temperature float32."""
+    lines, tokens = logits.shape
+    scores = torch.empty(lines, tokens, dtype=torch.float32, device=logits.device)
+    words, stride = (0, 0) if rows is None else (rows.shape[1], rows.stride(0))
+    with torch.cuda.device_of(logits):  # Triton launches where the thread is
+        _score[(lines,)](
+            logits, rows, places, temperature, scores, tokens, words, logits.stride(0), stride,
+            SMALLEST=torch.finfo(torch.float32).tiny, BLOCK=_BLOCK, num_warps=_WARPS,
+        )  # fmt: skip
+    return scores
+
+
+@triton.jit
+def _score(  # type: ignore[no-untyped-def]
+    logits,
+    rows,
+    places,
+    temperature,
+    scores,
+    tokens,
+    words,
+    logits_stride,
+    rows_stride,
+    SMALLEST: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    line = tl.program_id(0).to(tl.int64)
+    logits += line * logits_stride
+    scores += line * tokens
+    place = tl.full((), -1, tl.int64) if places is None else tl.load(places + line)
+    row = rows if places is None else rows + place * rows_stride
+    divisor = tl.maximum(tl.load(temperature + line), SMALLEST)
+    largest = tl.full((BLOCK,), float("-inf"), tl.float32)
+    for start in range(0, tokens, BLOCK):
+        largest = tl.maximum(largest, _masked(logits, row, place, start, tokens, words, BLOCK))
+    top = tl.max(largest, 0)
+    for start in range(0, tokens, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        kept = _masked(logits, row, place, start, tokens, words, BLOCK)
+        tl.store(scores + at, tl.div_rn(kept - top, divisor), mask=at < tokens)
+
+
+@triton.jit
+def _masked(logits, row, place, start, tokens, words, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The logits from `start` on, -inf where they are forbidden or past the end; `place` below 0: none is."""
+    at = start + tl.arange(0, BLOCK)
+    value = tl.load(logits + at, mask=at < tokens, other=float("-inf")).to(tl.float32)
+    if row is not None:
+        word = tl.load(row + (at >> 5), mask=(place >= 0) & ((at >> 5) < words), other=0)
+        value = tl.where((place < 0) | (((word >> (at & 31)) & 1) != 0), value, float("-inf"))
+    return value

@@ -1,0 +1,133 @@
+"""`python -m benchmarks.gpu` on a CPU, small: every part of it that needs no GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.gpu import checks, report
+from benchmarks.gpu.__main__ import main
+from benchmarks.gpu.copies import CopyCounter
+from benchmarks.gpu.figures import WAYS, Draws, Step
+from benchmarks.gpu.models import SHAPES, largest_fitting, made_vocabulary, random_llama
+from benchmarks.gpu.workload import automata
+from gpu_workers.engine import step_loop
+from gpu_workers.sampling import sampler
+from gpu_workers.sampling.distribution import inverse_cdf
+from gpu_workers.sampling.masked_scores import masked_scores
+
+CPU = torch.device("cpu")
+TOY = ["--device", "cpu", "--size", "toy", "--tokens", "16", "--prompt", "8", "--vocabularies", "1k", "--rows", "3"]
+
+
+@pytest.fixture(autouse=True)
+def few_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_the_whole_program_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gpu.json"
+    assert main([*TOY, "--requests", "6", "--output", str(file)]) == 0
+    written = json.loads(file.read_text())
+    assert written["shape"] == "toy" and written["machine"]["torch"] == torch.__version__
+    assert all(check["differing"] == 0 and check["compared"] > 300 for check in written["checks"])
+    assert [step["way"] for step in written["steps"]] == [way.name for way in WAYS]
+    for step, way in zip(written["steps"], WAYS, strict=True):
+        assert step["ms"] > 0 and step["steps"] > 0
+        assert (step["on_device"] > 0.5) == (way.draws_on == "device")
+        assert step["tokens"] > 1.2 or not way.drafts
+    assert [draws["rows"] for draws in written["draws"]] == [3]
+    printed = capsys.readouterr().out
+    assert printed.count("equal\n") == len(written["checks"]) and "missing" not in printed
+
+
+def test_a_wrong_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*arguments: Any) -> Tensor:
+        scores = masked_scores(*arguments)
+        scores[-1, 7] = 0.5
+        return scores
+
+    assert checks.masks(CPU).differing == 0
+    monkeypatch.setattr(checks, "masked_scores", wrong)
+    assert checks.masks(CPU).differing == 12
+
+
+def test_a_wrong_token_is_found_and_without_time_the_checks_are_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only what `overlap` changes goes wrong: the way that everything is compared with stays as it is."""
+    right = step_loop.launching
+
+    def wrong(device: torch.device, overlap: bool | None) -> Any:
+        if overlap:
+            monkeypatch.setattr(sampler, "inverse_cdf", lambda weights, uniform: inverse_cdf(weights, 1 - uniform))
+        return right(device, overlap)
+
+    monkeypatch.setattr(step_loop, "launching", wrong)
+    assert main([*TOY, "--requests", "3", "--minutes", "0"]) == 1
+    assert "6 of 6 cells are missing" in capsys.readouterr().out
+
+
+def test_copies_are_counted_both_ways() -> None:
+    with CopyCounter() as counter:
+        torch.zeros(3, 5).to("meta")
+        torch.empty(7, device="meta", dtype=torch.int64).copy_(torch.zeros(7))
+        torch.zeros(9).to(torch.float64)
+    assert (counter.up, counter.down) == (3 * 5 * 4 + 7 * 4, 0)
+
+
+@pytest.mark.parametrize("tokens", [1000, 4096])
+def test_shapes_know_their_size(tokens: int) -> None:
+    model = random_llama(SHAPES["toy"], tokens, 64, torch.float32, CPU)
+    norms = sum(parameter.numel() for parameter in model.parameters() if parameter.ndim == 1)
+    assert SHAPES["toy"].parameters(tokens) == sum(one.numel() for one in model.parameters()) - norms
+    assert 7.5e9 < SHAPES["8b"].parameters(128_256) < 8.5e9
+
+
+def test_less_memory_smaller_shape() -> None:
+    shapes = [largest_fitting(131_072, 128, 160, gib << 30) for gib in (141, 80, 40, 24, 16, 8, 1)]
+    assert shapes[0] == "8b" and shapes[-1] == "1b" and "3b" in shapes
+    assert shapes == sorted(shapes, reverse=True)
+
+
+def test_made_vocabularies_spell_what_they_are_asked() -> None:
+    named = made_vocabulary(1 << 10)
+    assert named.vocabulary.size == 1 << 10 == len({named.vocabulary.token_bytes(i) for i in range(1 << 10)}) + 2
+    text = '{"id": 17, "tag": "zäh", "text": "etaoin \ue123"}'
+    assert b"".join(named.vocabulary.token_bytes(i) for i in named.spell(text)) == text.encode()
+
+
+def test_records_fit_the_device_and_hardly_end() -> None:
+    rng = np.random.default_rng(0)
+    for fsm in automata(made_vocabulary(1 << 10).vocabulary):
+        assert fsm.device_tables() is not None
+        ends, state = 0, fsm.initial_state
+        for _ in range(200):
+            state = fsm.next_state(state, int(rng.choice(sorted(fsm.allowed_tokens(state)))))
+            ends += fsm.is_terminal(state)
+            state = fsm.initial_state if fsm.is_terminal(state) else state
+        assert ends <= 2
+
+
+def test_shares_are_of_the_same_cell() -> None:
+    def step(rows: int, way: str, ms: float) -> Step:
+        return Step(1024, rows, way, ms, 10, 1.0, 0.0, 0, 0)
+
+    steps = [step(1, "guided, host", 99.0), *(step(8, way.name, 10.0 + i) for i, way in enumerate(WAYS))]
+    found = report.shares(Draws(1024, 8, head=1.0, unmasked=1.5, masked=1.61, prepare=0.1), steps)
+    assert found == {
+        "masks": pytest.approx(0.11 / 11),
+        "masks and sampling": pytest.approx(0.61 / 11),
+        "guiding by the host": pytest.approx(1 / 11),
+        "guiding by the device": pytest.approx(1 / 14),
+    }
