@@ -5,6 +5,7 @@ Rows are split by what their mask leaves to decide, cheapest first:
   forced    one token is allowed          no logits
   sparse    a few hundred at most         only those columns of the output projection
   dense     many, or no grammar           the whole projection; greedy rows stop at the largest logit
+            or weighed                    and how much probability the mask leaves (`conditional_sampling`)
 
 The draw walks the cumulative weights in token-id order up to `uniform * total`. Forbidden tokens add exact zeros to
 that float64 sum, so the sparse and the dense way agree, and the uniform number depends on (seed, choice, position,
@@ -94,14 +95,39 @@ class SparseRows:
 
 
 @dataclass(frozen=True, slots=True)
+class WeighedRows:
+    """Rows `rows` of some logits whose allowed probability is asked for, at `temperature` float64 [m, 1]."""
+
+    rows: list[int]
+    temperature: Tensor
+
+    def log_sums(self, logits: Tensor) -> Tensor:
+        """Logarithms of the sums of exp(logits / temperature), float64 [m]; logits [n, V]."""
+        return (logits[self.rows].double() / self.temperature).logsumexp(-1)
+
+
+@dataclass(frozen=True, slots=True)
 class DenseRows:
-    """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well."""
+    """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well;
+    `weighed` counts among `rows`.
+    """
 
     rows: list[int]
     choice: Choice
     masked: list[int]
     allowed: list[AllowedTokens]
     excluded: Tensor | None
+    weighed: WeighedRows | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A token for each row of a batch. `log_masses`: of weighed rows, the logarithm of the probability that the model,
+    at the row's temperature, gives to all allowed tokens together.
+    """
+
+    token_ids: list[int]
+    log_masses: dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +150,7 @@ class Sampler:
 
     def sample(self, hidden_states: Tensor, draws: Sequence[Draw]) -> list[int]:
         """hidden_states [n, H] in the order of `draws`. Returns n token ids; each is allowed by its row."""
-        return self.finish(hidden_states, self.prepare(draws))
+        return self.finish(hidden_states, self.prepare(draws)).token_ids
 
     def prepare(self, draws: Sequence[Draw]) -> Prepared:
         """The host's part: rows by kind, columns, penalties, random numbers."""
@@ -133,7 +159,7 @@ class Sampler:
         dense: list[int] = []
         for i, draw in enumerate(draws):
             allowed = draw.allowed
-            if allowed is None or allowed.token_ids is None:
+            if allowed is None or allowed.token_ids is None or draw.sampling.conditional_sampling is not None:
                 dense.append(i)
             elif allowed.count == 1:
                 forced[i] = int(allowed.token_ids[0])
@@ -147,17 +173,20 @@ class Sampler:
         )
 
     @torch.inference_mode()
-    def finish(self, hidden_states: Tensor, prepared: Prepared) -> list[int]:
-        """The device's part: hidden_states [n, H] to n token ids."""
+    def finish(self, hidden_states: Tensor, prepared: Prepared) -> Drawn:
+        """The device's part, hidden_states [n, H]."""
         tokens = dict(prepared.forced)
+        log_masses: dict[int, float] = {}
         if (sparse := prepared.sparse) is not None:
             tokens.update(zip(sparse.rows, self._sparse(_rows(hidden_states, sparse.rows), sparse), strict=True))
         if (dense := prepared.dense) is not None:
-            tokens.update(zip(dense.rows, self._dense(_rows(hidden_states, dense.rows), dense), strict=True))
+            drawn = self._dense(_rows(hidden_states, dense.rows), dense)
+            tokens.update(zip(dense.rows, drawn.token_ids, strict=True))
+            log_masses = {dense.rows[row]: log_mass for row, log_mass in drawn.log_masses.items()}
         self.counts.forced += len(prepared.forced)
         self.counts.sparse += 0 if sparse is None else len(sparse.rows)
         self.counts.dense += 0 if dense is None else len(dense.rows)
-        return [tokens[i] for i in range(prepared.many)]
+        return Drawn([tokens[i] for i in range(prepared.many)], log_masses)
 
     def _prepare_sparse(self, rows: list[int], draws: list[Draw]) -> SparseRows:
         """The union of the allowed columns is projected once; then each row gathers its own."""
@@ -182,21 +211,31 @@ class Sampler:
 
     def _prepare_dense(self, rows: list[int], draws: list[Draw]) -> DenseRows:
         excluded = [(i, token_id) for i, draw in enumerate(draws) for token_id in draw.excluded]
+        weighed = [i for i, draw in enumerate(draws) if draw.sampling.conditional_sampling is not None]
+        temperature = torch.tensor([[draws[i].sampling.temperature] for i in weighed], dtype=torch.float64)
         return DenseRows(
             rows,
             self._choice(draws, None, self.head.token_limit),
             [i for i, draw in enumerate(draws) if draw.allowed is not None],
             [draw.allowed for draw in draws if draw.allowed is not None],
             torch.tensor(excluded, device=self.device).T if excluded else None,
+            WeighedRows(weighed, temperature.to(self.device)) if weighed else None,
         )
 
-    def _dense(self, hidden_states: Tensor, group: DenseRows) -> list[int]:
+    def _dense(self, hidden_states: Tensor, group: DenseRows) -> Drawn:
         logits = self.head.logits(hidden_states)
+        weighed = group.weighed
+        before = None if weighed is None else weighed.log_sums(logits)
         if group.masked:
             logits = self._masked(logits, group.masked, group.allowed)
         if group.excluded is not None:
             logits = logits.index_put((group.excluded[0], group.excluded[1]), logits.new_tensor(-torch.inf))
-        return choose_columns(logits, group.choice)
+        log_masses: dict[int, float] = {}
+        if weighed is not None and before is not None:
+            # Rounding may make more of a part than of the whole.
+            masses = (weighed.log_sums(logits) - before).clamp(max=0)
+            log_masses = dict(zip(weighed.rows, masses.tolist(), strict=True))
+        return Drawn(choose_columns(logits, group.choice), log_masses)
 
     def _choice(self, draws: list[Draw], columns: Sequence[NDArray[np.int64]] | None, width: int) -> Choice:
         """`columns[row]`: the token ids of the row's first columns, of `width`; None: column = token id."""
