@@ -10,6 +10,7 @@ from gpu_workers.request import GenerationRequest, RequestError, SamplingParamet
 
 REFUSED = {
     "beam_search": "searching for a likely output (`beam_search`)",
+    "conditional_sampling": "drawing from the model given that the output is valid (`conditional_sampling`)",
     "diagnostics": "telling for each token what the mask did (`diagnostics`)",
     "raw_logprobs": "log-probabilities before the mask (`raw_logprobs`)",
     "banned_words": "taking tokens back for `banned_words` in free text; beside a constraint they work",
