@@ -108,8 +108,8 @@ class SamplingBody(StrictModel):
             if beside or self.choices > 1 or self.top_logprobs_wanted() is not None:
                 raise contradiction("beam_search", f"does not go with `{(beside or ['n or logprobs'])[0]}`")
         if self.conditional_sampling is not None:
-            if (beside := self._beside_conditional()) is not None:
-                raise contradiction("conditional_sampling", f"does not go with `{beside}`: it would be another model")
+            if (other := self._beside_conditional()) is not None:
+                raise contradiction("conditional_sampling", f"does not go with `{other}`: it would be another model")
             if self.choices > 1:
                 raise contradiction("conditional_sampling", "does not go with `n`: send a request for each answer")
             if self.temperature is not None and self.temperature < LEAST_CONDITIONAL_TEMPERATURE:
