@@ -17,7 +17,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import LoadedModel, prepare
 from gpu_workers.request import GenerationRequest, GrammarReference
-from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
+from gpu_workers.sampling.sampler import Draw, Drawn, Prepared, Sampler
 from grammar_workers import TokenFSM, Vocabulary
 
 PROMPT = list(range(1000, 1008))
@@ -63,9 +63,8 @@ class ReplayingSampler(Sampler):
         self._wanted = [self.answers[draw.sampling.seed][draw.position] for draw in draws]
         return super().prepare(draws)
 
-    def finish(self, hidden_states: Tensor, prepared: Prepared) -> list[int]:
-        super().finish(hidden_states, prepared)
-        return self._wanted
+    def finish(self, hidden_states: Tensor, prepared: Prepared) -> Drawn:
+        return Drawn(self._wanted, super().finish(hidden_states, prepared).log_masses)
 
 
 class ReplayEngine:

@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -17,6 +17,7 @@ class GenerationOutput:
     """New text and tokens since the previous output. The last one has a `finish_reason`, and `error` if that is why.
 
     `reports` has one item per token when the request asked for any (`logprobs.TokenNames.describe`).
+    `conditional_sampling`: with the last one, what the particles say (`ParticleGroup.estimate`).
     """
 
     text: str = ""
@@ -25,21 +26,34 @@ class GenerationOutput:
     finish_reason: FinishReason | None = None
     prompt_tokens: int = 0
     error: dict[str, Any] | None = None
+    conditional_sampling: dict[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         if self.error is not None:
             return {"error": self.error}
-        output = {
+        output: dict[str, Any] = {
             "text": self.text,
             "token_ids": self.token_ids,
             "finish_reason": self.finish_reason,
             "prompt_tokens": self.prompt_tokens,
         }
-        return {**output, "reports": self.reports} if self.reports else output
+        if self.reports:
+            output["reports"] = self.reports
+        if self.conditional_sampling is not None:
+            output["conditional_sampling"] = self.conditional_sampling
+        return output
 
 
 Text = str | Callable[[], str]
 """Text, or the call that will decode it."""
+
+
+class TokenSink(Protocol):
+    """Where a sequence's tokens go; methods as those of `OutputStream`."""
+
+    def push(self, token_id: int, text: Text, report: Callable[[], dict[str, Any]] | None = None) -> None: ...
+
+    def end(self, finish_reason: FinishReason, *, text: Text = "", error: dict[str, Any] | None = None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +69,7 @@ class Piece:
     report: Callable[[], dict[str, Any]] | None = None
     finish_reason: FinishReason | None = None
     error: dict[str, Any] | None = None
+    conditional_sampling: dict[str, Any] | None = None
 
 
 class Outbox:
@@ -101,11 +116,19 @@ class OutputStream:
         assert not self._ended, "output after the terminal event"
         self._outbox.add(Piece(self, text, token_id, report))
 
-    def end(self, finish_reason: FinishReason, *, text: Text = "", error: dict[str, Any] | None = None) -> None:
+    def end(
+        self,
+        finish_reason: FinishReason,
+        *,
+        text: Text = "",
+        error: dict[str, Any] | None = None,
+        conditional_sampling: dict[str, Any] | None = None,
+    ) -> None:
         """The one terminal event."""
         assert not self._ended, "a second terminal event"
         self._ended = True
-        self._outbox.add(Piece(self, text, finish_reason=finish_reason, error=error))
+        piece = Piece(self, text, finish_reason=finish_reason, error=error, conditional_sampling=conditional_sampling)
+        self._outbox.add(piece)
 
     def take(self, piece: Piece) -> bool:
         """Merges a piece into what waits for the reader. Whether the reader is to be told: of something new."""
@@ -120,6 +143,7 @@ class OutputStream:
             if report is not None:
                 output.reports.append(report)
             output.finish_reason, output.error = piece.finish_reason, piece.error
+            output.conditional_sampling = piece.conditional_sampling
         return first or piece.finish_reason is not None
 
     def wake(self) -> None:

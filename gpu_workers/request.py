@@ -37,6 +37,43 @@ class BeamSearch(StrictModel):
     )
 
 
+class ConditionalSampling(StrictModel):
+    """Draw the output from the model's own distribution, given that the output is valid, by sequential Monte Carlo.
+
+    Several outputs, *particles*, are drawn side by side under the mask. Each is weighed by what the mask leaves of the
+    model's probability at every token; one of them is the answer. With more particles the answer's distribution comes
+    closer to the conditional one.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    particles: StrictInt = Field(
+        ge=1, le=64, description="Outputs drawn side by side, at most half as many as the engine has slots."
+    )
+    resample_below: StrictFloat = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Replace light particles by copies of heavy ones when the effective sample size falls below this "
+        "share of them.",
+    )
+
+
+LEAST_CONDITIONAL_TEMPERATURE = 0.01
+BESIDE_CONDITIONAL = (
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "finish_within_budget",
+    "beam_search",
+)
+"""Settings that `conditional_sampling` does not go with: the model that is conditioned is the one that was trained."""
+
+
 class SamplingParameters(BaseModel):
     """How tokens are drawn and when an output ends.
 
@@ -98,19 +135,31 @@ class SamplingParameters(BaseModel):
     diagnostics: bool = Field(default=False, description="Report for each token what the mask did.")
     banned_words: BannedWords | None = Field(default=None, description="For outputs without a grammar.")
     beam_search: BeamSearch | None = Field(default=None, description="Goes with max_tokens alone; nothing is drawn.")
+    conditional_sampling: ConditionalSampling | None = Field(
+        default=None, description="Under a grammar: draw from the model given that the output is valid."
+    )
 
     @model_validator(mode="after")
     def _beams_alone(self) -> SamplingParameters:
         beside = self.model_fields_set - {"beam_search", "max_tokens", "seed", "temperature", "top_p", "top_k"}
-        fields = type(self).model_fields
-        extra = [
-            name
-            for name in sorted(beside)
-            if getattr(self, name) != fields[name].get_default(call_default_factory=True)
-        ]
+        extra = [name for name in sorted(beside) if self._is_set(name)]
         if self.beam_search is not None and extra:
             raise ValueError(f"beam_search does not go with {', '.join(extra)}")
         return self
+
+    @model_validator(mode="after")
+    def _condition_the_model_itself(self) -> SamplingParameters:
+        if self.conditional_sampling is not None:
+            if extra := [name for name in BESIDE_CONDITIONAL if self._is_set(name)]:
+                raise ValueError(f"conditional_sampling does not go with {', '.join(extra)}")
+            if self.temperature < LEAST_CONDITIONAL_TEMPERATURE:
+                raise ValueError(
+                    f"conditional_sampling needs a temperature of at least {LEAST_CONDITIONAL_TEMPERATURE}"
+                )
+        return self
+
+    def _is_set(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True))
 
     @property
     def penalizes(self) -> bool:
@@ -192,6 +241,11 @@ class GenerationRequest(BaseModel):
             raise ValueError("banned_words is for free text; under a grammar words are banned by the grammar")
         if self.grammar is None and self.sampling.finish_within_budget:
             raise ValueError("finish_within_budget needs a grammar")
+        if self.sampling.conditional_sampling is not None:
+            if self.grammar is None:
+                raise ValueError("conditional_sampling needs a grammar")
+            if self.emitted_token_ids:
+                raise ValueError("conditional_sampling emits nothing before its end, and goes on from nothing")
         return self
 
 

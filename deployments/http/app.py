@@ -13,9 +13,9 @@ from deployments.http.body_arrival import BodyArrival
 from deployments.http.errors import ERRORS, GENERATION, ErrorBody, install_error_handlers
 from deployments.http.limits import LimitedCaller, RateLimits
 from deployments.http.strict_json import LargeBodies, StrictJsonRoute
-from deployments.http.tenants import Caller, Tenants
+from deployments.http.tenants import Caller, Tenant, Tenants
 from deployments.openai.completions import ChatCompletion, TextCompletion
-from deployments.openai.protocol import ChatCompletionBody, CompletionBody
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
 from deployments.openai.responses.answer import Response as ResponseModel
 from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammars import grammar_routes
@@ -36,6 +36,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         tenant: LimitedCaller,
     ) -> Response:
         """Answer a conversation, under a constraint if one is given."""
+        _count_sequences(body, request, tenant)
         return await service.answer(body, request, tenant)
 
     @api.post("/v1/completions", response_model=TextCompletion, responses=GENERATION, tags=["completions"])
@@ -45,6 +46,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         tenant: LimitedCaller,
     ) -> Response:
         """Continue a prompt, under a constraint if one is given."""
+        _count_sequences(body, request, tenant)
         return await service.answer(body, request, tenant)
 
     @api.get("/v1/models", response_model=ModelList, responses=ERRORS, tags=["server"])
@@ -89,3 +91,9 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     app.mount("/explorer", explorer())
     install_error_handlers(app)
     return app
+
+
+def _count_sequences(body: GenerationBody, request: Request, tenant: Tenant) -> None:
+    """Each particle counts as a request; the first has been counted."""
+    rate_limits: RateLimits = request.app.state.rate_limits
+    rate_limits.charge(tenant.name, body.sequences - 1)

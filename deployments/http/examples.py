@@ -78,6 +78,10 @@ CHAT_COMPLETIONS = _shown(
             diagnostics=True,
         ),
         "beam search": _chat(beam_search={"num_beams": 3}, response_format={"type": "json_schema", "schema": _PERSON}),
+        "conditional sampling": _chat(
+            conditional_sampling={"particles": 4, "resample_below": 0.5},
+            response_format={"type": "json_schema", "schema": _PERSON},
+        ),
         "sampling beyond OpenAI's": _chat(
             top_k=20,
             min_p=0.05,

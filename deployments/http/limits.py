@@ -45,6 +45,13 @@ class RateLimits:
             )
         self._full_at[tenant] = full_at
 
+    def charge(self, tenant: str, requests: int) -> None:
+        """Count requests that came with one that was let through: those after them wait the longer."""
+        if self._limit is not None:
+            now = self._clock()
+            full_at = max(self._full_at.get(tenant, now), now)
+            self._full_at[tenant] = full_at + requests * 60 / self._limit.requests_per_minute
+
 
 async def _limited(request: Request, tenant: Caller) -> Tenant:
     rate_limits: RateLimits = request.app.state.rate_limits

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from deployments.chat.output_parser import OutputParser
 from deployments.http.errors import ApiError
@@ -48,6 +48,18 @@ class GrammarReport(BaseModel):
     source: Literal["process", "file", "redis", "compiled"]
     notes: list[str]
     applies_to: Literal["output", "answer"]
+
+
+class ConditionalEstimate(BaseModel):
+    """What the particles of `conditional_sampling` say; their tokens are part of `usage`."""
+
+    valid_logprob: float | None = Field(
+        description="Estimated natural logarithm of the probability that the model's output, without the constraint's "
+        "mask, is valid within the limit; null where no particle came to its end."
+    )
+    effective_sample_size: float = Field(
+        description="How many particles of equal weight would be worth as much: near 1, more particles would help."
+    )
 
 
 class AnswerFunction(BaseModel):
@@ -90,6 +102,7 @@ class ChatChoice(BaseModel):
     grammar_start: int | None = None
     logprobs: ChatLogprobs | None = None
     diagnostics: list[StepDiagnostics] | None = None
+    conditional_sampling: ConditionalEstimate | None = None
 
 
 class TextChoice(BaseModel):
@@ -100,6 +113,7 @@ class TextChoice(BaseModel):
     finish_reason: Literal["stop", "length"]
     logprobs: TextLogprobs | None = None
     diagnostics: list[StepDiagnostics] | None = None
+    conditional_sampling: ConditionalEstimate | None = None
 
 
 class ChatCompletion(BaseModel):
@@ -166,17 +180,19 @@ class Answer:
         texts = [""] * self._choices
         reports: list[list[dict[str, Any]]] = [[] for _ in texts]
         reasons: list[str | None] = [None] * self._choices
+        estimates: list[dict[str, Any]] = [{} for _ in texts]
         async with aclosing(self._events()) as events:
             async for event in events:
                 index = event["index"]
                 texts[index] += event["text"]
                 reports[index] += event.get("reports", ())
                 reasons[index] = event["finish_reason"]
+                estimates[index] = _estimate(event)
         choices = []
         for index, (text, reason) in enumerate(zip(texts, reasons, strict=True)):
             part = {"message": self._message(index, text, reason)} if self._chat else {"text": text}
             told = self._told(index, reports[index])
-            choices.append({"index": index, **part, **told, **self._end(index, reason)})
+            choices.append({"index": index, **part, **told, **self._end(index, reason), **estimates[index]})
         return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
 
     async def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
@@ -210,6 +226,8 @@ class Answer:
         async with aclosing(aiter(self._generation)) as events:
             async for event in events:
                 self._completion_tokens += len(event["token_ids"])
+                # Of particles that are not the answer: they cost as much.
+                self._completion_tokens += event.get("conditional_sampling", {}).get("other_tokens", 0)
                 yield event
 
     def _deltas(self, event: Event) -> list[dict[str, Any]]:
@@ -275,6 +293,13 @@ class Answer:
     def _grammar(self) -> dict[str, Any]:
         grammar = self._generation.grammar
         return {} if grammar is None else {"grammar": grammar_report(grammar, self._readers)}
+
+
+def _estimate(event: Event) -> dict[str, Any]:
+    """`conditional_sampling` of a choice, at its end, where it was asked for."""
+    if (told := event.get("conditional_sampling")) is None:
+        return {}
+    return {"conditional_sampling": {name: told[name] for name in ConditionalEstimate.model_fields}}
 
 
 def grammar_report(grammar: dict[str, Any], readers: Sequence[OutputParser]) -> dict[str, Any]:

@@ -120,6 +120,12 @@ class GenerationBody(SamplingBody):
             raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
         if self.finish_within_budget and not self.constrained:
             raise contradiction("finish_within_budget", "needs a constraint")
+        if self.conditional_sampling is not None:
+            if not self.constrained:
+                raise contradiction("conditional_sampling", "needs a constraint: without one nothing is distorted")
+            if self.stream:
+                message = "does not go with `stream`: which particle is the answer is known at its end"
+                raise contradiction("conditional_sampling", message)
         if self.banned_words is not None and self.grammar_key() is not None:
             raise contradiction("banned_words", "cannot join a compiled grammar: compile them together with `all_of`")
         if self.stream_options is not None and not self.stream:

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
 from deployments.http.fields import DecimalName, Natural, Positive, TokenId, contradiction
-from gpu_workers.request import BannedWords, BeamSearch, SamplingParameters
+from gpu_workers.request import (
+    BESIDE_CONDITIONAL,
+    LEAST_CONDITIONAL_TEMPERATURE,
+    BannedWords,
+    BeamSearch,
+    ConditionalSampling,
+    SamplingParameters,
+)
 from grammar_workers.validation import FailFast, StrictModel, at_most, by_json_type
 
 MAX_CHOICES = 16
@@ -80,6 +87,11 @@ class SamplingBody(StrictModel):
         None,
         description="Search for a likely output instead of drawing one; beside it only `max_tokens` counts.",
     )
+    conditional_sampling: ConditionalSampling | None = Field(
+        None,
+        description="Under a constraint: draw from the model's distribution given that the output is valid, which "
+        "masks distort, by weighing and copying particles. Not streamed; `usage` counts all particles.",
+    )
     raw_logprobs: StrictBool | None = Field(
         None, description="With `logprobs`: tell them before the constraint's mask, too."
     )
@@ -95,13 +107,33 @@ class SamplingBody(StrictModel):
             beside = [name for name in others if getattr(self, name)]
             if beside or self.choices > 1 or self.top_logprobs_wanted() is not None:
                 raise contradiction("beam_search", f"does not go with `{(beside or ['n or logprobs'])[0]}`")
+        if self.conditional_sampling is not None:
+            if (other := self._beside_conditional()) is not None:
+                raise contradiction("conditional_sampling", f"does not go with `{other}`: it would be another model")
+            if self.choices > 1:
+                raise contradiction("conditional_sampling", "does not go with `n`: send a request for each answer")
+            if self.temperature is not None and self.temperature < LEAST_CONDITIONAL_TEMPERATURE:
+                message = f"needs a `temperature` of at least {LEAST_CONDITIONAL_TEMPERATURE}"
+                raise contradiction("conditional_sampling", message)
         if self.raw_logprobs and self.top_logprobs_wanted() is None:
             raise contradiction("raw_logprobs", "needs `logprobs`")
         return self
 
+    def _beside_conditional(self) -> str | None:
+        """The first setting that would make another model of the one to be conditioned."""
+        given = self.sampling(drawn_seed=0)
+        defaults = SamplingParameters().model_dump()
+        names = (name for name in BESIDE_CONDITIONAL if name in given and given[name] != defaults[name])
+        return next(names, None)
+
     @property
     def choices(self) -> int:
         return self.n or 1
+
+    @property
+    def sequences(self) -> int:
+        """How many outputs the engine draws at the same time, at least."""
+        return 1 if self.conditional_sampling is None else self.conditional_sampling.particles
 
     def stop_strings(self) -> list[str]:
         return [self.stop] if isinstance(self.stop, str) else self.stop or []

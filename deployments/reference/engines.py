@@ -23,6 +23,7 @@ FEATURES = (
     ("answer under a grammar", "ends without an end token where nothing else may come", "has one token more, its end"),
     ("prompt computed while its grammar compiles", "yes", "no"),
     ("tokens without a choice", "appended without a forward pass", "drafted (`TURNSTILE_FORCED_DRAFTS`)"),
+    ("answers from the model given that they are valid", "`conditional_sampling`", "no"),
     ("drafts", "n-grams, a draft model", "those of vLLM (`speculative_config`)"),
     ("resumed after the death of a replica", "the same tokens", "the same tokens at temperature 0"),
     ("the same tokens, whoever else is in the batch", "in float64", "where vLLM says so"),

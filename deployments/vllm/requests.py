@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
 from deployments.openai.constraints import BANNED_WORDS, AnyBannedWords, StructuredOutputs
+from deployments.vllm.sampling import REFUSED
 from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
 from grammar_workers.options import GrammarOptions
@@ -101,6 +102,9 @@ def _read_reference(text: str) -> GrammarRequest:
 def _read_extended(schema: Mapping[str, Any]) -> GrammarRequest:
     """A schema with `x-turnstile`, which does not go to the compiler."""
     place = ("json", EXTENSION)
+    given = schema[EXTENSION] if isinstance(schema[EXTENSION], dict) else {}
+    for name in REFUSED.keys() & given.keys() - SchemaExtension.model_fields.keys():
+        raise UnsupportedFeatureError(f"vLLM does not support {REFUSED[name]}", pointer=pointer((*place, name)))
     try:
         # JSON's arrays and numbers, not Python's: a strict model would ask for tuples.
         extension = SchemaExtension.model_validate_json(json.dumps(schema[EXTENSION]), strict=True)
@@ -132,10 +136,3 @@ def _malformed(
     if first["type"] == "unknown_field":
         place = (*place, first["ctx"]["param"])
     return InvalidSpecificationError(first["msg"], pointer=pointer((*before, *place)))
-
-
-def reference(
-    key: str, *, min_tokens: int = 0, emitted_token_ids: Sequence[int] = (), max_tokens: int | None = None
-) -> str:
-    """The text of the `grammar` that stands for the artifact of `key`; fields as in `gpu_workers.vllm.reference`."""
-    return str(Reference(key, min_tokens, tuple(emitted_token_ids), max_tokens))

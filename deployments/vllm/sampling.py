@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from deployments.vllm.requests import reference
 from gpu_workers.request import GenerationRequest, RequestError, SamplingParameters
+from gpu_workers.vllm.reference import Reference
 
 REFUSED = {
     "beam_search": "searching for a likely output (`beam_search`)",
+    "conditional_sampling": "drawing from the model given that the output is valid (`conditional_sampling`)",
     "diagnostics": "telling for each token what the mask did (`diagnostics`)",
     "raw_logprobs": "log-probabilities before the mask (`raw_logprobs`)",
     "banned_words": "taking tokens back for `banned_words` in free text; beside a constraint they work",
@@ -51,8 +52,8 @@ def sampling_params(request: GenerationRequest, left: int, end_token_ids: tuple[
     grammar = None
     if request.grammar is not None:
         budget = most if sampling.finish_within_budget else None
-        text = reference(request.grammar.key, min_tokens=least, emitted_token_ids=emitted, max_tokens=budget)
-        grammar = StructuredOutputsParams(grammar=text)
+        reference = Reference(request.grammar.key, least, tuple(emitted), budget)
+        grammar = StructuredOutputsParams(grammar=str(reference))
         # The mask keeps to the least number of tokens; stop tokens count where the grammar lets the output end alone.
         least, stops = 0, ()
     return SamplingParams(

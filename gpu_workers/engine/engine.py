@@ -21,6 +21,7 @@ from gpu_workers.output import GenerationOutput, OutputStream
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.sampling.beam_search import beam_search
 from gpu_workers.sequence.drafts import Drafter
+from gpu_workers.sequence.particle import ParticleGroup
 from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.draft_model import DraftModel
 from grammar_workers import TokenFSM
@@ -79,9 +80,7 @@ class Engine:
                         yield output
                 return
             stream = OutputStream(len(prompt_token_ids), self.step_loop.outbox, self._config.stream_interval_ms / 1000)
-            sequence = Sequence(
-                request, prompt_token_ids, self.vocabulary, self.max_length, stream, self._new_drafter()
-            )
+            sequence = self._new_sequence(request, prompt_token_ids, stream)
             if request.grammar is None:
                 sequence.replay(None)
             self._enter(sequence)
@@ -123,6 +122,17 @@ class Engine:
         room = self.max_length - len(prompt)
         max_tokens = min(request.sampling.max_tokens or room, room)
         return beam_search(request, prompt, self.generate, self.vocabulary, max_tokens)
+
+    def _new_sequence(self, request: GenerationRequest, prompt: list[int], stream: OutputStream) -> Sequence:
+        """Of a request that several sequences serve, the first of them."""
+        place = (request, prompt, self.vocabulary, self.max_length, stream)
+        if (conditional := request.sampling.conditional_sampling) is None:
+            return Sequence(*place, self._new_drafter())
+        # Others have the rest: a sequence that waits for its grammar may hold one of them for long.
+        if conditional.particles > (most := max(1, self.pool.slots // 2)):
+            message = f"conditional_sampling.particles: at most {most} on this server, half of its engine's slots"
+            raise RequestError(message, code="too_many_particles", param="conditional_sampling.particles")
+        return ParticleGroup(*place).members[0]
 
     def _new_drafter(self) -> Drafter | None:
         config = self._config

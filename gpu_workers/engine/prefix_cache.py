@@ -65,11 +65,11 @@ class PrefixCache:
         """The longest beginning of `token_ids` in any slot; of equal ones a free slot's, which needs no copy."""
         best: Prefix | None = None
         for slot, held in self._held.items():
-            best = _longer(best, Prefix(slot, _common(token_ids, held)))
+            best = _longer(best, Prefix(slot, common_length(token_ids, held)))
         for sequence in running:
             if sequence.slot is not None and sequence.length >= self._shortest:
                 computed = np.array(sequence.token_ids[: sequence.length], np.int64)
-                best = _longer(best, Prefix(sequence.slot, _common(token_ids, computed)))
+                best = _longer(best, Prefix(sequence.slot, common_length(token_ids, computed)))
         return best if best is not None and best.length >= self._shortest else None
 
 
@@ -77,8 +77,8 @@ def _longer(one: Prefix | None, other: Prefix) -> Prefix:
     return other if one is None or other.length > one.length else one
 
 
-def _common(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """Length of the common beginning."""
+def common_length(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+    """Length of the common beginning of two rows of token ids, int64."""
     shorter = min(len(one), len(other))
     different = np.flatnonzero(one[:shorter] != other[:shorter])
     return int(different[0]) if len(different) else shorter

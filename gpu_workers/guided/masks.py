@@ -6,6 +6,7 @@ grammar may take long), and found in a dictionary ever after. The engine thread 
 
 from __future__ import annotations
 
+import copy
 import time
 import weakref
 from collections import deque
@@ -171,6 +172,12 @@ class Constraint:
         self._table = table
         self._token_id: int | None = None
         self._path: deque[tuple[int, int]] = deque()
+
+    def copy(self) -> Constraint:
+        """Another sequence's place, the same as this one."""
+        other = copy.copy(self)
+        other._path = self._path.copy()
+        return other
 
     @property
     def behind(self) -> bool:

@@ -65,10 +65,10 @@ class KVPool:
         self.clear(slot, length)
         self._free.add(slot)
 
-    def copy(self, source: int, target: int, length: int) -> None:
-        """Copies the first `length` positions of one slot to another."""
+    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
+        """Copies the positions from `start` to `length` of one slot to another."""
         for layer in (*self.keys, *self.values):
-            layer[target, :, :length] = layer[source, :, :length]
+            layer[target, :, start:length] = layer[source, :, start:length]
 
     def clear(self, slot: int, length: int) -> None:
         for layer in (*self.keys, *self.values):

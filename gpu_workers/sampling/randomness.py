@@ -23,11 +23,15 @@ _LOW = 0xFFFFFFFF
 
 
 class Stream(IntEnum):
-    """Independent draws at one position: the token, a draft model's guess at it, and whether that is kept."""
+    """Independent draws at one position: the token, a draft model's guess at it, and whether that is kept; which
+    particles are copied, and which of them is the answer.
+    """
 
     SAMPLE = 0
     DRAFT = 1
     ACCEPT = 2
+    RESAMPLE = 3
+    SELECT = 4
 
 
 @njit([types.uint64[:, ::1](types.uint64[:, ::1], types.uint64[:, ::1])], cache=True, nogil=True)

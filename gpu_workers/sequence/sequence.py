@@ -17,7 +17,7 @@ from torch import Tensor
 from gpu_workers.guided.banned_text import PATIENCE, BannedText, HeldToken
 from gpu_workers.guided.finish_budget import FinishBudget
 from gpu_workers.guided.masks import Constraint, advance
-from gpu_workers.output import FinishReason, OutputStream
+from gpu_workers.output import FinishReason, TokenSink
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampling.allowed_tokens import AllowedTokens
 from gpu_workers.sampling.logprobs import TokenNames, TokenReport
@@ -75,7 +75,7 @@ class Sequence:
         prompt_token_ids: list[int],
         vocabulary: Vocabulary,
         max_length: int,
-        stream: OutputStream,
+        stream: TokenSink,
         drafter: Drafter | None = None,
     ) -> None:
         assert 0 < len(prompt_token_ids) < max_length
@@ -105,6 +105,11 @@ class Sequence:
         self._text = OutputText(request, vocabulary)
 
     # -- what it is ready for ----------------------------------------------------------------------------------------
+
+    @property
+    def companions(self) -> PySequence[Sequence]:
+        """Who has a slot only when this sequence has one, itself among them."""
+        return (self,)
 
     @property
     def pending(self) -> int:
@@ -199,16 +204,14 @@ class Sequence:
             self.constraint.catch_up()
 
     def settle(self) -> None:
-        """Decides whether the output ends here. Starts reading the state's row.
+        """Decides whether the output ends here. Starts reading the state's row; raises what reading it raised.
 
-        That stays open while the state is terminal and its row still being read: if only end tokens may follow, the
-        output is complete without another forward pass. Raises what reading the row raised.
+        Open while the state is terminal and its row still being read: only end tokens may follow, perhaps.
         """
         if self.state is not State.UNSETTLED:
             return
         if self._text.stopped:
-            self._finish("stop")
-            return
+            return self._finish("stop")
         complete = False
         if self.constraint is not None:
             if self.constraint.behind:
@@ -219,8 +222,7 @@ class Sequence:
                 if allowed is None:
                     return
                 if allowed.count == 0 or (allowed.only_end and not self.request.probe):
-                    self._finish("stop")
-                    return
+                    return self._complete(allowed)
         if self._left > 0:
             self.state = State.RUNNING
         else:
@@ -351,8 +353,7 @@ class Sequence:
         self.length += drafted
         described = self._describe(position, report, drafted=drafted)
         if self._banned is not None:
-            self._append_unless_banned(token_id, described)
-            return
+            return self._append_unless_banned(token_id, described)
         complete_before = self.constraint is not None and self.constraint.is_terminal
         text = self._text.append(token_id, position, complete_before=complete_before)
         if self.constraint is not None and not self._text.stopped:
@@ -391,6 +392,9 @@ class Sequence:
         self.length = min(self.length, len(self.token_ids) - 1)
         self._result.clear()
 
+    def _complete(self, allowed: AllowedTokens) -> None:
+        """Nothing but the end may follow, or nothing at all."""
+        self._finish("stop")
+
     def _finish(self, reason: FinishReason) -> None:
-        self.state = State.FINISHED
-        self.finish_reason = reason
+        self.state, self.finish_reason = State.FINISHED, reason

@@ -45,6 +45,17 @@ def test_a_burst_then_the_rate() -> None:
     assert [taken(rate_limits) for _ in range(4)] == [0, 0, 0, 2]
 
 
+def test_what_comes_with_a_request_is_paid_for_later() -> None:
+    clock = Clock()
+    rate_limits = RateLimits(RateLimit(requests_per_minute=30, burst=3), clock)
+    assert taken(rate_limits) == 0
+    rate_limits.charge("a", 7)  # a request of eight particles: eight requests, more than a burst
+    assert taken(rate_limits) == 12
+    clock.now += 12
+    assert [taken(rate_limits) for _ in range(2)] == [0, 2]
+    RateLimits(None).charge("a", 7)
+
+
 @given(st.floats(0.1, 1000), st.integers(1, 5), st.lists(st.floats(0, 10), min_size=1, max_size=60))
 def test_the_rate_is_never_exceeded_and_waiting_helps(rate: float, burst: int, pauses: list[float]) -> None:
     clock = Clock()
@@ -82,6 +93,16 @@ async def test_each_tenant_has_its_own_limit(compiler: FakeCompiler, replica: Fa
         assert refused.json()["error"]["code"] == "rate_limit_exceeded"
         assert (await complete("b")).status_code == 200
         assert (await http.get("/v1/models", headers={TENANT_HEADER: "a"})).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_each_particle_counts_as_a_request(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    limit = RateLimit(requests_per_minute=1, burst=4)
+    async with client_of(application(compiler, replica, rate_limit=limit)) as http:
+        weighed = {"structured_outputs": {"regex": "[0-9 ]+"}, "conditional_sampling": {"particles": 4}}
+        assert (await http.post("/v1/completions", json={"prompt": "x", **weighed})).status_code == 200
+        refused = await http.post("/v1/completions", json={"prompt": "x"})
+        assert refused.status_code == 429 and 0 < int(refused.headers["retry-after"]) <= 60
 
 
 @pytest.mark.anyio

@@ -15,7 +15,7 @@ from ray.exceptions import ActorDiedError
 
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
 from deployments.routing.tiers import Tiers
-from gpu_workers.request import BannedWords, BeamSearch, GenerationRequest, SamplingParameters
+from gpu_workers.request import BannedWords, BeamSearch, ConditionalSampling, GenerationRequest, SamplingParameters
 from tests.deployments.applications import NEW_GRAMMARS
 from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
 
@@ -83,6 +83,18 @@ def test_a_beam_search_reaches_the_replica() -> None:
     assert request.sampling.beam_search == BeamSearch(num_beams=4, length_penalty=0.5)
 
 
+def test_conditional_sampling_reaches_the_replica() -> None:
+    """Beside everything that leaves the model as it is, and fields that say "off"."""
+    off = {"n": 1, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "logit_bias": {}, "presence_penalty": 0.0, "stream": False}
+    beside = {"temperature": 0.7, "stop": ["x"], "min_tokens": 2, "max_tokens": 9, "seed": 4, "logprobs": True}
+    fields = {"conditional_sampling": {"particles": 8}, "structured_outputs": {"regex": "a+"}}
+    body = ChatCompletionBody.model_validate({"messages": HELLO, **off, **beside, **fields})
+    data = json.loads(json.dumps(body.generation_request("r", drawn_seed=0)))
+    request = GenerationRequest.model_validate({**data, "grammar": {"key": "0" * 64}})
+    assert request.sampling.conditional_sampling == ConditionalSampling(particles=8, resample_below=0.5)
+    assert body.sequences == 8
+
+
 def test_a_deadline_reaches_the_replica() -> None:
     body = CompletionBody.model_validate({"prompt": "x", "timeout_s": 2})
     assert GenerationRequest.model_validate(body.generation_request("r", drawn_seed=0)).timeout_s == 2
@@ -128,6 +140,11 @@ def test_a_budget_goes_with_a_constraint() -> None:
         ({"beam_search": {"num_beams": 1}}, "beam_search.num_beams"),
         ({"beam_search": {"num_beams": 4}, "n": 2}, "beam_search"),
         ({"beam_search": {"num_beams": 4}, "stop": "x"}, "beam_search"),
+        ({"conditional_sampling": {"particles": 0}}, "conditional_sampling.particles"),
+        ({"conditional_sampling": {"particles": 65}}, "conditional_sampling.particles"),
+        ({"conditional_sampling": {"particles": 2, "resample_below": 1.5}}, "conditional_sampling.resample_below"),
+        ({"conditional_sampling": {"resample_below": 0.5}}, "conditional_sampling.particles"),
+        ({"conditional_sampling": {"particles": 2, "x": 1}}, "conditional_sampling.x"),
     ],
 )
 async def test_values_out_of_range_are_refused_by_name(
@@ -137,6 +154,60 @@ async def test_values_out_of_range_are_refused_by_name(
     assert response.status_code == 400
     assert response.json()["error"]["param"] == param
     assert not replica.requests
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"top_p": 0.9}, "top_p"),
+        ({"top_k": 5}, "top_k"),
+        ({"min_p": 0.1}, "min_p"),
+        ({"repetition_penalty": 1.2}, "repetition_penalty"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"frequency_penalty": -0.5}, "frequency_penalty"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"finish_within_budget": True}, "finish_within_budget"),
+        ({"n": 2}, "`n`"),
+        ({"temperature": 0}, "temperature"),
+        ({"stream": True}, "which particle is the answer is known at its end"),
+        ({"structured_outputs": None}, "needs a constraint"),
+        ({"structured_outputs": None, "banned_words": {"words": ["a"]}}, "needs a constraint"),
+    ],
+)
+async def test_conditional_sampling_is_of_the_model_itself(
+    http: httpx.AsyncClient, replica: FakeReplica, fields: dict[str, Any], named: str
+) -> None:
+    asked = {"conditional_sampling": {"particles": 4}, "structured_outputs": {"choice": ["a", "b"]}, **fields}
+    for path, prompt in (("chat/completions", {"messages": HELLO}), ("completions", {"prompt": "x"})):
+        response = await http.post(f"/v1/{path}", json={**prompt, **asked})
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, "conditional_sampling")
+        assert named in error["message"]
+    response = await chat(http, **{**asked, "structured_outputs": {"regex": "a"}, "beam_search": {"num_beams": 2}})
+    assert response.json()["error"]["param"] in ("beam_search", "conditional_sampling")
+    assert not replica.requests
+
+
+async def test_an_answer_tells_what_its_particles_say(
+    http: httpx.AsyncClient, replica: FakeReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`usage` counts the tokens of all particles; both endpoints, and tools, whose grammar is one as any other."""
+    generate = replica.generate
+
+    async def weighed(request: dict[str, Any], *, options: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        estimate = {"valid_logprob": -1.5, "effective_sample_size": 3.25, "other_tokens": 14}
+        async for event in generate(request, options=options):
+            yield event if event["finish_reason"] is None else {**event, "conditional_sampling": estimate}
+
+    monkeypatch.setattr(replica, "generate", weighed)
+    asked = {"conditional_sampling": {"particles": 4}, "structured_outputs": {"regex": "[0-9 ]+"}}
+    for path, prompt in (("chat/completions", {"messages": HELLO}), ("completions", {"prompt": "x"})):
+        body = (await http.post(f"/v1/{path}", json={**prompt, **asked})).json()
+        assert body["choices"][0]["conditional_sampling"] == {"valid_logprob": -1.5, "effective_sample_size": 3.25}
+        assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 19, "total_tokens": 22}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    body = (await chat(http, conditional_sampling={"particles": 4}, tools=[tool], tool_choice="required")).json()
+    assert body["usage"]["completion_tokens"] == 19
 
 
 def test_the_older_endpoint_counts_its_logprobs() -> None:

@@ -203,3 +203,10 @@ def test_a_turnstile_server_has_options_of_its_own() -> None:
     with pytest.raises(UnsupportedFeatureError, match="whitespace") as refused:
         asyncio.run(_compiled(compiler, request))
     assert refused.value.pointer == "/json/x-turnstile/whitespace"
+
+
+def test_what_only_the_native_engine_does_is_refused_by_name() -> None:
+    for name, value in (("conditional_sampling", {"particles": 4}), ("beam_search", {"num_beams": 2})):
+        with pytest.raises(UnsupportedFeatureError, match="vLLM does not support") as refused:
+            read_request(Params(json={"type": "integer", "x-turnstile": {name: value}}))
+        assert refused.value.pointer == f"/json/x-turnstile/{name}"

@@ -127,7 +127,11 @@ def test_every_setting_is_passed_on_or_refused() -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_settings_that_vllm_has_no_way_to_honour_are_named(name: str) -> None:
-    values: dict[str, Any] = {"beam_search": {"num_beams": 2}, "banned_words": {"words": ["x"]}}
+    values: dict[str, Any] = {
+        "beam_search": {"num_beams": 2},
+        "conditional_sampling": {"particles": 2},
+        "banned_words": {"words": ["x"]},
+    }
     with pytest.raises(RequestError, match="vLLM") as refused:
         check_supported(SamplingParameters.model_validate({name: values.get(name, True)}))
     assert (refused.value.param, refused.value.status) == (name, 400)
