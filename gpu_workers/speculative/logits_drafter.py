@@ -48,8 +48,9 @@ class Row:
 class LogitsDrafter(ABC):
     """Proposes drafts by logits over a draft vocabulary, whatever they are computed from.
 
-    `token_ids`: int64 [k], ascending, the target's ids that may be proposed. The grammar's mask is mapped through it,
-    unless `draft_masks` is off: then what a grammar forbids is proposed as well, and is where a row's drafts end.
+    `token_ids`: int64 [k], ascending, the target's ids that may be proposed. The grammar's mask is mapped through it.
+    Where a state's mask is not known yet, or `draft_masks` is off, what the grammar forbids is proposed as well: that
+    is where a row's drafts end.
     """
 
     def __init__(self, token_ids: NDArray[np.int64], token_limit: int, max_length: int, config: EngineConfig) -> None:
@@ -103,9 +104,11 @@ class LogitsDrafter(ABC):
         for row, score in zip(rows, scores, strict=True):
             constraint = row.sequence.constraint
             if constraint is not None and self._masks:
-                if (allowed := constraint.row(row.state)) is None:
+                if (allowed := constraint.known_row(row.state)) is not None:
+                    score = np.where(self._allowed(allowed), score, -np.inf)
+                elif self._draws(row):
+                    constraint.row(row.state)  # for the next time: what it forbids could not be verified
                     continue
-                score = np.where(self._allowed(allowed), score, -np.inf)
             row.worth *= row.rate.value
             if row.worth < self._cost or (draft := self._choose(row, score)) is None:
                 continue
@@ -122,21 +125,28 @@ class LogitsDrafter(ABC):
     def _choose(self, row: Row, score: NDArray[np.float32]) -> Draft | None:
         """A draft by the masked `score` float32 [k] of the draft vocabulary; None: nothing that goes on.
 
-        Whether there is a draft must not depend on what is drawn, so tokens that end the output are left out before.
+        The likeliest token, but none where that ends the output. A random one is drawn from those that do not: whether
+        there is a draft must not depend on what is drawn.
         """
-        score = np.where(np.isin(self._ids, list(row.sequence.ending_token_ids)), -np.inf, score)
-        best = int(score.argmax())
-        if score[best] == -np.inf:
+        ends = np.isin(self._ids, list(row.sequence.ending_token_ids))
+        if not self._draws(row):
+            best = int(score.argmax())
+            return None if ends[best] or score[best] == -np.inf else Draft(int(self._ids[best]), row.rate)
+        score = np.where(ends, -np.inf, score)
+        if score.max() == -np.inf:
             return None
         sampling = row.sequence.request.sampling
-        if not self._random or sampling.temperature == 0 or sampling.banned_words is not None:
-            return Draft(int(self._ids[best]), row.rate)
         logits = torch.from_numpy(score)[None].double()
         weights = draw_weights(logits, draw_settings([sampling], logits.device))
         position = row.sequence.output_length + len(row.drafts)
         uniform = uniforms([sampling.seed], [row.sequence.request.choice_index], [position], Stream.DRAFT)
         token_id = int(self._ids[int(inverse_cdf(weights, torch.from_numpy(uniform)))])
         return Draft(token_id, row.rate, Proposal(token_id, self._ids, (weights / weights.sum())[0].numpy()))
+
+    def _draws(self, row: Row) -> bool:
+        """Whether drafts of this row are drawn at random."""
+        sampling = row.sequence.request.sampling
+        return self._random and sampling.temperature > 0 and sampling.banned_words is None
 
     def _allowed(self, row: AllowedTokens) -> NDArray[np.bool_]:
         """The mask over the draft vocabulary, bool [k]; ids past the mask's width are forbidden."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+END = 256
 HEADS, HEAD_DIM, EPS, THETA = 4, 8, 1e-6, 10000.0
 HIDDEN = HEADS * HEAD_DIM
 LAYERS = [0, 1]
@@ -117,9 +118,9 @@ def target_features(weights: dict[str, Tensor], model: Any, token_ids: list[int]
 def greedy_drafts(
     weights: dict[str, Tensor], model: Any, token_ids: list[int], computed: int, many: int, allowed: Any = None
 ) -> list[int]:
-    """`many` drafts after `token_ids`, of which the target has computed the first `computed`.
+    """At most `many` drafts after `token_ids`, of which the target has computed the first `computed`.
 
-    `allowed(drafts)`: the token ids that may follow them; None: all.
+    `allowed`: the token ids that may follow; None: all. `END` ends them.
     """
     embed = model.get_input_embeddings()
     ids = torch.arange(len(weights["d2t"])) + weights["d2t"]
@@ -134,6 +135,8 @@ def greedy_drafts(
             continue
         score = logits(weights, made[-1])
         if allowed is not None:
-            score = score.masked_fill(~torch.isin(ids, torch.tensor(sorted(allowed(drafts)))), -torch.inf)
-        drafts.append(int(ids[score.argmax()]))
+            score = score.masked_fill(~torch.isin(ids, torch.tensor(sorted(allowed))), -torch.inf)
+        if (draft := int(ids[score.argmax()])) == END:
+            break
+        drafts.append(draft)
     return drafts
