@@ -118,6 +118,16 @@ class EngineConfig(_AnyEngineConfig):
         default=None,
         description="A JSON file with a list of the token ids that the draft model may propose; absent: all of them.",
     )
+    eagle_head: str | None = Field(
+        default=None,
+        description="An EAGLE-3 head for the model, a folder or Hugging Face id with `config.json` and"
+        " `model.safetensors` in the published layout: it drafts where nothing else does, as a draft model would.",
+    )
+    draft_masks: bool = Field(
+        default=True,
+        description="Draft under the grammar's mask. `false` lets a draft model or head propose what the grammar"
+        " forbids, which is where its drafts then end: to measure what masks on drafts bring.",
+    )
     device_step: Literal["off", "eager", "compile", "cuda_graph"] = Field(
         default="off",
         description="How sequences that decode take a step. `off`: masks and draws are the host's. Otherwise states,"
@@ -138,6 +148,10 @@ class EngineConfig(_AnyEngineConfig):
     def _settings_fit(self) -> EngineConfig:
         if self.step_tokens <= self.slots:
             raise ValueError(f"step_tokens ({self.step_tokens}) must exceed slots ({self.slots}), or prefill starves")
+        if self.eagle_head is not None and self.draft_model is not None:
+            raise ValueError("eagle_head and draft_model: one drafter at a time")
+        if self.draft_sampling == "random" and not self.draft_masks:
+            raise ValueError("draft_sampling: random needs draft_masks: what a mask forbids cannot be verified")
         if self.device_step == "cuda_graph" and not self.device.startswith("cuda"):
             raise ValueError(f"device_step: cuda_graph needs a CUDA device, not {self.device}")
         return self

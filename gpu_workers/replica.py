@@ -27,6 +27,7 @@ from gpu_workers.model.prompt import chat_template, generation_prompt
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.speculative.draft_model import load_draft_model
+from gpu_workers.speculative.eagle_drafter import load_eagle
 from grammar_workers import GrammarOptions, Vocabulary, grammar_key, warm_up
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
@@ -178,7 +179,8 @@ class ModelReplica(Replica):
         warm_up(loaded.vocabulary)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         super().__init__(model, store_url, compiler, config, loaded.vocabulary)
-        self._engine = Engine(loaded, config, self._grammars.fetch, load_draft_model(config, loaded))
+        drafter = load_draft_model(config, loaded) or load_eagle(config, loaded)
+        self._engine = Engine(loaded, config, self._grammars.fetch, drafter)
         # Serve constructs a replica inside its event loop, which cannot be waited for here.
         length = min(config.prefill_chunk, loaded.max_length // 2)
         with concurrent.futures.ThreadPoolExecutor(1) as thread:

@@ -23,7 +23,7 @@ from gpu_workers.sampling.beam_search import beam_search
 from gpu_workers.sequence.drafts import Drafter
 from gpu_workers.sequence.particle import ParticleGroup
 from gpu_workers.sequence.sequence import Sequence
-from gpu_workers.speculative.draft_model import DraftModel
+from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import TokenFSM
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Engine:
         loaded: LoadedModel,
         config: EngineConfig,
         fetch_grammar: Callable[[GrammarReference], Awaitable[TokenFSM]],
-        draft_model: DraftModel | None = None,
+        draft_model: LogitsDrafter | None = None,
     ) -> None:
         self.tokenizer = loaded.tokenizer
         self.vocabulary = loaded.vocabulary

@@ -39,7 +39,7 @@ from gpu_workers.sampling.logprobs import reports
 from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
 from gpu_workers.sequence.particle import Particle
 from gpu_workers.sequence.sequence import Sequence, State
-from gpu_workers.speculative.draft_model import DraftModel
+from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import GrammarError
 
 logger = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class StepLoop(threading.Thread):
     Every sequence that came in gets exactly one terminal event, whatever fails: `_end` is the only way out.
     """
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig, draft_model: DraftModel | None) -> None:
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, draft_model: LogitsDrafter | None) -> None:
         super().__init__(name="engine", daemon=True)
         self.inbox = Inbox()
         self.outbox = Outbox()

@@ -221,6 +221,10 @@ class Constraint:
         self._table.prefetch(self.fsm, state)
         return self._table.known(state)
 
+    def known_row(self, state: int) -> AllowedTokens | None:
+        """What may follow a state, if its row has been read."""
+        return self._table.known(state)
+
     def reading(self) -> Future[None] | None:
         return self._table.reading(self.state)
 

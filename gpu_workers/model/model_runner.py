@@ -47,30 +47,8 @@ class ModelRunner:
         Keys and values of every token go into the pool. `decode` has a few tokens per slot (slots ascending) and
         attends as one group, `chunks` attend one by one.
         """
-        group: DecodeGroup | None = None
-        if decode:
-            group = decode_group(
-                self._pool,
-                [part.slot for part in decode],
-                [part.past for part in decode],
-                [len(part.token_ids) for part in decode],
-            )
-        segments: list[Segment] = []
-        token_ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        kept: list[int] = []
-        for i, part in enumerate((*decode, *chunks)):
-            if i >= len(decode):
-                segments.append(segment(self._pool, len(token_ids), len(part.token_ids), part.slot, part.past))
-            token_ids += part.token_ids
-            positions += range(part.past, part.past + len(part.token_ids))
-            slots += [part.slot] * len(part.token_ids)
-            kept += range(len(token_ids) - part.wanted, len(token_ids))
-        # One host buffer, one copy to the device.
-        flat = torch.from_numpy(np.array([token_ids, positions, slots])).to(self._pool.device)
-        plan = AttentionPlan(self._pool, flat[2], flat[1], group, tuple(segments))
-        return self._hidden_states(flat[:1], flat[1:2], plan, kept)
+        flat, plan, kept = lay_out(self._pool, decode, chunks)
+        return self._hidden_states(flat[:1], flat[1:], plan, kept)
 
     def _hidden_states(self, input_ids: Tensor, position_ids: Tensor, plan: AttentionPlan, kept: list[int]) -> Tensor:
         index = torch.tensor(kept, dtype=torch.int64, device=input_ids.device)
@@ -80,3 +58,32 @@ class ModelRunner:
         # An empty index means "all" to some models: ask for one row that nobody reads.
         wanted = index if kept else index.new_zeros(1)
         return self._model(**arguments, logits_to_keep=wanted).logits[0, : len(kept)]
+
+
+def lay_out(
+    pool: KVPool, decode: Sequence[ScheduledTokens], chunks: Sequence[ScheduledTokens]
+) -> tuple[Tensor, AttentionPlan, list[int]]:
+    """A flat pass: its token ids and positions, int64 [2, T], where they read and write, which of the T are wanted."""
+    group: DecodeGroup | None = None
+    if decode:
+        group = decode_group(
+            pool,
+            [part.slot for part in decode],
+            [part.past for part in decode],
+            [len(part.token_ids) for part in decode],
+        )
+    segments: list[Segment] = []
+    token_ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    kept: list[int] = []
+    for i, part in enumerate((*decode, *chunks)):
+        if i >= len(decode):
+            segments.append(segment(pool, len(token_ids), len(part.token_ids), part.slot, part.past))
+        token_ids += part.token_ids
+        positions += range(part.past, part.past + len(part.token_ids))
+        slots += [part.slot] * len(part.token_ids)
+        kept += range(len(token_ids) - part.wanted, len(token_ids))
+    # One host buffer, one copy to the device.
+    flat = torch.from_numpy(np.array([token_ids, positions, slots])).to(pool.device)
+    return flat[:2], AttentionPlan(pool, flat[2], flat[1], group, tuple(segments)), kept

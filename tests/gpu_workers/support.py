@@ -33,7 +33,7 @@ from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import LoadedModel, prepare
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference
-from gpu_workers.speculative.draft_model import DraftModel
+from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import Vocabulary
 from grammar_workers.types import Successor
 
@@ -272,11 +272,17 @@ def running_engine(
     kind: str = "llama",
     config: EngineConfig | None = None,
     fetch: Callable[[GrammarReference], Awaitable[Any]] | None = None,
-    draft_model: DraftModel | None = None,
+    draft_model: LogitsDrafter | None = None,
 ) -> Iterator[Engine]:
     """An engine; afterwards nothing is left in it: every slot free, no sequence known, no value that could spread."""
     config = config or engine_config()
-    engine = Engine(loaded(kind, config), config, fetch or no_grammars, draft_model)
+    with closed(Engine(loaded(kind, config), config, fetch or no_grammars, draft_model), config) as engine:
+        yield engine
+
+
+@contextlib.contextmanager
+def closed(engine: Engine, config: EngineConfig) -> Iterator[Engine]:
+    """Closes the engine in the end, which must then be as it was in the beginning."""
     try:
         yield engine
     finally:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.vllm.server import MODEL, environment
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 900.0
 
@@ -61,7 +63,11 @@ class EngineProcess:
 
     def run(self, arguments: dict[str, Any], batches: Sequence[Sequence[Request]]) -> list[Run]:
         """Each batch's answers from one engine. `arguments`: of vLLM's LLM, over ours. Raises what it raises."""
-        return self._process.submit(_run, arguments, batches).result(_TIMEOUT_S)
+        return self.call(run_engine, arguments, batches)
+
+    def call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """What a function returns there."""
+        return self._process.submit(function, *arguments).result(_TIMEOUT_S)
 
     def close(self) -> None:
         self._process.shutdown()
@@ -71,7 +77,8 @@ def _set(variables: dict[str, str]) -> None:
     os.environ.update(variables)
 
 
-def _run(arguments: dict[str, Any], batches: Sequence[Sequence[Request]]) -> list[Run]:
+def run_engine(arguments: dict[str, Any], batches: Sequence[Sequence[Request]]) -> list[Run]:
+    """In this process, which must have the variables of an `EngineProcess`: what its `run` says."""
     from vllm import LLM
     from vllm.v1.sample import rejection_sampler
 

@@ -1,0 +1,219 @@
+"""EAGLE-3 in the engine: drafts as the paper's arithmetic gives them, and not one token of an output different."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from transformers import LlamaConfig
+
+from gpu_workers.config import EngineConfig
+from gpu_workers.engine.engine import Engine
+from gpu_workers.model.loader import UnsupportedModelError, prepare
+from gpu_workers.speculative.eagle_drafter import EagleDrafter
+from gpu_workers.speculative.eagle_head import EagleHead, read_weights
+from tests.gpu_workers import eagle_reference as reference
+from tests.gpu_workers.support import (
+    CONFIGS,
+    WIDTH,
+    Result,
+    byte_tokenizer,
+    byte_vocabulary,
+    closed,
+    engine_config,
+    grammars,
+    random_fsm,
+    repeat_fsm,
+    request,
+    run,
+    running_engine,
+    text_fsm,
+    tiny_model,
+)
+from tests.gpu_workers.test_rejection import chi_square_is_usual, exact_distribution
+
+FSMS: dict[str, Any] = {
+    "random": random_fsm(np.random.default_rng(1)),
+    "letters": repeat_fsm("abcdefgh"),
+    "two letters": repeat_fsm("ab"),
+    "texts": text_fsm("abcdefghijklmnop", "abcdefgxyz", "b"),
+}
+SETTINGS: dict[str, Any] = {"ngram": 0, "forced_text": False, "draft_cost": 1e-9, "step_tokens": 40}
+IDS = torch.cat([torch.arange(20, 130), torch.tensor([256])])
+
+
+class Watched(EagleDrafter):
+    """Notes for each proposal the tokens, how many the target has computed, and the drafts."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.seen: list[tuple[Any, list[int], int, list[int]]] = []
+
+    def propose(self, sequences: list[Any]) -> None:
+        super().propose(sequences)
+        for one in sequences:
+            if one.drafts:
+                drafts = [draft.token_id for draft in one.drafts]
+                self.seen.append((one.request, list(one.token_ids), one.length, drafts))
+
+
+@contextlib.contextmanager
+def eagle_engine(kind: str = "llama", seed: int = 0, **settings: Any) -> Iterator[tuple[Engine, Watched]]:
+    """An engine on a tiny model with a random head of its own."""
+    config = engine_config(**{**SETTINGS, **settings})
+    target = prepare(tiny_model(CONFIGS[kind]()), byte_tokenizer(), byte_vocabulary(), config)
+    head = EagleHead(
+        LlamaConfig.from_dict(reference.settings(len(IDS), WIDTH)),
+        2,
+        reference.HIDDEN,
+        target.model.get_input_embeddings(),
+    )
+    read_weights(head, reference.random_weights(IDS, WIDTH, seed))
+    drafter = Watched(head, target, config)
+    with closed(Engine(target, config, grammars(**FSMS), drafter), config) as engine:
+        yield engine, drafter
+
+
+def requests_of(seed: int, count: int = 12) -> list[Any]:
+    rng = np.random.default_rng(seed)
+    return [
+        request(
+            rng.integers(0, 256, int(rng.choice([1, 7, 30]))).tolist(),
+            grammar=[None, "random", "letters", "texts"][i % 4],
+            temperature=i // 4 % 2,
+            max_tokens=int(rng.integers(5, 30)),
+            seed=int(rng.integers(2**40)),
+        )
+        for i in range(count)
+    ]
+
+
+def outputs(results: list[Result]) -> list[Any]:
+    return [(one.token_ids, one.text, one.finish_reason) for one in results]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"draft_masks": False},
+        {"forced_text": True, "ngram": 3},
+        {"prefill_chunk": 2, "slots": 2},
+        {"device_step": "eager"},
+    ],
+    ids=["masked", "unmasked", "all", "chunked", "device"],
+)
+def test_no_token_differs(settings: dict[str, Any]) -> None:
+    requests = requests_of(3)
+    plain = engine_config(slots=1, max_drafts=0, ngram=0, step_tokens=40)
+    with running_engine(config=plain, fetch=grammars(**FSMS)) as engine:
+        alone = [run(engine, one)[0] for one in requests]
+    with eagle_engine(**settings) as (engine, _):
+        together = run(engine, *requests, stagger=1)
+        assert engine.statistics.drafted_tokens > 0
+    assert outputs(together) == outputs(alone)
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt_neox"])
+@pytest.mark.parametrize("masks", [True, False])
+def test_drafts_are_those_of_the_paper(kind: str, masks: bool) -> None:
+    """Whatever slots, chunks, reused prefixes, forced text and rejected drafts came before a proposal."""
+    prefix = list(range(40, 60))
+    requests = [
+        request([*prefix[: 12 + i], 30 + i, 99], grammar=[None, "letters", "texts"][i % 3], max_tokens=14, seed=i)
+        for i in range(9)
+    ]
+    with eagle_engine(kind, slots=3, prefill_chunk=7, max_drafts=4, draft_masks=masks, forced_text=True) as (
+        engine,
+        drafter,
+    ):
+        run(engine, *requests, stagger=2)
+        assert engine.scheduler.reused_tokens > 0
+        drafter_runs = drafter.seen
+    model = tiny_model(CONFIGS[kind]())
+    weights, led = reference.random_weights(IDS, WIDTH), 0
+    assert len(drafter_runs) > 30
+    assert any(len(tokens) - computed > 1 for _, tokens, computed, _ in drafter_runs)
+    for one, tokens, computed, drafts in drafter_runs[::3]:
+        fsm = None if one.grammar is None else FSMS[one.grammar.specification["name"]]
+
+        def allowed(ahead: list[int], one: Any = one, tokens: Any = tokens, fsm: Any = fsm) -> set[int]:
+            state = fsm.initial_state
+            for token_id in [*tokens[len(one.prompt) :], *ahead]:
+                state = fsm.next_state(state, token_id)
+            return fsm.allowed_tokens(state)
+
+        for i, draft in enumerate(drafts):
+            before = [*tokens, *drafts[:i]]
+            free = reference.greedy_drafts(weights, model, before, computed, 1)
+            if fsm is None or not masks:
+                assert free == [draft]
+            elif free != [draft]:  # it may be the likeliest of all where the mask was not known yet
+                assert reference.greedy_drafts(weights, model, before, computed, 1, allowed(drafts[:i])) == [draft]
+                led += 1
+    assert (led > 5) == masks
+
+
+def test_unmasked_drafts_end_where_the_grammar_does() -> None:
+    with eagle_engine(draft_masks=False) as (engine, drafter):
+        run(engine, *(request([i, 70], grammar="letters", max_tokens=20, seed=i) for i in range(4)))
+        accepted_all = {token_id for *_, drafts in drafter.seen for token_id in drafts}
+    assert accepted_all <= set(b"abcdefgh")
+
+
+def test_outputs_have_the_exact_distribution() -> None:
+    """Drafts of a head drawn at random; joint over four tokens, at temperature 3 of a model that is sure."""
+    letters, many, temperature = b"ab", 600, 3.0
+    settings = {"grammar": "two letters", "max_tokens": 4, "temperature": temperature, "ignore_eos": True}
+    with eagle_engine(draft_sampling="random", step_tokens=300, slots=32) as (engine, _):
+        requests = [request([7, 8, 9], seed=seed, **settings) for seed in range(many)]
+        results = run(engine, *requests, limit_s=250)
+        counted = engine.statistics
+    assert counted.drafted_tokens > many and 0 < counted.accepted_tokens < counted.drafted_tokens
+    counts = Counter(bytes(result.token_ids) for result in results)
+    exact = exact_distribution([7, 8, 9], letters, 4, temperature)
+    texts = [bytes(text) for text in itertools.product(letters, repeat=4)]
+    expected = np.array([exact[text] for text in texts]) * many
+    assert sum(counts[text] for text in texts) == many
+    assert chi_square_is_usual(np.array([counts[text] for text in texts]), expected)
+
+
+def test_features_follow_their_tokens() -> None:
+    """A prompt that begins like another takes over features with keys and values; a wiped slot has none."""
+    with eagle_engine(slots=2, prefill_chunk=8) as (engine, _):
+        prompt = list(range(40, 70))
+        run(engine, request(prompt, max_tokens=3, temperature=0))
+        run(engine, request([*prompt[:25], 9, 9], max_tokens=3, temperature=0))
+        assert engine.scheduler.reused_tokens == 25
+        features = engine.pool.features
+        assert features is not None and engine.pool.nbytes > features.nbytes
+        model = tiny_model(CONFIGS["llama"]())
+        expected = reference.target_features(reference.random_weights(IDS, WIDTH), model, prompt[:25])
+        held = [slot for slot in range(2) if torch.allclose(features[slot, :25], expected, atol=1e-5)]
+        assert held
+        engine.pool.clear(held[0], 10)
+        assert not features[held[0], :10].any() and features[held[0], 10:25].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"eagle_head": "a", "draft_model": "b"}, "one drafter"),
+        ({"draft_sampling": "random", "draft_masks": False}, "needs draft_masks"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        EngineConfig(**settings)
+
+
+def test_a_model_without_a_list_of_layers_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="a list `layers`"), eagle_engine("gpt2"):
+        pass
