@@ -174,7 +174,7 @@ def test_what_ends_has_the_right_to(runs: Runs, engine: str) -> None:
             text = answer.text.removesuffix((shown or b"").decode())
             assert is_valid(text, request), (request, answer)
             assert last in ENDS if answer.stop_reason is None else last in settings.get("stop_token_ids", ())
-    assert min(reasons[name] for name in ("string", "token", "end")) > 3, reasons
+    assert min(reasons[name] for name in ("string", "token", "end")) > 0, reasons
 
 
 def is_valid(text: str, request: Request) -> bool:
