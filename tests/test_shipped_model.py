@@ -15,8 +15,12 @@ from safetensors.torch import load_file
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from gpu_workers.speculative.eagle_head import load_eagle_head
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
-from models.evaluate import evaluate, leaves
+from models.batches import BatchMaker
+from models.eagle import LAYERS, RECIPE, TOKENS, losses
+from models.eagle import train as train_head
+from models.evaluate import evaluate, held_out_records, leaves
 from models.records import dump, record
 from models.train import Recipe, train
 
@@ -117,6 +121,34 @@ def answer(model: Any, tokenizer: Any, prompt: str, fsm: TokenFSM | None = None)
 
 def test_the_folder_is_small_enough_to_live_in_git():
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 6_000_000
+
+
+def test_the_eagle3_head_is_small_and_fits_the_model(model):
+    folder = FOLDER.with_name("turnstile-tiny-eagle3")
+    assert sum(file.stat().st_size for file in folder.iterdir()) < 2_000_000
+    head = load_eagle_head(str(folder), model.config.num_hidden_layers, 128, model.get_input_embeddings())
+    assert len(head.token_ids) == TOKENS and head.layers == LAYERS
+
+
+def test_the_head_guesses_most_tokens_of_held_out_answers(model, tokenizer):
+    head = load_eagle_head(str(FOLDER.with_name("turnstile-tiny-eagle3")), 5, 128, model.get_input_embeddings()).float()
+    batches = BatchMaker(tokenizer, "", seed=0, rows=1, text_share=0.0, copy_batches=0)
+    (batch,) = batches.collate_conversations(held_out_records(20), rows=20)
+    with torch.inference_mode():
+        _, right = losses(model, head, batch, head.token_ids)
+    assert right[0] > 0.8 and right[-1] > 0.7
+
+
+@pytest.mark.long
+def test_a_head_that_is_trained_is_read_again(tmp_path):
+    train_head(replace(RECIPE, steps=2, rows=4), tmp_path)
+    weights, shipped = (
+        load_file(folder / "model.safetensors") for folder in (tmp_path, FOLDER.with_name("turnstile-tiny-eagle3"))
+    )
+    assert {name: (one.shape, one.dtype) for name, one in weights.items()} == {
+        name: (one.shape, one.dtype) for name, one in shipped.items()
+    }
+    assert torch.equal(weights["d2t"], shipped["d2t"])
 
 
 def test_weights_are_bfloat16_and_tie_the_vocabulary(model):

@@ -23,6 +23,9 @@ from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import prepare
 from gpu_workers.request import GenerationRequest
 from gpu_workers.speculative.draft_model import DraftModel
+from gpu_workers.speculative.eagle_drafter import EagleDrafter
+from gpu_workers.speculative.logits_drafter import LogitsDrafter
+from tests.gpu_workers.eagle_heads import random_head
 from tests.gpu_workers.support import (
     CONFIGS,
     TableFSM,
@@ -31,6 +34,7 @@ from tests.gpu_workers.support import (
     collect,
     engine_config,
     grammars,
+    loaded,
     random_fsm,
     repeat_fsm,
     request,
@@ -101,6 +105,7 @@ def circumstances(rng: np.random.Generator) -> dict[str, Any]:
         "sparse_limit": int(rng.choice([1, 256])),
         "preempt_patience": int(rng.choice([0, 8])),
         "overlap": bool(rng.integers(2)),
+        "draft_masks": bool(rng.integers(2)),
     }
 
 
@@ -122,7 +127,14 @@ async def interrupted(engine: Engine, one: GenerationRequest, after: int) -> Out
     return received + rest.token_ids, text + rest.text, rest.finish_reason
 
 
-def _draft_model(kind: str, seed: int, config: EngineConfig) -> DraftModel:
+def _drafter(rng: np.random.Generator, kind: str, config: EngineConfig) -> LogitsDrafter | None:
+    """A draft model or head, or none; not always like the target: one that is nearly always wrong is exact, too."""
+    seed = int(rng.integers(2))
+    if (chance := rng.random()) > 0.45:
+        return None
+    if chance < 0.2 and kind != "gpt2":
+        target = loaded(kind, config)
+        return EagleDrafter(random_head(target, seed), target, config)
     return DraftModel(prepare(tiny_model(CONFIGS[kind](), seed), byte_tokenizer(), byte_vocabulary(), config), config)
 
 
@@ -151,8 +163,7 @@ def check(seed: int) -> int:
         return [outputs[list(order).index(i)] for i in range(len(requests))]
 
     config = engine_config(**settings)
-    # Not always a model like the target: one that is nearly always wrong has to be exact, too.
-    drafter = _draft_model(kind, int(rng.integers(2)), config) if rng.random() < 0.3 else None
+    drafter = _drafter(rng, kind, config)
     with running_engine(kind, config, grammars(**late), drafter) as engine:
         outputs = asyncio.run(asyncio.wait_for(together(engine), 120))
         preemptions = engine.scheduler.preemptions

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import LlamaConfig
 
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import UnsupportedModelError, prepare
 from gpu_workers.speculative.eagle_drafter import EagleDrafter
-from gpu_workers.speculative.eagle_head import EagleHead, read_weights
 from tests.gpu_workers import eagle_reference as reference
+from tests.gpu_workers.eagle_heads import IDS, random_head
 from tests.gpu_workers.support import (
     CONFIGS,
     WIDTH,
@@ -46,7 +45,6 @@ FSMS: dict[str, Any] = {
     "texts": text_fsm("abcdefghijklmnop", "abcdefgxyz", "b"),
 }
 SETTINGS: dict[str, Any] = {"ngram": 0, "forced_text": False, "draft_cost": 1e-9, "step_tokens": 40}
-IDS = torch.cat([torch.arange(20, 130), torch.tensor([256])])
 
 
 class Watched(EagleDrafter):
@@ -69,14 +67,7 @@ def eagle_engine(kind: str = "llama", seed: int = 0, **settings: Any) -> Iterato
     """An engine on a tiny model with a random head of its own."""
     config = engine_config(**{**SETTINGS, **settings})
     target = prepare(tiny_model(CONFIGS[kind]()), byte_tokenizer(), byte_vocabulary(), config)
-    head = EagleHead(
-        LlamaConfig.from_dict(reference.settings(len(IDS), WIDTH)),
-        2,
-        reference.HIDDEN,
-        target.model.get_input_embeddings(),
-    )
-    read_weights(head, reference.random_weights(IDS, WIDTH, seed))
-    drafter = Watched(head, target, config)
+    drafter = Watched(random_head(target, seed), target, config)
     with closed(Engine(target, config, grammars(**FSMS), drafter), config) as engine:
         yield engine, drafter
 
