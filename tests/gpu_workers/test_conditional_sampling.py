@@ -94,7 +94,7 @@ def test_more_particles_come_closer_to_the_conditional_distribution(exact: NDArr
     assert target[[2, 3, 6, 7]].sum() < 0.01
     distances, usual = {}, {}
     with running_engine(config=LARGE, fetch=grammars(**FSMS)) as engine:
-        for particles, many in ((1, 300), (4, 200), (16, 150), (64, 50)):
+        for particles, many in ((1, 300), (4, 200), (16, 150), (64, 25)):
             found = counts(drawn(engine, particles, many))
             distances[particles] = float(np.abs(found / many - target).sum() / 2)
             in_cells = np.bincount(cells, found)
@@ -108,7 +108,7 @@ def test_more_particles_come_closer_to_the_conditional_distribution(exact: NDArr
 def test_estimates_are_unbiased_for_any_number(exact: NDArray[np.float64], resample_below: float) -> None:
     """The mean of exp(valid_logprob) over the answers of one text is the model's probability of this text, for four
     particles as for thousands: properly weighted, whether and whenever particles are copied."""
-    many = 250
+    many = 150
     with running_engine(config=LARGE, fetch=grammars(**FSMS)) as engine:
         results = drawn(engine, 4, many, resample_below=resample_below)
     weights = np.exp([estimate(result)["valid_logprob"] for result in results])
