@@ -94,13 +94,13 @@ def test_more_particles_come_closer_to_the_conditional_distribution(exact: NDArr
     assert target[[2, 3, 6, 7]].sum() < 0.01
     distances, usual = {}, {}
     with running_engine(config=LARGE, fetch=grammars(**FSMS)) as engine:
-        for particles, many in ((1, 300), (4, 200), (16, 150), (64, 50)):
+        for particles, many in ((1, 300), (4, 200), (16, 150), (64, 40)):
             found = counts(drawn(engine, particles, many))
             distances[particles] = float(np.abs(found / many - target).sum() / 2)
             in_cells = np.bincount(cells, found)
             usual[particles] = chi_square_is_usual(in_cells, np.bincount(cells, target) * many)
     assert distances[1] > distances[4] > distances[16]
-    assert distances[1] > 0.3 and distances[64] < 0.15
+    assert distances[1] > 0.3 and distances[64] < 0.25  # forty answers of the exact distribution itself: about 0.1
     assert usual == {1: False, 4: False, 16: True, 64: True}
 
 
@@ -108,7 +108,7 @@ def test_more_particles_come_closer_to_the_conditional_distribution(exact: NDArr
 def test_estimates_are_unbiased_for_any_number(exact: NDArray[np.float64], resample_below: float) -> None:
     """The mean of exp(valid_logprob) over the answers of one text is the model's probability of this text, for four
     particles as for thousands: properly weighted, whether and whenever particles are copied."""
-    many = 250
+    many = 150
     with running_engine(config=LARGE, fetch=grammars(**FSMS)) as engine:
         results = drawn(engine, 4, many, resample_below=resample_below)
     weights = np.exp([estimate(result)["valid_logprob"] for result in results])
