@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -85,9 +84,11 @@ class RequestGrammar:
         What follows the end counts for nothing: vLLM goes on where it ignores end tokens.
         """
         began = time.perf_counter()
-        accepted = False
-        with self._guard():
+        try:
             accepted = not self.failed and self._accept(tokens)
+        except Exception as error:
+            accepted = False
+            self._fail(error)
         self._timings.accept.note(time.perf_counter() - began)
         return accepted
 
@@ -99,11 +100,13 @@ class RequestGrammar:
         allowed: list[int] = []
         if self.failed:
             return allowed
-        with self._guard():
+        try:
             allowed = tokens[: len(self._states_after(tokens))]
             if len(allowed) < self._drafts:
                 forced = self._fsm.forced_tokens(self._states[-1], self._drafts)
                 return forced if len(forced) > len(allowed) else allowed
+        except Exception as error:
+            self._fail(error)
         return allowed
 
     def rollback(self, num_tokens: int) -> None:
@@ -120,11 +123,13 @@ class RequestGrammar:
         """
         began = time.perf_counter()
         row = bitmask[index].numpy()
-        row[:] = -1  # as vLLM fills it where a grammar has come to its end, should this one fail
-        with self._guard():
+        try:
             mask = self._row()
             row[: len(mask)] = mask.view(np.int32)
             row[len(mask) :] = 0
+        except Exception as error:
+            row[:] = -1  # as vLLM fills it where a grammar has come to its end
+            self._fail(error)
         self._timings.fill.note(time.perf_counter() - began)
 
     def is_terminated(self) -> bool:
@@ -137,14 +142,10 @@ class RequestGrammar:
         if self._budget is not None:
             self._budget.reset()
 
-    @contextlib.contextmanager
-    def _guard(self) -> Iterator[None]:
-        """An exception in here ends this request and nothing else."""
-        try:
-            yield
-        except Exception as error:
-            self.failed = True
-            logger.exception("the grammar %s cannot go on", self._fsm.key, exc_info=error)
+    def _fail(self, error: Exception) -> None:
+        """Ends this request and nothing else."""
+        self.failed = True
+        logger.error("the grammar %s cannot go on", self._fsm.key, exc_info=error)
 
     def _accept(self, tokens: list[int]) -> bool:
         after = self._states_after(tokens)
