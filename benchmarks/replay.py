@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.instances import Instance
+from benchmarks.vocabulary_tokenizer import VocabularyTokenizer
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import LoadedModel, prepare
@@ -37,21 +37,6 @@ def random_llama(vocabulary_size: int, **settings: Any) -> LlamaForCausalLM:
         **{"max_position_embeddings": MAX_LENGTH, **settings},
     )
     return LlamaForCausalLM(config).eval()
-
-
-@dataclass(frozen=True, slots=True)
-class VocabularyTokenizer:
-    """What the engine asks of a tokenizer when prompts are token ids."""
-
-    vocabulary: Vocabulary
-    spell: Callable[[str], list[int]]
-
-    def get_vocab(self) -> dict[str, int]:
-        return {str(token_id): token_id for token_id in range(self.vocabulary.size)}
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        assert not add_special_tokens
-        return self.spell(text)
 
 
 class ReplayingSampler(Sampler):

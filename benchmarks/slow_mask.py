@@ -22,8 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.replay import MAX_LENGTH, VocabularyTokenizer, random_llama
+from benchmarks.replay import MAX_LENGTH, random_llama
 from benchmarks.vocabularies import named_encoder, named_vocabulary
+from benchmarks.vocabulary_tokenizer import VocabularyTokenizer
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import prepare

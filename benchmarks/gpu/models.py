@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from benchmarks.vocabulary_tokenizer import VocabularyTokenizer
 from gpu_workers.engine.scheduler import GROUP_TOKENS
 from grammar_workers import Vocabulary
 
@@ -91,15 +92,6 @@ class NamedVocabulary:
     spell: Callable[[str], list[int]]
     source: str
 
-    # What an engine asks of a tokenizer when prompts are token ids.
-
-    def get_vocab(self) -> dict[str, int]:
-        return {str(token_id): token_id for token_id in range(self.vocabulary.size)}
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        assert not add_special_tokens
-        return self.spell(text)
-
 
 _PUBLIC = {"32k": ("sentencepiece", "Mistral's SentencePiece"), "131k": ("tekken", "Mistral's Tekken")}
 _MADE = {"1k": 1 << 10, "4k": 1 << 12, "32k": 1 << 15, "131k": 1 << 17}
@@ -147,4 +139,4 @@ def made_vocabulary(tokens: int) -> NamedVocabulary:
 
 def as_tokenizer(vocabulary: NamedVocabulary) -> Any:
     """`vocabulary` where a transformers tokenizer is expected."""
-    return vocabulary
+    return VocabularyTokenizer(vocabulary.vocabulary, vocabulary.spell)

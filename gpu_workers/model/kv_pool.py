@@ -16,9 +16,6 @@ class KVPool:
 
     Nothing in the pool may be NaN: attention weighs positions beyond a sequence's length with 0, and 0 x NaN would
     still be NaN. So memory starts at zero, and a slot whose values overflowed is wiped when it is released.
-
-    `features` [slots + 1, length, width], if somebody asked for them by `keep_features`, are more that a model says of
-    each token; they are copied and wiped with the keys and values.
     """
 
     def __init__(
@@ -37,7 +34,8 @@ class KVPool:
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(layers)]
         self.position_nbytes = 2 * kv_heads * head_dim * dtype.itemsize
         """Bytes that attention of one layer reads for one position of a sequence."""
-        self.features: Tensor | None = None
+        self._stored = [*self.keys, *self.values]
+        """All that a slot holds, [slots + 1, heads, length, width] each."""
         self.slots = slots
         self.length = length
         self.device = device
@@ -50,13 +48,13 @@ class KVPool:
 
     @property
     def nbytes(self) -> int:
-        features = 0 if self.features is None else self.features.nbytes
-        return features + sum(layer.nbytes for layer in (*self.keys, *self.values))
+        return sum(tensor.nbytes for tensor in self._stored)
 
     def keep_features(self, width: int) -> Tensor:
-        """Makes room for `features`, and returns it."""
-        self.features = self.keys[0].new_zeros(self.slots + 1, self.length, width)
-        return self.features
+        """Room for more that a model says of each token, [slots + 1, length, width]: copied and wiped with its keys."""
+        features = self.keys[0].new_zeros(self.slots + 1, 1, self.length, width)
+        self._stored.append(features)
+        return features[:, 0]
 
     def acquire(self, avoid: Container[int] = ()) -> int | None:
         """The lowest free slot that is not in `avoid` (low slots keep a decode batch contiguous), or None."""
@@ -77,16 +75,12 @@ class KVPool:
 
     def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
         """Copies the positions from `start` to `length` of one slot to another."""
-        for layer in (*self.keys, *self.values):
-            layer[target, :, start:length] = layer[source, :, start:length]
-        if self.features is not None:
-            self.features[target, start:length] = self.features[source, start:length]
+        for tensor in self._stored:
+            tensor[target, :, start:length] = tensor[source, :, start:length]
 
     def clear(self, slot: int, length: int) -> None:
-        for layer in (*self.keys, *self.values):
-            layer[slot, :, :length].zero_()
-        if self.features is not None:
-            self.features[slot, :length].zero_()
+        for tensor in self._stored:
+            tensor[slot, :, :length].zero_()
 
     def write(self, layer: int, slots: Tensor, positions: Tensor, keys: Tensor, values: Tensor) -> None:
         """Stores keys and values `[T, kv_heads, head_dim]` at `positions` of `slots`, both int64 [T]."""

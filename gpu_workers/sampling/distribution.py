@@ -64,10 +64,15 @@ def filtered(weights: Tensor, settings: DrawSettings) -> Tensor:
 
 def softmax_weights(logits: Tensor, temperature: Tensor) -> Tensor:
     """Probabilities up to a factor per row: logits [n, K], temperature [n] of the same type."""
+    return scaled(logits, temperature).exp_()
+
+
+def scaled(logits: Tensor, temperature: Tensor) -> Tensor:
+    """Logits [n, K] below the largest of their row, over its temperature, [n] of the same type; a new tensor."""
     temperature = temperature.clamp(min=torch.finfo(logits.dtype).tiny)  # 1e-300 would round to 0
     # Subtracting the largest first: a tiny temperature then makes zeros, never infinities.
     # In place: memory for a whole batch is new to the process each time, which costs more than the arithmetic.
-    return (logits - logits.amax(-1, keepdim=True)).div_(temperature[:, None]).exp_()
+    return (logits - logits.amax(-1, keepdim=True)).div_(temperature[:, None])
 
 
 def inverse_cdf(weights: Tensor, uniform: Tensor) -> Tensor:

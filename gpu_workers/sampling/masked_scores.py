@@ -15,6 +15,8 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from gpu_workers.sampling.distribution import scaled
+
 BITS = 32
 """Tokens of one word of a mask row."""
 
@@ -41,8 +43,7 @@ def masked_scores_by_operations(
     if rows is not None and places is not None:
         allowed = unpacked(rows[places.clamp(min=0)], logits.shape[1]) | (places < 0)[:, None]
         scores = scores.masked_fill(~allowed, -torch.inf)
-    temperature = temperature.to(scores.dtype).clamp(min=torch.finfo(scores.dtype).tiny)  # 1e-300 would round to 0
-    return (scores - scores.amax(-1, keepdim=True)).div_(temperature[:, None])
+    return scaled(scores, temperature.to(scores.dtype))
 
 
 def unpacked(words: Tensor, tokens: int) -> Tensor:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +34,7 @@ from tests.gpu_workers.support import (
     text_fsm,
     tiny_model,
 )
-from tests.gpu_workers.test_rejection import chi_square_is_usual, exact_distribution
+from tests.gpu_workers.test_rejection import check_distribution
 
 FSMS: dict[str, Any] = {
     "random": random_fsm(np.random.default_rng(1)),
@@ -132,7 +130,7 @@ def test_drafts_are_those_of_the_paper(kind: str, masks: bool) -> None:
     weights, led = reference.random_weights(IDS, WIDTH), 0
     assert len(drafter_runs) > 30
     assert any(len(tokens) - computed > 1 for _, tokens, computed, _ in drafter_runs)
-    for one, tokens, computed, drafts in drafter_runs[::3]:
+    for one, tokens, computed, drafts in drafter_runs:
         fsm = None if one.grammar is None else FSMS[one.grammar.specification["name"]]
 
         def allowed(ahead: list[int], one: Any = one, tokens: Any = tokens, fsm: Any = fsm) -> set[int]:
@@ -149,7 +147,8 @@ def test_drafts_are_those_of_the_paper(kind: str, masks: bool) -> None:
             elif free != [draft]:  # it may be the likeliest of all where the mask was not known yet
                 assert reference.greedy_drafts(weights, model, before, computed, 1, allowed(drafts[:i])) == [draft]
                 led += 1
-    assert (led > 5) == masks
+    # How often depends on when masks are read, beside the steps.
+    assert (led > 0) == masks
 
 
 def test_unmasked_drafts_end_where_the_grammar_does() -> None:
@@ -161,30 +160,21 @@ def test_unmasked_drafts_end_where_the_grammar_does() -> None:
 
 def test_outputs_have_the_exact_distribution() -> None:
     """Drafts of a head drawn at random; joint over four tokens, at temperature 3 of a model that is sure."""
-    letters, many, temperature = b"ab", 600, 3.0
-    settings = {"grammar": "two letters", "max_tokens": 4, "temperature": temperature, "ignore_eos": True}
     with eagle_engine(draft_sampling="random", step_tokens=300, slots=32) as (engine, _):
-        requests = [request([7, 8, 9], seed=seed, **settings) for seed in range(many)]
-        results = run(engine, *requests, limit_s=250)
-        counted = engine.statistics
-    assert counted.drafted_tokens > many and 0 < counted.accepted_tokens < counted.drafted_tokens
-    counts = Counter(bytes(result.token_ids) for result in results)
-    exact = exact_distribution([7, 8, 9], letters, 4, temperature)
-    texts = [bytes(text) for text in itertools.product(letters, repeat=4)]
-    expected = np.array([exact[text] for text in texts]) * many
-    assert sum(counts[text] for text in texts) == many
-    assert chi_square_is_usual(np.array([counts[text] for text in texts]), expected)
+        check_distribution(engine, "two letters", b"ab", 4)
 
 
 def test_features_follow_their_tokens() -> None:
     """A prompt that begins like another takes over features with keys and values; a wiped slot has none."""
-    with eagle_engine(slots=2, prefill_chunk=8) as (engine, _):
+    with eagle_engine(slots=2, prefill_chunk=8) as (engine, drafter):
         prompt = list(range(40, 70))
         run(engine, request(prompt, max_tokens=3, temperature=0))
         run(engine, request([*prompt[:25], 9, 9], max_tokens=3, temperature=0))
         assert engine.scheduler.reused_tokens == 25
-        features = engine.pool.features
-        assert features is not None and engine.pool.nbytes > features.nbytes
+        features = drafter._features
+        assert engine.pool.nbytes == features.nbytes + sum(
+            one.nbytes for one in (*engine.pool.keys, *engine.pool.values)
+        )
         model = tiny_model(CONFIGS["llama"]())
         expected = reference.target_features(reference.random_weights(IDS, WIDTH), model, prompt[:25])
         held = [slot for slot in range(2) if torch.allclose(features[slot, :25], expected, atol=1e-5)]

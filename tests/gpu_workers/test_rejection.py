@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import prepare
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
@@ -107,24 +108,29 @@ def exact_distribution(prompt: list[int], letters: bytes, length: int, temperatu
     return chances
 
 
+def check_distribution(engine: Engine, grammar: str, letters: bytes, length: int) -> None:
+    """Outputs of `length` letters under `grammar`, from an engine that draws its drafts at random, at temperature 3."""
+    many, temperature = 600, 3.0
+    settings = {"grammar": grammar, "max_tokens": length, "temperature": temperature, "ignore_eos": True}
+    requests = [request([7, 8, 9], seed=seed, **settings) for seed in range(many)]
+    results = run(engine, *requests, limit_s=250)
+    counted = engine.statistics
+    assert counted.drafted_tokens > many and 0 < counted.accepted_tokens < counted.drafted_tokens
+    counts = Counter(bytes(result.token_ids) for result in results)
+    exact = exact_distribution([7, 8, 9], letters, length, temperature)
+    texts = [bytes(text) for text in itertools.product(letters, repeat=length)]
+    assert sum(counts[text] for text in texts) == many
+    expected = np.array([exact[text] for text in texts]) * many
+    assert chi_square_is_usual(np.array([counts[text] for text in texts]), expected)
+
+
 def test_outputs_have_the_exact_distribution() -> None:
     """Joint, over three tokens: a grammar, drafts of another model, and the engine around them."""
-    letters, many, temperature = b"abc", 600, 3.0
     config = engine_config(
         ngram=0, forced_text=False, draft_cost=0.01, step_tokens=300, slots=32, draft_sampling="random"
     )
     drafter = DraftModel(
         prepare(tiny_model(CONFIGS["llama"](), 1), byte_tokenizer(), byte_vocabulary(), config), config
     )
-    settings = {"grammar": "letters", "max_tokens": 3, "temperature": temperature, "ignore_eos": True}
     with running_engine(config=config, fetch=grammars(letters=repeat_fsm("abc")), draft_model=drafter) as engine:
-        requests = [request([7, 8, 9], seed=seed, **settings) for seed in range(many)]
-        results = run(engine, *requests, limit_s=250)
-        counted = engine.statistics
-    assert counted.drafted_tokens > many and 0 < counted.accepted_tokens < counted.drafted_tokens
-    counts = Counter(bytes(result.token_ids) for result in results)
-    exact = exact_distribution([7, 8, 9], letters, 3, temperature)
-    texts = [bytes(text) for text in itertools.product(letters, repeat=3)]
-    assert sum(counts[text] for text in texts) == many
-    expected = np.array([exact[text] for text in texts]) * many
-    assert chi_square_is_usual(np.array([counts[text] for text in texts]), expected)
+        check_distribution(engine, "letters", b"abc", 3)
