@@ -197,12 +197,12 @@ class StepLoop(threading.Thread):
             self._late = {future for future in self._late | fresh if not future.done()}
 
     def _propose(self) -> None:
-        """Drafts for every sequence of the next step; the draft model's where there are no cheaper ones."""
+        """Drafts for every sequence of the next step; the draft model's or head's behind those that cost nothing."""
         runnable = [sequence for sequence in self.scheduler.running if sequence.runnable]
         for sequence in runnable:
             sequence.propose()
         if self._draft_model is not None:
-            self._draft_model.propose([one for one in runnable if not one.drafts and one.draft_room > 0])
+            self._draft_model.propose(runnable)
 
     # -- launch ------------------------------------------------------------------------------------------------------
 

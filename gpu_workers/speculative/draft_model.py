@@ -17,7 +17,6 @@ from torch import Tensor
 from gpu_workers.config import EngineConfig
 from gpu_workers.model.loader import LoadedModel, UnsupportedModelError, load
 from gpu_workers.model.model_runner import ScheduledTokens
-from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter, Row, common_length
 
 
@@ -43,7 +42,7 @@ class DraftModel(LogitsDrafter):
         """Feeds what is missing, a chunk at most; alive is who is complete then."""
         alive, scheduled = [], []
         for row in rows:
-            past, tokens = self._known(row.sequence), row.sequence.token_ids
+            past, tokens = self._known(row), row.token_ids
             chunk = tokens[past : past + self._chunk]
             complete = past + len(chunk) == len(tokens)
             scheduled.append(ScheduledTokens(row.slot, past, chunk, wanted=int(complete)))
@@ -67,11 +66,10 @@ class DraftModel(LogitsDrafter):
         head = self._loaded.head
         return head.logits(hidden_states) if self._columns is None else head.columns(hidden_states, self._columns)
 
-    def _known(self, sequence: Sequence) -> int:
-        """How many tokens of the sequence its slot holds; at least the last one is fed again, for its hidden state."""
-        assert sequence.slot is not None
-        tokens = sequence.token_ids
-        return common_length(self._held.get(sequence.slot, []), tokens, len(tokens) - 1)
+    def _known(self, row: Row) -> int:
+        """How many tokens of the row its slot holds; at least the last one is fed again, for its hidden state."""
+        tokens = row.token_ids
+        return common_length(self._held.get(row.slot, []), tokens, len(tokens) - 1)
 
 
 def load_draft_model(config: EngineConfig, target: LoadedModel) -> DraftModel | None:

@@ -5,8 +5,8 @@
     head's slot       h0   h1   h2   h3   h4 ..      of feature and next token; from h4 on: of its own outputs
 
 The head has a KV pool of its own. As with a draft model, what a slot of it holds is compared with the sequence's
-tokens before each use. Pending tokens that a grammar forced have no features yet: the head goes over them as it goes
-over its own drafts.
+tokens before each use. Pending tokens that a grammar forced, and drafts that others made, have no features yet: the
+head goes over them as it goes over its own drafts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpu_workers.speculative.eagle_head import Attend, EagleHead, load_eagle_hea
 from gpu_workers.speculative.logits_drafter import LogitsDrafter, Row, common_length
 
 _LONGEST_PENDING = 8
-"""After more pending tokens the head is too far from the last feature to be worth its time."""
+"""After more pending tokens, drafts included, the head is too far from the last feature to be worth its time."""
 
 
 class EagleDrafter(LogitsDrafter):
@@ -62,16 +62,17 @@ class EagleDrafter(LogitsDrafter):
             end = min(past + self._chunk, length)
             scheduled.append(ScheduledTokens(row.slot, past, tokens[past + 1 : end + 1], wanted=1))
             self._held[row.slot] = tokens[: end + 1]
-            if end == length and row.sequence.pending <= _LONGEST_PENDING:
+            if end == length and row.sequence.pending + len(row.drafts) <= _LONGEST_PENDING:
                 alive.append(row)
         if not scheduled:
             return [], torch.zeros(0)
         short = [part for part in scheduled if len(part.token_ids) <= _LONGEST_PENDING]
         long = [part for part in scheduled if len(part.token_ids) > _LONGEST_PENDING]
         self._take_in(short, long, None)
+        pending = {row.slot: row.token_ids[row.sequence.length :] for row in alive}
         for ahead in range(1, _LONGEST_PENDING):
-            if behind := [row for row in alive if row.sequence.pending > ahead]:
-                self._go_over(behind, [row.sequence.token_ids[row.sequence.length + ahead] for row in behind])
+            if behind := [row for row in alive if len(pending[row.slot]) > ahead]:
+                self._go_over(behind, [pending[row.slot][ahead] for row in behind])
         return alive, self._logits(alive) if alive else torch.zeros(0)
 
     def _next(self, rows: list[Row]) -> Tensor:

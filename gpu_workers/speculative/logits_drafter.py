@@ -1,14 +1,18 @@
 """Drafts from logits, one token after another for all rows together: the likeliest tokens under the grammar's mask.
 
+They go behind drafts that cost nothing, of forced text and n-grams, in place of those that come true less often.
+
 Greedy drafts are deterministic: the target draws exactly the tokens it would draw without them (Leviathan et al. 2023,
 with a point mass as the draft's choice). Drafts drawn at random (`draft_sampling`) are verified by `verification`.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -29,7 +33,10 @@ _PRIOR = 0.7
 
 @dataclass(slots=True)
 class Row:
-    """One sequence while drafts are made for it. `state`: its grammar's, after the drafts."""
+    """One sequence while drafts are made for it, `drafts` holding the cheaper ones first.
+
+    `states`: its grammar's after each of them, `state`: after the last; `worth`: the chance that all of them come true.
+    """
 
     sequence: Sequence
     rate: AcceptanceRate
@@ -43,6 +50,11 @@ class Row:
     def slot(self) -> int:
         assert self.sequence.slot is not None
         return self.sequence.slot
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The sequence's tokens and the drafts."""
+        return [*self.sequence.token_ids, *(draft.token_id for draft in self.drafts)]
 
 
 class LogitsDrafter(ABC):
@@ -66,7 +78,7 @@ class LogitsDrafter(ABC):
 
     @torch.inference_mode()
     def propose(self, sequences: list[Sequence]) -> None:
-        """Sets the `drafts` of these running sequences, as many as are worth it."""
+        """Adds to the `drafts` of these running sequences, or puts better ones there, as many as are worth it."""
         rows = [row for sequence in sequences if (row := self._row(sequence)) is not None]
         alive, logits = self._first(rows)
         while alive:
@@ -75,15 +87,16 @@ class LogitsDrafter(ABC):
                 alive.sort(key=lambda row: row.slot)
                 logits = self._next(alive)
         for row in rows:
-            row.sequence.use_drafts(row.drafts, row.states)
+            if row.drafts and row.drafts[-1].rate is row.rate:
+                row.sequence.use_drafts(row.drafts, row.states)
 
     @abstractmethod
     def _first(self, rows: list[Row]) -> tuple[list[Row], Tensor]:
-        """Takes in what is new in `rows`: those that drafts can be made for now, and their logits [n, k]."""
+        """Takes in what is new in `rows`, drafts too: those that can be gone on with now, and their logits [n, k]."""
 
     @abstractmethod
     def _next(self, rows: list[Row]) -> Tensor:
-        """Takes in each row's last draft; logits [n, k] of what follows. Slots of the rows ascend."""
+        """Takes in each row's last draft, one of ours; logits [n, k] of what follows. Slots of the rows ascend."""
 
     def _row(self, sequence: Sequence) -> Row | None:
         if (rate := self._rates.get(sequence)) is None:
@@ -92,10 +105,18 @@ class LogitsDrafter(ABC):
             rate.recover()
             return None
         room = min(self._limit, sequence.draft_room, self._max_length - len(sequence.token_ids) - 1)
-        if room < 1:
+        # What forced text and n-grams gave, for as long as it comes true at least as often as ours.
+        better = takewhile(lambda draft: draft.rate is None or draft.rate.value >= rate.value, sequence.drafts)
+        drafts, constraint = list(better), sequence.constraint
+        if room <= len(drafts):
             return None
-        constraint = sequence.constraint
-        return Row(sequence, rate, -1 if constraint is None else constraint.state, room, 1.0, [], [])
+        worth = math.prod(1.0 if draft.rate is None else draft.rate.value for draft in drafts)
+        if constraint is None:
+            return Row(sequence, rate, -1, room, worth, drafts, [-1] * len(drafts))
+        states = [state for _, state in constraint.walk(constraint.state, [draft.token_id for draft in drafts])]
+        if len(states) < len(drafts):
+            return None  # its automaton is at work in another thread
+        return Row(sequence, rate, states[-1] if states else constraint.state, room, worth, drafts, states)
 
     def _extend(self, rows: list[Row], logits: Tensor) -> list[Row]:
         """Adds a token to each row, the likeliest that is allowed or a random one; returns the rows to go on with."""
