@@ -42,7 +42,9 @@ class DraftModel(LogitsDrafter):
         """Feeds what is missing, a chunk at most; alive is who is complete then."""
         alive, scheduled = [], []
         for row in rows:
-            past, tokens = self._known(row), row.token_ids
+            tokens = row.token_ids
+            # At least the last one is fed again, for its hidden state.
+            past = common_length(self._held.get(row.slot, []), tokens, len(tokens) - 1)
             chunk = tokens[past : past + self._chunk]
             complete = past + len(chunk) == len(tokens)
             scheduled.append(ScheduledTokens(row.slot, past, chunk, wanted=int(complete)))
@@ -65,11 +67,6 @@ class DraftModel(LogitsDrafter):
     def _logits(self, hidden_states: Tensor) -> Tensor:
         head = self._loaded.head
         return head.logits(hidden_states) if self._columns is None else head.columns(hidden_states, self._columns)
-
-    def _known(self, row: Row) -> int:
-        """How many tokens of the row its slot holds; at least the last one is fed again, for its hidden state."""
-        tokens = row.token_ids
-        return common_length(self._held.get(row.slot, []), tokens, len(tokens) - 1)
 
 
 def load_draft_model(config: EngineConfig, target: LoadedModel) -> DraftModel | None:

@@ -147,8 +147,7 @@ def test_drafts_are_those_of_the_paper(kind: str, masks: bool) -> None:
             elif free != [draft]:  # it may be the likeliest of all where the mask was not known yet
                 assert reference.greedy_drafts(weights, model, before, computed, 1, allowed(drafts[:i])) == [draft]
                 led += 1
-    # How often depends on when masks are read, beside the steps.
-    assert (led > 0) == masks
+    assert (led > 5) == masks
 
 
 def test_unmasked_drafts_end_where_the_grammar_does() -> None:
