@@ -13,24 +13,25 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from tests.chaos.client import TIMEOUT_S
 from tests.integration.server import Server
-from tests.vllm.application import serving
+from tests.vllm.application import REPLICA, engine_cores, engine_workers, serving
 from tests.vllm.test_serve import MESSAGES
 
-FAULTS = {
-    "replica": "ServeReplica:turnstile:ModelReplica",
-    "engine-core": "VLLM::EngineCore",
-    "worker": "VLLM::Worker",
-    "compiler": "ServeReplica:turnstile:GrammarCompiler",
+FAULTS: dict[str, Callable[[Server], list[psutil.Process]]] = {
+    "replica": lambda server: server.processes(REPLICA),
+    "engine-core": engine_cores,
+    "worker": engine_workers,
+    "compiler": lambda server: server.processes("ServeReplica:turnstile:GrammarCompiler"),
 }
-"""What is killed, by words of its command line."""
+"""What is killed: the first of these processes."""
 
 STARTING = ("ModelReplica.__init__", "ModelReplica.initialize", "GrammarCompiler.initialize")
 """What Ray writes behind the name of a replica that is not ready."""
@@ -95,8 +96,8 @@ def bodies(streams: int) -> list[dict[str, Any]]:
     return made
 
 
-async def struck(server: Server, words: str, *, streams: int) -> Outcome:
-    """Kills the first process with `words` in its command line while `streams` streams run; waits for another one."""
+async def struck(server: Server, fault: str, *, streams: int) -> Outcome:
+    """Kills the first process of FAULTS[fault] while `streams` streams run; waits for another one."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT_S, limits=limits, trust_env=False) as http:
         undisturbed = await asyncio.gather(*(Stream(body).run(http) for body in bodies(streams)))
@@ -104,13 +105,13 @@ async def struck(server: Server, words: str, *, streams: int) -> Outcome:
         tasks = [asyncio.ensure_future(stream.run(http)) for stream in coming]
         while not sum(len(stream.text) > 20 for stream in coming) > streams // 2:
             await asyncio.sleep(0.02)
-        before = server.processes(words)
+        before = FAULTS[fault](server)
         interrupted = sum(bool(stream.text) and stream.finish_reason is None for stream in coming)
         began = time.monotonic()
         before[0].kill()
         await asyncio.gather(*tasks)
         finished_s = time.monotonic() - began
-        await _whole(server, words, before, http)
+        await _whole(server, fault, before, http)
     pairs = list(zip(coming, undisturbed, strict=True))
     return Outcome(
         interrupted,
@@ -122,15 +123,15 @@ async def struck(server: Server, words: str, *, streams: int) -> Outcome:
     )
 
 
-async def _whole(server: Server, words: str, before: Sequence[Any], http: httpx.AsyncClient) -> None:
+async def _whole(server: Server, fault: str, before: Sequence[Any], http: httpx.AsyncClient) -> None:
     """Until there are as many processes as before, all are ready, and they answer."""
     deadline = time.monotonic() + RECOVERY_S
     while True:
-        now = [process for process in server.processes(words) if process.pid != before[0].pid]
+        now = [process for process in FAULTS[fault](server) if process.pid != before[0].pid]
         starting = [process for method in STARTING for process in server.processes(f"ServeReplica:turnstile:{method}")]
         if len(now) >= len(before) and not starting and (await http.get("/health")).status_code == 200:
             return
-        assert time.monotonic() < deadline, f"{words} does not come back"
+        assert time.monotonic() < deadline, f"no other {fault} comes up"
         await asyncio.sleep(0.2)
 
 
@@ -145,7 +146,7 @@ def main() -> int:
     replicas = {"replicas": 2, "num_cpus": 0.5}
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder), replica=replicas) as server:
         for name in options.faults or FAULTS:
-            outcome = asyncio.run(struck(server, FAULTS[name], streams=options.streams))
+            outcome = asyncio.run(struck(server, name, streams=options.streams))
             cells: list[Any] = [name, options.streams, outcome.interrupted, len(outcome.lost), len(outcome.differing)]
             cells += [outcome.compiled, f"{outcome.finished_s:.1f}", f"{outcome.recovered_s:.1f}"]
             print("| " + " | ".join(map(str, cells)) + " |", flush=True)
