@@ -4,10 +4,11 @@
 
 A random Llama (4 layers, 256 wide, float32, one thread) with the vocabularies of Mistral's tokenizers.
 
-Steps: an engine for each backend and one without a grammar, all loaded, bursts of 1, 8 and 32 rows in turn. `over
-unguided` and `over best` (the fastest other backend) are medians of the rounds' ratios. `fill` and `accept` are the
-backend's own calls, `share` is both of a step; `slowest` is the longest single `fill`. `apply` is vLLM's: it puts the
-bitmask onto the logits. vLLM turns its asynchronous scheduling, which defers sampling under masks, off on a CPU.
+Steps: an engine for each backend and one without a grammar, all loaded, bursts of 1, 8 and 32 rows in turn; then all
+anew, since two engines of one kind differ by some percent for as long as they live. `over unguided` and `over best`
+(the fastest other backend) are medians of the rounds' ratios. `fill` and `accept` are the backend's own calls, `share`
+is both of a step; `slowest` is the longest single `fill`. `apply` is vLLM's: it puts the bitmask onto the logits. vLLM
+turns its asynchronous scheduling, which defers sampling under masks, off on a CPU.
 
 Storm (the first vocabulary): `vllm serve` over HTTP, sixteen streams under a regular expression, beside requests at a
 fixed rate under heavy schemas: known ones, and a new one with each request. `gap` is the time between two events of a
@@ -48,14 +49,16 @@ Bursts = dict[tuple[str, int], list[Burst]]
 
 def measure_steps(backends: list[str], model: Path, options: argparse.Namespace, folder: Path) -> Bursts:
     """Each round's burst of each engine and number of rows."""
-    found: Bursts = {(name, rows): [] for name in [UNGUIDED, *backends] for rows in options.rows}
-    with engines([UNGUIDED, *backends], model, folder / "store") as running:
-        for turn in tqdm(range(options.rounds + 1), desc="rounds", disable=None):
-            for rows in options.rows:
-                for name in random.sample(list(running), len(running)):
-                    burst = running[name].burst(rows, options.tokens, 1000 * turn)
-                    if turn:  # the first one meets states that nobody has been to
-                        found[name, rows].append(burst)
+    names = [UNGUIDED, *backends]
+    found: Bursts = {(name, rows): [] for name in names for rows in options.rows}
+    for start in tqdm(range(options.starts), desc="starts", disable=None):
+        with engines(random.sample(names, len(names)), model, folder / f"store{start}") as running:
+            for turn in range(options.rounds + 1):
+                for rows in options.rows:
+                    for name in random.sample(names, len(names)):
+                        burst = running[name].burst(rows, options.tokens, 1000 * turn)
+                        if turn:  # the first one meets states that nobody has been to
+                            found[name, rows].append(burst)
     return found
 
 
@@ -161,7 +164,8 @@ def main() -> int:
     parser.add_argument("--vocabularies", nargs="+", default=choices, choices=choices, help="of the model (both)")
     parser.add_argument("--backends", nargs="+", default=list(BACKENDS), choices=list(BACKENDS), help="(all)")
     parser.add_argument("--rows", nargs="*", type=int, default=[1, 8, 32], help="of bursts; none: no steps (1 8 32)")
-    parser.add_argument("--rounds", type=int, default=3, help="of bursts, and of the storm's phases (3)")
+    parser.add_argument("--starts", type=int, default=3, help="of the engines of the steps (3)")
+    parser.add_argument("--rounds", type=int, default=2, help="of bursts a start, and of the storm's phases (2)")
     parser.add_argument("--tokens", type=int, default=100, help="of each output of a burst (100)")
     parser.add_argument("--rates", nargs="*", type=float, default=[1, 5, 20], help="requests a second; none: no storm")
     parser.add_argument("--seconds", type=float, default=6, help="of one recording (6)")

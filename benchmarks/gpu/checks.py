@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu.models import SHAPES, as_tokenizer, made_vocabulary, random_llama
+from benchmarks.gpu.models import SHAPES, as_tokenizer, made_vocabulary, random_eagle, random_llama
 from benchmarks.gpu.workload import Workload, automata
 from gpu_workers.config import EngineConfig
 from gpu_workers.model.loader import prepare
@@ -84,10 +84,10 @@ def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Check:
     fsms = automata(named.vocabulary)
     greedy = dtype != torch.float64
 
-    def run(way: dict[str, Any]) -> list[list[int]]:
+    def run(way: dict[str, Any], *, eagle: bool = False) -> list[list[int]]:
         config = EngineConfig(slots=_ROWS, max_length=_LENGTH, prefill_chunk=16, step_tokens=64, **way)
         loaded = prepare(copy.deepcopy(model), as_tokenizer(named), named.vocabulary, config)
-        workload = Workload(loaded, config, fsms)
+        workload = Workload(loaded, config, fsms, random_eagle(loaded, config) if eagle else None)
         try:
             return workload.run(_requests(workload.request, many, greedy=greedy))
         finally:
@@ -95,13 +95,14 @@ def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Check:
 
     expected = run({"device": "cpu"})
     compared = differing = 0
-    for way in ways(device):
-        actual = run(way)
+    all_ways = [*((way, False) for way in ways(device)), *((way, True) for way in eagle_ways(device))]
+    for way, eagle in all_ways:
+        actual = run(way, eagle=eagle)
         compared += sum(map(len, expected))
         differing += sum(_differing(one, other) for one, other in zip(expected, actual, strict=True))
     settings = "greedy" if greedy else "all settings"
     return Check(
-        f"{len(ways(device))} ways to run a step, {dtype}, {settings}: tokens".replace("torch.", ""),
+        f"{len(all_ways)} ways to run a step, {dtype}, {settings}: tokens".replace("torch.", ""),
         compared,
         differing,
     )
@@ -110,12 +111,21 @@ def tokens(device: torch.device, many: int, dtype: torch.dtype) -> Check:
 def ways(device: torch.device) -> list[dict[str, Any]]:
     """How steps can run on `device`, as engine settings: the host draws, the device draws, drafts or none."""
     where = {"device": str(device)}
-    steps = ["eager", "cuda_graph"] if device.type == "cuda" else ["eager"]
     return [
         {**where, "overlap": True},
         {**where, "overlap": False, "forced_text": False, "max_drafts": 0, "sparse_limit": 1},
-        *({**where, "device_step": step} for step in steps),
+        *({**where, "device_step": step} for step in _device_steps(device)),
     ]
+
+
+def eagle_ways(device: torch.device) -> list[dict[str, Any]]:
+    """The same with an EAGLE-3 head, however little its drafts are worth: on the host, and in the device's step."""
+    settings = {"device": str(device), "draft_cost": 1e-9, "max_drafts": 4, "ngram": 0, "forced_text": False}
+    return [{**settings, "device_step": step} for step in ("off", *_device_steps(device))]
+
+
+def _device_steps(device: torch.device) -> list[str]:
+    return ["eager", "cuda_graph"] if device.type == "cuda" else ["eager"]
 
 
 def _requests(make: Callable[..., GenerationRequest], many: int, *, greedy: bool) -> list[GenerationRequest]:

@@ -13,7 +13,11 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from benchmarks.vocabulary_tokenizer import VocabularyTokenizer
+from gpu_workers.config import EngineConfig
 from gpu_workers.engine.scheduler import GROUP_TOKENS
+from gpu_workers.model.loader import LoadedModel
+from gpu_workers.speculative.eagle_drafter import EagleDrafter
+from gpu_workers.speculative.eagle_head import EagleHead
 from grammar_workers import Vocabulary
 
 _END = 2
@@ -82,6 +86,25 @@ def random_llama(shape: Shape, tokens: int, length: int, dtype: torch.dtype, dev
     )
     with device:
         return AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa").eval()
+
+
+def random_eagle(target: LoadedModel, config: EngineConfig) -> EagleDrafter:
+    """An EAGLE-3 head with random weights that proposes every second token."""
+    own = target.model.config
+    kept = target.head.token_limit // 2
+    settings = LlamaConfig(
+        hidden_size=own.hidden_size,
+        intermediate_size=own.intermediate_size,
+        num_hidden_layers=1,
+        num_attention_heads=own.num_attention_heads,
+        num_key_value_heads=own.num_key_value_heads,
+        vocab_size=own.vocab_size,
+        draft_vocab_size=kept,
+        eagle_config={"eagle_aux_hidden_state_layer_ids": [0, 1]},
+    )
+    head = EagleHead(settings, own.num_hidden_layers, own.hidden_size, target.model.get_input_embeddings())
+    head.d2t.copy_(torch.arange(kept))
+    return EagleDrafter(head.eval(), target, config)
 
 
 @dataclass(frozen=True, slots=True)

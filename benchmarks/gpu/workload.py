@@ -17,6 +17,7 @@ from gpu_workers.engine.engine import Engine
 from gpu_workers.engine.step_loop import Pass, StepLoop
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.request import GenerationRequest, GrammarReference
+from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar
 
 KINDS = (
@@ -60,10 +61,16 @@ class Steps:
 class Workload:
     """An engine on a model that is loaded, and requests to it that differ in prompt and seed alone."""
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig, fsms: list[TokenFSM]) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        config: EngineConfig,
+        fsms: list[TokenFSM],
+        drafter: LogitsDrafter | None = None,
+    ) -> None:
         self._fsms = fsms
         self._tokens = loaded.head.token_limit
-        self.engine = Engine(loaded, config, self._fetch)
+        self.engine = Engine(loaded, config, self._fetch, drafter)
         self.steps = Steps(0)
         loop: Any = self.engine.step_loop
         commit = loop._commit

@@ -16,26 +16,30 @@ import torch
 from torch import Tensor
 
 from gpu_workers.config import EngineConfig
+from gpu_workers.device_step.drafts import DeviceHead
 from gpu_workers.device_step.step import StaticResult, StaticRow, StaticShape, all_shapes, pack, shape_of, static_step
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
+from gpu_workers.speculative.eagle_drafter import EagleDrafter
+from gpu_workers.speculative.logits_drafter import LogitsDrafter
 
 logger = logging.getLogger(__name__)
 
 Step = Callable[[Tensor, StaticShape], StaticResult]
 Drawn = list[tuple[int, int]]
-"""Tokens drawn one after another, each with the grammar state after it (-1 without a grammar)."""
+"""Tokens drawn one after another, each with the grammar state after it; -1: there is no grammar, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One row of the static step. `base`: of its automaton's states; `draws`: on the device."""
+    """One row of the static step. `base`: of its automaton's states; `draws`: on the device; `drafts`: there, too."""
 
     base: int
     draws: bool
+    drafts: bool
 
 
 @dataclass(slots=True)
@@ -62,26 +66,40 @@ class DevicePlan:
         for row, place, sequence, line in zip(self.rows, self.places, self.sequences, lines, strict=False):
             if place.draws:
                 span = range(1 + row.first, 2 + row.first + line[0])
-                drawn[sequence] = [(line[i], line[i + queries] - place.base if row.state else -1) for i in span]
+                drawn[sequence] = [
+                    (line[i], max(-1, line[i + queries] - place.base) if row.state else -1) for i in span
+                ]
         return drawn
+
+    def drafts(self) -> dict[Sequence, list[int]]:
+        """What a head has drafted behind the tokens drawn, when the step has run; waits for the device."""
+        assert self.told is not None
+        lines = self.told[:, 1 + 2 * self.shape.queries :].tolist()
+        places = zip(self.places, self.sequences, lines, strict=False)
+        return {sequence: line for place, sequence, line in places if place.drafts}
 
 
 class DeviceStep:
     """Runs the decode rows of steps. `plan` is for the engine thread, `run` for whoever runs the model."""
 
-    def __init__(self, loaded: LoadedModel, config: EngineConfig, queries: int) -> None:
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, queries: int, drafter: EagleDrafter | None) -> None:
         self._pool = loaded.pool
         self._queries = queries
+        self._drafter = drafter
+        # More would not fit into a row of the next step.
+        self._many = min(config.max_drafts, queries - 1)
+        head = None if drafter is None or not self._many else _device_head(drafter, config, self._many)
         memory = TableMemory(loaded.head.token_limit, config.device_table_mb << 20, loaded.pool.device)
         self.automata = DeviceAutomata(memory)
-        step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory)
+        step: Step = partial(static_step, loaded.model, loaded.head, loaded.pool, memory, head)
         self._fineness = 2
         if config.device_step == "compile":
             self._fineness = 4  # compiling takes long: fewer shapes, more padding
             torch.compiler.config.recompile_limit = torch.compiler.config.accumulated_recompile_limit = 1 << 12
             step = torch.compile(step, fullgraph=True, dynamic=False)
         elif config.device_step == "cuda_graph":
-            step = GraphedStep(step, loaded.pool, all_shapes(loaded.pool, queries, self._fineness))
+            shapes = all_shapes(loaded.pool, queries, self._fineness, drafts=head is not None)
+            step = GraphedStep(step, loaded.pool, shapes)
         self._step = step
 
     def plan(
@@ -95,14 +113,27 @@ class DeviceStep:
             for draws, (_, one) in zip(able, pairs, strict=True)
         ]
         self.automata.bring(fsm for fsm in fsms if fsm is not None)
-        rows: list[tuple[StaticRow, int, bool]] = []
+        rows, places = [], []
         for (part, sequence), draws, fsm in zip(pairs, able, fsms, strict=True):
-            base = 0 if fsm is None else self.automata.base(fsm)
+            state = -1 if sequence.constraint is None else sequence.constraint.state
+            base = 0 if fsm is None else self.automata.base(fsm, state)
             draws = draws and base is not None
-            rows.append((_static_row(part, sequence, base or 0, draws), base or 0, draws))
-        laid = [row for row, _, _ in rows]
-        shape = shape_of(laid, self._pool, self._queries, self._fineness)
-        return DevicePlan(laid, [_Place(base, draws) for _, base, draws in rows], [one for _, one in pairs], shape)
+            place = _Place(base or 0, draws, drafts=draws and self._drafts(sequence))
+            rows.append(_static_row(part, sequence, place))
+            places.append(place)
+        shape = shape_of(rows, self._pool, self._queries, self._fineness, self._many)
+        return DevicePlan(rows, places, [one for _, one in pairs], shape)
+
+    def _drafts(self, sequence: Sequence) -> bool:
+        return self._drafter is not None and self._many > 0 and self._drafter.begin_round(sequence)
+
+    def drawn(self, plan: DevicePlan) -> dict[Sequence, Drawn]:
+        """The tokens that `plan` has drawn; hands the drafts behind them to the drafter. Waits for the device."""
+        drawn = plan.drawn()
+        if self._drafter is not None and plan.shape.drafts:
+            for sequence, drafts in plan.drafts().items():
+                self._drafter.keep(sequence, [token_id for token_id, _ in drawn[sequence]], drafts)
+        return drawn
 
     @torch.no_grad()
     def run(self, plan: DevicePlan) -> Tensor:
@@ -176,22 +207,33 @@ def _draws(sequence: Sequence) -> bool:
     return plain and ready and sequence.output_length >= sampling.min_tokens
 
 
-def _static_row(part: ScheduledTokens, sequence: Sequence, base: int, draws: bool) -> StaticRow:
+def _static_row(part: ScheduledTokens, sequence: Sequence, place: _Place) -> StaticRow:
     row = StaticRow(part.slot, part.past, part.token_ids, first=len(part.token_ids) - part.wanted)
-    if not draws:
+    if not place.draws:
         return row
     return replace(
         row,
-        state=base + sequence.constraint.state if sequence.constraint is not None else 0,
+        state=place.base + sequence.constraint.state if sequence.constraint is not None else 0,
         position=sequence.output_length,
         choice_index=sequence.request.choice_index,
         sampling=sequence.request.sampling,
+        drafts=place.drafts,
     )
 
 
-def device_step(loaded: LoadedModel, config: EngineConfig, queries: int) -> DeviceStep | None:
+def _device_head(drafter: EagleDrafter, config: EngineConfig, many: int) -> DeviceHead:
+    head = drafter.head
+    return DeviceHead(head, drafter.pool, drafter.features, head.token_ids, many, masks=config.draft_masks)
+
+
+def device_step(
+    loaded: LoadedModel, config: EngineConfig, queries: int, drafter: LogitsDrafter | None = None
+) -> DeviceStep | None:
     """The step that `config` asks for, ready; None: everything stays with the host.
 
-    `queries`: the most tokens of one sequence among the decode rows of a step.
+    `queries`: the most tokens of one sequence among the decode rows of a step. An EAGLE-3 head as `drafter` drafts in
+    the same step; models draft on their own.
     """
-    return None if config.device_step == "off" else DeviceStep(loaded, config, queries)
+    if config.device_step == "off":
+        return None
+    return DeviceStep(loaded, config, queries, drafter if isinstance(drafter, EagleDrafter) else None)

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from gpu_workers.device_step.tables import TableMemory
-from gpu_workers.model.attention import AttentionPlan, CacheRead, DecodeGroup, DeviceMask
+from gpu_workers.device_step.drafts import DeviceHead, Verified, drafts
+from gpu_workers.device_step.tables import LEFT, TableMemory
+from gpu_workers.model.attention import static_plan
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.request import SamplingParameters
@@ -31,7 +32,9 @@ from gpu_workers.sampling.distribution import DrawSettings, filtered, inverse_cd
 from gpu_workers.sampling.masked_scores import masked_scores
 from gpu_workers.sampling.randomness import device_uniforms
 
-_INTEGERS = ("slot", "past", "fed", "first", "state", "position", "choice_index", "seed_low", "seed_high", "top_k")
+_INTEGERS = (
+    "slot", "past", "fed", "first", "state", "position", "choice_index", "seed_low", "seed_high", "top_k", "drafts"
+)  # fmt: skip
 _FLOATS = ("temperature", "top_p", "min_p")
 _TOKENS = len(_INTEGERS) + len(_FLOATS)
 _SHORTEST_KV = 64
@@ -42,7 +45,8 @@ _COARSE = 4
 class StaticRow:
     """What one row of a step is; `token_ids` as in `ScheduledTokens`; those from `first` on are drawn after.
 
-    `state`: its place in `TableMemory`, 0 without one; `position`: of the first draw, in output tokens.
+    `state`: its place in `TableMemory`, 0 without one; `position`: of the first draw, in output tokens; `drafts`: a
+    head goes on behind the draws.
     """
 
     slot: int
@@ -53,6 +57,7 @@ class StaticRow:
     position: int = 0
     choice_index: int = 0
     sampling: SamplingParameters = SamplingParameters(temperature=0)  # noqa: RUF009 - immutable
+    drafts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,7 @@ class StaticShape:
     """What a captured step is fixed to: few enough shapes to capture all of them before a model serves.
 
     Numbers of tokens are powers of four, up to the most there can be. `masked`: masks are looked up, for all rows;
-    otherwise no grammar code at all. `truncates`: top-k or top-p is on.
+    otherwise no grammar code at all. `truncates`: top-k or top-p is on. `drafts`: a head drafts for the next step.
     """
 
     rows: int
@@ -68,28 +73,37 @@ class StaticShape:
     kv_length: int
     masked: bool
     truncates: bool
+    drafts: bool = False
 
 
-def shape_of(rows: Sequence[StaticRow], pool: KVPool, queries: int, fineness: int = 2) -> StaticShape:
-    """The smallest shape that holds `rows`, of at most `queries` tokens each: their number is a power of `fineness`."""
-    longest = max(row.past + len(row.token_ids) for row in rows)
+def shape_of(rows: Sequence[StaticRow], pool: KVPool, queries: int, fineness: int = 2, many: int = 0) -> StaticShape:
+    """The smallest shape that holds `rows`, of at most `queries` tokens each: their number is a power of `fineness`.
+
+    `many`: the drafts that a head makes.
+    """
+    longest = max(row.past + len(row.token_ids) + many * row.drafts for row in rows)
     return StaticShape(
         rows=_bucket(len(rows), fineness),
         queries=min(_bucket(max(len(row.token_ids) for row in rows), _COARSE), queries),
         kv_length=_kv_bucket(longest, pool),
         masked=any(row.state for row in rows),
         truncates=any(one.top_k or one.top_p < 1 for one in (row.sampling for row in rows) if one.temperature > 0),
+        drafts=any(row.drafts for row in rows),
     )
 
 
-def all_shapes(pool: KVPool, queries: int, fineness: int = 2) -> list[StaticShape]:
-    """Every shape that `shape_of` can give for the slots of `pool`; those that need the most memory first."""
+def all_shapes(pool: KVPool, queries: int, fineness: int = 2, *, drafts: bool = False) -> list[StaticShape]:
+    """Every shape that `shape_of` can give for the slots of `pool`; those that need the most memory first.
+
+    `drafts`: there is a head.
+    """
     sizes = product(
         {_bucket(rows, fineness) for rows in range(1, pool.slots + 1)},
         {min(_bucket(fed, _COARSE), queries) for fed in range(1, queries + 1)},
         {_kv_bucket(length, pool) for length in range(1, pool.length + 1)},
         (True, False),
         (True, False),
+        (True, False) if drafts else (False,),
     )
     shapes = [StaticShape(*size) for size in sizes]
     return sorted(shapes, key=lambda shape: shape.rows * shape.queries * shape.kv_length, reverse=True)
@@ -106,7 +120,7 @@ def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
         seed = row.sampling.seed & 0xFFFFFFFFFFFFFFFF
         line[: len(_INTEGERS)] = (
             row.slot, row.past, len(row.token_ids), row.first, row.state, row.position, row.choice_index,
-            seed & 0xFFFFFFFF, seed >> 32, row.sampling.top_k,
+            seed & 0xFFFFFFFF, seed >> 32, row.sampling.top_k, row.drafts,
         )  # fmt: skip
         values[len(_INTEGERS) : _TOKENS] = [getattr(row.sampling, setting) for setting in _FLOATS]
         line[_TOKENS : _TOKENS + len(row.token_ids)] = row.token_ids
@@ -115,16 +129,25 @@ def pack(rows: Sequence[StaticRow], shape: StaticShape, pool: KVPool) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StaticResult:
-    """`hidden_states` [rows * queries, H]; `told` int64 [rows, 1 + 2 * queries]: accepted, draws, states after them."""
+    """`hidden_states` [rows * queries, H] and `told` int64 [rows, 1 + 2 * queries + drafts].
+
+    A row is told how many drafts were accepted, the draws, the states after them, and the next drafts.
+    """
 
     hidden_states: Tensor
     told: Tensor
 
 
 def static_step(
-    model: PreTrainedModel, head: OutputHead, pool: KVPool, tables: TableMemory, packed: Tensor, shape: StaticShape
+    model: PreTrainedModel,
+    head: OutputHead,
+    pool: KVPool,
+    tables: TableMemory,
+    draft_head: DeviceHead | None,
+    packed: Tensor,
+    shape: StaticShape,
 ) -> StaticResult:
-    """Runs the step that `packed` describes; keys and values go into the pool."""
+    """Runs the step that `packed` describes; keys and values go into the pools."""
     integers = dict(zip(_INTEGERS, packed.unbind(1), strict=False))
     floats = dict(zip(_FLOATS, packed[:, len(_INTEGERS) : _TOKENS].view(torch.float64).unbind(1), strict=True))
     tokens = packed[:, _TOKENS:]
@@ -135,12 +158,18 @@ def static_step(
         states = _states_along(tables, integers["state"], tokens, integers["first"])
         rows, places = tables.rows, tables.places(states.flatten())
     drawn = _draw(logits, rows, places, integers, floats, shape).view(tokens.shape)
-    accepted = _accepted(drawn, tokens, integers["first"], integers["fed"])
-    if states is None:
-        after = torch.zeros_like(drawn)
-    else:
+    after = torch.zeros_like(drawn)
+    if states is not None:
         after = tables.advance(states.flatten(), drawn.flatten()).view(states.shape)
-    return StaticResult(hidden_states, torch.cat([accepted[:, None], drawn, after], 1))
+    accepted = _accepted(drawn, after, tokens, integers["first"], integers["fed"])
+    told = [accepted[:, None], drawn, after]
+    if draft_head is not None and shape.drafts:
+        slot, past, first = (integers[name] for name in ("slot", "past", "first"))
+        written = torch.where(integers["drafts"] > 0, slot, pool.dummy_slot)
+        state = None if states is None else after.gather(1, (first + accepted)[:, None])[:, 0]
+        verified = Verified(slot, written, past, first, accepted, tokens, drawn, state)
+        told.append(drafts(draft_head, tables, verified, shape.kv_length))
+    return StaticResult(hidden_states, torch.cat(told, 1))
 
 
 def _forward(
@@ -157,12 +186,8 @@ def _forward(
     real = query < fed
     position = past + torch.minimum(query, fed - 1)  # a padded query looks where its row's last token looks
     written = torch.where(real, slot, pool.dummy_slot)
-    read = CacheRead(
-        slice(0, shape.rows), integers["slot"], shape.kv_length, DeviceMask(position[:, None], shape.kv_length)
-    )
+    plan = static_plan(pool, written, position, integers["slot"], shape.kv_length)
     total = shape.rows * shape.queries
-    group = DecodeGroup(shape.rows, shape.queries, total, (read,))
-    plan = AttentionPlan(pool, written.flatten(), position.flatten(), group, ())
     arguments = {
         "input_ids": tokens.reshape(1, total),
         "position_ids": position.reshape(1, total),
@@ -212,10 +237,13 @@ def _draw(
     return torch.where(temperature > 0, drawn, largest)
 
 
-def _accepted(drawn: Tensor, tokens: Tensor, first: Tensor, fed: Tensor) -> Tensor:
-    """How many drafts of each row came true, one after another, int64 [rows]."""
+def _accepted(drawn: Tensor, after: Tensor, tokens: Tensor, first: Tensor, fed: Tensor) -> Tensor:
+    """How many drafts of each row came true, one after another, int64 [rows].
+
+    Where the state after a draw is not on the device, what was drawn behind it had no mask: there the row ends.
+    """
     query = torch.arange(tokens.shape[1] - 1, device=tokens.device)
-    true = (drawn[:, :-1] == tokens[:, 1:]) & (query + 1 < fed[:, None])
+    true = (drawn[:, :-1] == tokens[:, 1:]) & (after[:, :-1] != LEFT) & (query + 1 < fed[:, None])
     before = query < first[:, None]
     return ((true | before).to(torch.int64).cumprod(1) * ~before).sum(1)
 

@@ -1,10 +1,11 @@
 """Automata on the device: the tables of many TokenFSMs in a few tensors of fixed size and address.
 
-    state      0            1 .. 20        21 .. 54
-               anything     automaton 1    automaton 2      an automaton's states follow one another from its `base`
+    state      0            1         2 .. 21        22 .. 55
+               anything     left      automaton 1    automaton 2      an automaton's states follow its `base`
 
-State 0 allows every token and leads to itself: it stands in for rows without a grammar. Automata are exported off the
-engine thread; until then, and for those that are too large or have no end of states, rows are worked out on the host.
+State 0 allows every token and leads to itself: it stands in for rows without a grammar. So does LEFT, behind a state
+that is not here: automata may be large, or have no end of states. They are exported off the engine thread, and anew as
+requests visit more of them; whoever is in a state that is not here is worked out on the host.
 """
 
 from __future__ import annotations
@@ -20,14 +21,23 @@ import torch
 from torch import Tensor
 
 from grammar_workers import TokenFSM
-from grammar_workers.matching.export import DeviceTables
+from grammar_workers.matching.export import LEAVES, DeviceTables
 
 logger = logging.getLogger(__name__)
 
 _IDLE_STEPS = 256
 """An automaton that no step has used for so long gives its place to another."""
-_MOST_STATES = 1 << 16
+_ALL_STATES = 1 << 16
+_SHARE = 8
+"""The memory is for at least so many automata."""
+MOST_STATES = _ALL_STATES // _SHARE
+"""Of one automaton."""
+_LEAST_NEW, _NEW_SHARE = 32, 4
+"""So many states have been visited since, and this fraction of those before: an automaton is exported anew."""
 _BITS = 32
+
+LEFT = 1
+"""The state of rows that have left what is here of their automaton."""
 
 
 class TableMemory:
@@ -38,24 +48,27 @@ class TableMemory:
 
     def __init__(self, tokens: int, nbytes: int, device: torch.device) -> None:
         words = -(-tokens // _BITS)
-        self.automaton_of = torch.zeros(_MOST_STATES, dtype=torch.int32, device=device)
-        self.row_of = torch.zeros(_MOST_STATES, dtype=torch.int32, device=device)
-        self.line_of = torch.zeros(_MOST_STATES, dtype=torch.int64, device=device)
+        self.automaton_of = torch.zeros(_ALL_STATES, dtype=torch.int32, device=device)
+        self.row_of = torch.zeros(_ALL_STATES, dtype=torch.int32, device=device)
+        self.line_of = torch.zeros(_ALL_STATES, dtype=torch.int64, device=device)
         automata = 1 + max(1, nbytes // 8 // (tokens * 2))
         self.class_of = torch.zeros(automata, tokens, dtype=torch.int16, device=device)
         self.rows = torch.zeros(1 + max(1, nbytes // 2 // (words * 4)), words, dtype=torch.int32, device=device)
         self.next = torch.zeros(max(2, nbytes // 4 // 4), dtype=torch.int32, device=device)
         self.rows[0] = -1
+        self.next[LEFT] = self.line_of[LEFT] = LEFT
         self._tokens = tokens
+        self.share = max(1, nbytes // _SHARE)
+        """The most bytes of one automaton."""
         self.clear()
 
     def clear(self) -> None:
         """Forgets all automata."""
-        self._used = (1, 1, 1, 1)  # states, automata, rows, places of `next`
+        self._used = (2, 1, 1, 2)  # states, automata, rows, places of `next`
 
     @property
     def automata(self) -> int:
-        """How many have been placed since the last `clear`."""
+        """How many tables have been placed since the last `clear`."""
         return self._used[1] - 1
 
     def place(self, tables: DeviceTables) -> int | None:
@@ -79,6 +92,7 @@ class TableMemory:
         self.rows[row : after[2], words:] = 0
         # A forbidden token leads to state 0: nothing behind it is ever accepted.
         following = np.where(tables.next < 0, 0, tables.next + base).astype(np.int32)
+        following[tables.next == LEAVES] = LEFT
         self.next[place : after[3]] = torch.from_numpy(following.ravel())
         return base
 
@@ -94,12 +108,16 @@ class TableMemory:
 
 @dataclass(slots=True)
 class _Entry:
-    """One automaton. `base` is None while it is not on the device; `tables` while it is exported, or cannot be."""
+    """One automaton. `base` is None while it is not on the device, `tables` until it has been exported, or cannot be.
+
+    `known`: how many states had been visited when they were made.
+    """
 
     export: Future[DeviceTables | None] | None
     tables: DeviceTables | None = None
     base: int | None = None
     used: int = 0
+    known: int = 0
 
 
 class DeviceAutomata:
@@ -112,25 +130,41 @@ class DeviceAutomata:
         self._step = 0
 
     def bring(self, fsms: Iterable[TokenFSM]) -> None:
-        """A step with these automata begins: makes room for those that are ready and starts exports of new ones."""
+        """A step with these automata begins: makes room for those that are ready, exports new ones and grown ones."""
         self._step += 1
         for fsm in fsms:
             if (entry := self._entries.get(fsm)) is None:
-                entry = self._entries[fsm] = _Entry(self._exports.submit(fsm.device_tables))
+                entry = self._entries[fsm] = _Entry(self._export(fsm))
             entry.used = self._step
             if entry.export is not None and entry.export.done():
-                entry.tables = _result(entry.export)
-                entry.export = None
+                self._take(entry, fsm)
+            elif entry.export is None and _has_grown(entry, fsm):
+                entry.export = self._export(fsm)
             if entry.tables is not None and entry.base is None:
                 entry.base = self.memory.place(entry.tables)
                 if entry.base is None:
                     self._make_room()
                     entry.base = self.memory.place(entry.tables)
 
-    def base(self, fsm: TokenFSM) -> int | None:
-        """The device's number of the automaton's state 0, valid until `bring` is called again; None: not there."""
+    def _export(self, fsm: TokenFSM) -> Future[DeviceTables | None]:
+        return self._exports.submit(fsm.device_tables, max_states=MOST_STATES, max_bytes=self.memory.share)
+
+    def _take(self, entry: _Entry, fsm: TokenFSM) -> None:
+        """What has been exported takes the place of what was there."""
+        assert entry.export is not None
+        tables, entry.export = _result(entry.export), None
+        if tables is None:
+            return
+        entry.known = fsm.state_count
+        if entry.tables is None or tables.states > entry.tables.states:
+            entry.tables, entry.base = tables, None
+
+    def base(self, fsm: TokenFSM, state: int) -> int | None:
+        """The device's number of the automaton's state 0, until `bring` is called again; None: `state` is not there."""
         entry = self._entries.get(fsm)
-        return None if entry is None else entry.base
+        if entry is None or entry.tables is None or state >= entry.tables.states:
+            return None
+        return entry.base
 
     def wait(self) -> None:
         """Until everything asked for has been exported."""
@@ -153,6 +187,12 @@ class DeviceAutomata:
         for entry in kept:
             assert entry.tables is not None
             entry.base = self.memory.place(entry.tables)
+
+
+def _has_grown(entry: _Entry, fsm: TokenFSM) -> bool:
+    if entry.tables is None or entry.tables.complete:
+        return False
+    return fsm.state_count - entry.known >= max(_LEAST_NEW, entry.known // _NEW_SHARE)
 
 
 def _result(export: Future[DeviceTables | None]) -> DeviceTables | None:

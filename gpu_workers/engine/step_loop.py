@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.device_step.plan import DevicePlan, device_step
+from gpu_workers.device_step.plan import DevicePlan, Drawn, device_step
 from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Inbox
 from gpu_workers.engine.overlap import Launch, Wait, launching, when_awaited
 from gpu_workers.engine.scheduler import GROUP_TOKENS, Scheduler, StepPlan
@@ -90,7 +90,7 @@ class StepLoop(threading.Thread):
         self._device = loaded.pool.device
         self._runner = loaded.runner
         self._draft_model = draft_model
-        self._device_step = device_step(loaded, config, GROUP_TOKENS)
+        self._device_step = device_step(loaded, config, GROUP_TOKENS, draft_model)
         self._mask_threads = concurrent.futures.ThreadPoolExecutor(config.slots, thread_name_prefix="masks")
         self._masks = MaskReader(
             self._mask_threads,
@@ -272,7 +272,9 @@ class StepLoop(threading.Thread):
         plan = running.plan
         self.scheduler.commit(plan)
         self._release_slots()
-        drawn = {} if running.device is None else running.device.drawn()
+        drawn: dict[Sequence, Drawn] = {}
+        if self._device_step is not None and running.device is not None:
+            drawn = self._device_step.drawn(running.device)
         self._progressed = True
         self.failed_steps = 0
         self.statistics.steps += 1

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
+from itertools import takewhile
 from typing import TypeVar
 
 import numpy as np
@@ -252,8 +253,8 @@ class Constraint:
         return path
 
     def follow(self, path: Iterable[tuple[int, int]]) -> None:
-        """Remembers the next tokens and the states after them for `accept`."""
-        self._path = deque(path)
+        """Remembers the next tokens and the states after them for `accept`, up to a state that is not known: -1."""
+        self._path = deque(takewhile(lambda step: step[1] >= 0, path))
 
     def prefetch(self) -> None:
         """Starts to read the rows of the states remembered."""

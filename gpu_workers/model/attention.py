@@ -130,6 +130,18 @@ def decode_group(pool: KVPool, slots: list[int], lengths: list[int], counts: lis
     return DecodeGroup(rows, queries, tokens, reads, padded.to(pool.device), real.to(pool.device))
 
 
+def static_plan(pool: KVPool, slot: Tensor, position: Tensor, read: Tensor, kv_length: int) -> AttentionPlan:
+    """The plan of a captured step, all of it on the device: nothing about it depends on what the tensors hold.
+
+    `slot`, `position` int64 [rows, queries]: where keys and values go, and how far each query looks into the slots
+    `read` int64 [rows], of which `kv_length` positions are read.
+    """
+    rows, queries = position.shape
+    reads = (CacheRead(slice(0, rows), read, kv_length, DeviceMask(position[:, None], kv_length)),)
+    group = DecodeGroup(rows, queries, rows * queries, reads)
+    return AttentionPlan(pool, slot.flatten(), position.flatten(), group, ())
+
+
 def segment(pool: KVPool, start: int, tokens: int, slot: int, past: int) -> Segment:
     """The chunk of `tokens` tokens at `start` of the step, after `past` tokens already in `slot`."""
     positions = np.arange(past, past + tokens)[None, None]

@@ -4,6 +4,8 @@
     target's slot     f0   f1   f2   f3              features, written by the target's layers as keys and values are
     head's slot       h0   h1   h2   h3   h4 ..      of feature and next token; from h4 on: of its own outputs
 
+Where steps are captured, the head drafts in them (`device_step.drafts`), and what is here serves the other rows.
+
 The head has a KV pool of its own. As with a draft model, what a slot of it holds is compared with the sequence's
 tokens before each use. Pending tokens that a grammar forced, and drafts that others made, have no features yet: the
 head goes over them as it goes over its own drafts.
@@ -18,11 +20,13 @@ import torch
 from torch import Tensor, nn
 
 from gpu_workers.config import EngineConfig
-from gpu_workers.model.attention import AttentionPlan, slot_attention
+from gpu_workers.model.attention import AttentionPlan
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.loader import LoadedModel, UnsupportedModelError
 from gpu_workers.model.model_runner import ScheduledTokens, lay_out
-from gpu_workers.speculative.eagle_head import Attend, EagleHead, load_eagle_head
+from gpu_workers.sequence.drafts import Draft
+from gpu_workers.sequence.sequence import Sequence
+from gpu_workers.speculative.eagle_head import EagleHead, load_eagle_head
 from gpu_workers.speculative.logits_drafter import LogitsDrafter, Row, common_length
 
 _LONGEST_PENDING = 8
@@ -34,8 +38,8 @@ class EagleDrafter(LogitsDrafter):
 
     def __init__(self, head: EagleHead, target: LoadedModel, config: EngineConfig) -> None:
         super().__init__(head.token_ids.cpu().numpy(), target.head.token_limit, target.max_length, config)
-        self._head = head.to(device=target.model.device, dtype=target.model.dtype)
-        self._features = record_features(target, self._head)
+        self.head = head.to(device=target.model.device, dtype=target.model.dtype)
+        self.features = record_features(target, self.head)
         self._chunk = config.prefill_chunk
         self.pool = KVPool(
             layers=1,
@@ -50,6 +54,50 @@ class EagleDrafter(LogitsDrafter):
         self._outputs: dict[int, Tensor] = {}
         """By slot: what stands in for the feature of the last token taken in, [H]; and its position in `_ends`."""
         self._ends: dict[int, int] = {}
+        self._ready: dict[int, list[int]] = {}
+        """By slot: what a captured step has drafted behind the tokens that `_held` names."""
+
+    def begin_round(self, sequence: Sequence) -> bool:
+        """Whether a captured step may draft behind the sequence's tokens: the head's slot holds all that is before.
+
+        If so, what comes behind is that step's to write.
+        """
+        rate, known = self._rates.get(sequence), sequence.length + 1
+        if sequence.slot is None or rate is None or rate.value < self._cost or self._draws(sequence):
+            return False
+        if common_length(self._held.get(sequence.slot, []), sequence.token_ids, known) < known:
+            return False
+        self._held[sequence.slot] = sequence.token_ids[:known]
+        return True
+
+    def keep(self, sequence: Sequence, drawn: list[int], drafts: list[int]) -> None:
+        """Takes what a captured step has drafted behind the sequence's tokens and those that it has drawn."""
+        if sequence.slot is not None:
+            self._held[sequence.slot] = [*sequence.token_ids, *drawn]
+            self._ready[sequence.slot] = drafts
+
+    def propose(self, sequences: list[Sequence]) -> None:
+        """Drafts made by a captured step first: they cost nothing any more."""
+        super().propose([sequence for sequence in sequences if not self._propose_ready(sequence)])
+
+    def _propose_ready(self, sequence: Sequence) -> bool:
+        """Proposes what is ready; False where there is nothing, or where drafts of others go before."""
+        assert sequence.slot is not None
+        ready = self._ready.pop(sequence.slot, None)
+        if ready is None or self._held[sequence.slot] != sequence.token_ids:
+            return False
+        if (row := self._row(sequence)) is None:
+            return True
+        if row.drafts:
+            return False
+        for token_id in ready[: row.room]:
+            row.worth *= row.rate.value
+            ends = row.worth < self._cost or token_id in sequence.ending_token_ids
+            if ends or not self._add(row, Draft(token_id, row.rate)):
+                break
+        if row.drafts:
+            sequence.use_drafts(row.drafts, row.states)
+        return True
 
     def _first(self, rows: list[Row]) -> tuple[list[Row], Tensor]:
         """Takes in the tokens whose feature is new, a chunk at most, and then those that are pending."""
@@ -91,24 +139,14 @@ class EagleDrafter(LogitsDrafter):
         """A pass of the head; `features` [T, H] in the order of the tokens, None: those that the target wrote."""
         flat, plan, kept = lay_out(self.pool, decode, chunks)
         if features is None:
-            features = self._features[plan.slots, plan.positions]
-        outputs = self._head(flat[:1], features[None], flat[1:], slots_attend(plan))[0, kept]
+            features = self.features[plan.slots, plan.positions]
+        outputs = self.head.over_slots(flat[0], features, plan)[kept]
         for part, output in zip((*decode, *chunks), outputs, strict=True):
             self._outputs[part.slot] = output
             self._ends[part.slot] = part.past + len(part.token_ids)
 
     def _logits(self, rows: list[Row]) -> Tensor:
-        return self._head.logits(torch.stack([self._outputs[row.slot] for row in rows]))
-
-
-def slots_attend(plan: AttentionPlan) -> Attend:
-    """The head's attention over the slots of `plan`."""
-
-    def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        output, _ = slot_attention(module, query, key, value, None, attention_plan=plan)
-        return output.flatten(-2)
-
-    return attend
+        return self.head.logits(torch.stack([self._outputs[row.slot] for row in rows]))
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:

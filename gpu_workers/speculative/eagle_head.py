@@ -27,6 +27,7 @@ from transformers.models.llama.modeling_llama import (
 )
 from transformers.utils.hub import cached_file
 
+from gpu_workers.model.attention import AttentionPlan, slot_attention
 from gpu_workers.model.loader import UnsupportedModelError
 
 Attend = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
@@ -127,9 +128,23 @@ class EagleHead(nn.Module):
         embedded = self._embed[0](token_ids).to(features.dtype)
         return self.midlayer(embedded, features, self._rotary(features, positions), attend)
 
+    def over_slots(self, token_ids: Tensor, features: Tensor, plan: AttentionPlan) -> Tensor:
+        """The same for a step's tokens [T] and features [T, H] -> [T, H], over the slots of `plan`."""
+        return self(token_ids[None], features[None], plan.positions[None], _slots_attend(plan))[0]
+
     def logits(self, outputs: Tensor) -> Tensor:
         """Outputs [.., H] -> [.., k]: of the tokens `token_ids`, two after the feature's."""
         return self.lm_head(self.norm(outputs))
+
+
+def _slots_attend(plan: AttentionPlan) -> Attend:
+    """The head's attention over the slots of `plan`."""
+
+    def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        output, _ = slot_attention(module, query, key, value, None, attention_plan=plan)
+        return output.flatten(-2)
+
+    return attend
 
 
 def feature_layers(config: PretrainedConfig, target_layers: int) -> list[int]:

@@ -127,21 +127,25 @@ class LogitsDrafter(ABC):
             if constraint is not None and self._masks:
                 if (allowed := constraint.known_row(row.state)) is not None:
                     score = np.where(self._allowed(allowed), score, -np.inf)
-                elif self._draws(row):
+                elif self._draws(row.sequence):
                     constraint.row(row.state)  # for the next time: what it forbids could not be verified
                     continue
             row.worth *= row.rate.value
             if row.worth < self._cost or (draft := self._choose(row, score)) is None:
                 continue
-            if constraint is not None:
-                if not (path := constraint.walk(row.state, [draft.token_id])):
-                    continue
-                row.state = path[0][1]
-            row.drafts.append(draft)
-            row.states.append(row.state)
-            if len(row.drafts) < row.room:
+            if self._add(row, draft) and len(row.drafts) < row.room:
                 going_on.append(row)
         return going_on
+
+    def _add(self, row: Row, draft: Draft) -> bool:
+        """Adds a draft where the grammar goes on with it; whether it does."""
+        if (constraint := row.sequence.constraint) is not None:
+            if not (path := constraint.walk(row.state, [draft.token_id])):
+                return False
+            row.state = path[0][1]
+        row.drafts.append(draft)
+        row.states.append(row.state)
+        return True
 
     def _choose(self, row: Row, score: NDArray[np.float32]) -> Draft | None:
         """A draft by the masked `score` float32 [k] of the draft vocabulary; None: nothing that goes on.
@@ -150,7 +154,7 @@ class LogitsDrafter(ABC):
         there is a draft must not depend on what is drawn.
         """
         ends = np.isin(self._ids, list(row.sequence.ending_token_ids))
-        if not self._draws(row):
+        if not self._draws(row.sequence):
             best = int(score.argmax())
             return None if ends[best] or score[best] == -np.inf else Draft(int(self._ids[best]), row.rate)
         score = np.where(ends, -np.inf, score)
@@ -164,9 +168,9 @@ class LogitsDrafter(ABC):
         token_id = int(self._ids[int(inverse_cdf(weights, torch.from_numpy(uniform)))])
         return Draft(token_id, row.rate, Proposal(token_id, self._ids, (weights / weights.sum())[0].numpy()))
 
-    def _draws(self, row: Row) -> bool:
-        """Whether drafts of this row are drawn at random."""
-        sampling = row.sequence.request.sampling
+    def _draws(self, sequence: Sequence) -> bool:
+        """Whether drafts of this sequence are drawn at random."""
+        sampling = sequence.request.sampling
         return self._random and sampling.temperature > 0 and sampling.banned_words is None
 
     def _allowed(self, row: AllowedTokens) -> NDArray[np.bool_]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from grammar_workers.artifacts import artifact
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.cfg_recognizer import CfgRecognizer
-from grammar_workers.matching.export import DeviceTables, TableBuilder, line_of, no_tokens
+from grammar_workers.matching.export import LEAVES, DeviceTables, TableBuilder, line_of, no_tokens
 from grammar_workers.matching.mask_store import MaskRows, pool_of
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Configuration, Recognizer
@@ -188,30 +188,43 @@ class TokenFSM:
                 self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)
 
-    def device_tables(self, max_states: int = 512, max_bytes: int = 64 << 20) -> DeviceTables | None:
-        """The whole automaton as arrays; None when it has more states or bytes than that, or no end of states.
+    def device_tables(
+        self, ahead: int = 512, max_states: int = 1 << 13, max_bytes: int = 16 << 20
+    ) -> DeviceTables | None:
+        """The states visited so far as arrays, in the order of their numbers, as far as both limits go.
 
-        Visits what nobody has visited yet, up to `max_states` states: a walk of the vocabulary for each. May raise
-        LimitExceededError.
+        If there are fewer than `ahead`, visits others breadth first: a walk of the vocabulary for each. None where not
+        even the initial state fits. May raise LimitExceededError before the initial state is known.
         """
-        builder = TableBuilder(self.vocabulary.size, max_bytes)
-        builder.add(no_tokens(self.vocabulary.size))  # of the end state
+        tokens = self.vocabulary.size
+        builder = TableBuilder(tokens, max_bytes)
+        builder.add(no_tokens(tokens), self._row_of[_END], self._rows[self._row_of[_END]])
         state = _INITIAL
-        while state < len(self._configurations):
-            row = self.allowed_mask(state)
-            with self._lock:
-                configurations, places = self._recognizer.targets(self._configurations[state], row)
-                fresh = sum(configuration not in self._ids for configuration in configurations)
-                if len(self._configurations) + fresh > max_states:
-                    return None
-                line = line_of(places, [self._look_up(configuration) for configuration in configurations])
-            if self._terminal[state]:
-                line[list(self.vocabulary.eos_token_ids)] = _END
-            if not builder.add(line):
-                return None
+        while state < min(len(self._configurations), max_states):
+            try:
+                line = self._device_line(state, ahead)
+            except LimitExceededError:
+                if state == _INITIAL:
+                    raise
+                break
+            number = self._row_of[state]
+            if not builder.add(line, number, self._rows[number]):
+                break
             state += 1
-        numbers = self._row_of[:state]
-        return builder.finish(numbers, [self._rows[number] for number in range(max(numbers) + 1)])
+        return None if state == _INITIAL else builder.finish()
+
+    def _device_line(self, state: StateId, ahead: int) -> NDArray[np.int32]:
+        row = self.allowed_mask(state)
+        with self._lock:
+            configurations, places = self._recognizer.targets(self._configurations[state], row)
+            following = [
+                self._look_up(one) if len(self._configurations) < ahead else self._ids.get(one, LEAVES)
+                for one in configurations
+            ]
+        line = line_of(places, following)
+        if self._terminal[state]:
+            line[list(self.vocabulary.eos_token_ids)] = _END
+        return line
 
     def fill_rows(self, max_places: int = 4000) -> int:
         """Make the mask rows of all places between ASCII characters ahead; how many rows exist now.

@@ -186,8 +186,8 @@ class TableFSM:
             places[token_id] = distinct.index(target)
         return distinct, places
 
-    def device_tables(self) -> None:
-        """None, as for an automaton without end of states: its rows stay with the host."""
+    def device_tables(self, **_: int) -> None:
+        """None, as for an automaton that a device has no room for: its rows stay with the host."""
 
     def shortest_completion(self, state: int, limit: int = 1000) -> list[int]:
         ways: list[tuple[int, list[int]]] = [(state, [])]

@@ -94,6 +94,25 @@ def test_no_token_differs() -> None:
     assert engine.rejection_masses
 
 
+def test_rows_that_leave_the_device_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few states alone are there at first, and more each time that somebody has been elsewhere."""
+    export = TokenFSM.device_tables
+    monkeypatch.setattr(TokenFSM, "device_tables", lambda self, **limits: export(self, ahead=3, **limits))
+    monkeypatch.setattr(tables, "_LEAST_NEW", 5)
+    rng = np.random.default_rng(4)
+    texts = {"type": "choice", "choices": ["".join(map(chr, rng.integers(97, 101, 25))) for _ in range(12)]}
+    fsms = {**automata(), "texts": compile_grammar(texts, byte_vocabulary())}
+    requests = requests_of(rng, ["any", "texts", "record"], 40)
+    expected, _ = outputs(engine_config(step_tokens=40, draft_cost=0.05), fsms, requests)
+    config = engine_config(step_tokens=40, draft_cost=0.05, device_step="eager")
+    actual, engine = outputs(config, fsms, requests, stagger=1)
+    assert actual == expected
+    assert engine.statistics.accepted_tokens > 0
+    on_host = engine.step_loop.sampler.counts
+    share = (on_host.forced + on_host.sparse + on_host.dense) / engine.statistics.sampled_tokens
+    assert 0.1 < share < 0.9
+
+
 def test_banned_words_are_the_hosts() -> None:
     """Before a word begins nothing is held back, and yet what was taken back there decides about the draw."""
     words = {"words": [chr(letter) for letter in range(32, 127, 3)]}
@@ -141,14 +160,16 @@ def test_every_shape_is_captured_before(seed: int) -> None:
     pool = loaded("llama", engine_config(slots=int(rng.choice([1, 3, 4])))).pool
     queries, fineness = int(rng.integers(1, 20)), int(rng.choice([2, 4]))
     rows = []
+    many = int(rng.choice([0, 3]))
     for slot in range(int(rng.integers(1, pool.slots + 1))):
         fed = int(rng.integers(1, queries + 1))
         sampling = SamplingParameters(temperature=float(rng.choice([0, 1])), top_k=int(rng.choice([0, 5])))
         past = int(rng.integers(0, pool.length - fed + 1))
-        rows.append(StaticRow(slot, past, [1] * fed, 0, state=int(rng.integers(2)), sampling=sampling))
-    shape = shape_of(rows, pool, queries, fineness)
-    shapes = all_shapes(pool, queries, fineness)
-    assert shape in shapes and len(set(shapes)) == len(shapes) <= 200
+        drafts = bool(many and rng.integers(2))
+        rows.append(StaticRow(slot, past, [1] * fed, 0, int(rng.integers(2)), sampling=sampling, drafts=drafts))
+    shape = shape_of(rows, pool, queries, fineness, many)
+    shapes = all_shapes(pool, queries, fineness, drafts=many > 0)
+    assert shape in shapes and len(set(shapes)) == len(shapes) <= 400
     assert shape.rows >= len(rows) and max(len(row.token_ids) for row in rows) <= shape.queries <= queries
     assert max(row.past + len(row.token_ids) for row in rows) <= shape.kv_length <= pool.length
 
@@ -160,7 +181,7 @@ def test_every_shape_runs_on_padding_alone() -> None:
     before = [layer[: pool.slots].clone() for layer in (*pool.keys, *pool.values)]
     for shape in all_shapes(pool, 8):
         with torch.no_grad():
-            result = static_step(model.model, model.head, pool, memory, pack([], shape, pool), shape)
+            result = static_step(model.model, model.head, pool, memory, None, pack([], shape, pool), shape)
         assert result.told.shape == (shape.rows, 1 + 2 * shape.queries)
         assert result.hidden_states.isfinite().all() and result.told[:, 0].eq(0).all()
     assert all(
@@ -183,6 +204,7 @@ def check_tables(memory: TableMemory, fsm: TokenFSM, base: int) -> None:
 
 def test_automata_take_turns_on_a_small_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_IDLE_STEPS", 3)
+    monkeypatch.setattr(tables, "_SHARE", 1)
     letters, record, endless = automata().values()
     memory = TableMemory(WIDTH, 14_400, torch.device("cpu"))
     assert allowed_bits(memory, torch.tensor([0])).all()
@@ -190,18 +212,18 @@ def test_automata_take_turns_on_a_small_device(monkeypatch: pytest.MonkeyPatch) 
     on_device.bring([letters, endless])
     on_device.wait()
     on_device.bring([letters, endless])
-    base = on_device.base(letters)
+    base = on_device.base(letters, 1)
     assert base is not None
     check_tables(memory, letters, base)
-    assert on_device.base(endless) is None
+    assert on_device.base(endless, 1) is None
     on_device.bring([record])
     on_device.wait()
     placed = []
     for _ in range(4):
         on_device.bring([record])
-        placed.append((on_device.base(letters) is not None, on_device.base(record) is not None))
+        placed.append((on_device.base(letters, 1) is not None, on_device.base(record, 1) is not None))
     assert placed[0] == (True, False) and placed[-1] == (False, True)
-    check_tables(memory, record, on_device.base(record) or 0)
+    check_tables(memory, record, on_device.base(record, 1) or 0)
     on_device.close()
 
 

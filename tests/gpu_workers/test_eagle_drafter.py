@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import UnsupportedModelError, prepare
 from gpu_workers.speculative.eagle_drafter import EagleDrafter
+from grammar_workers import compile_grammar
 from tests.gpu_workers import eagle_reference as reference
 from tests.gpu_workers.eagle_heads import IDS, random_head
 from tests.gpu_workers.support import (
@@ -27,20 +29,22 @@ from tests.gpu_workers.support import (
     engine_config,
     grammars,
     random_fsm,
-    repeat_fsm,
     request,
     run,
     running_engine,
-    text_fsm,
     tiny_model,
 )
 from tests.gpu_workers.test_rejection import check_distribution
 
+COMPILED = {
+    "letters": {"type": "regex", "pattern": "[a-h]*"},
+    "two letters": {"type": "regex", "pattern": "[ab]*"},
+    "many letters": {"type": "regex", "pattern": "[a-h]{20,40}"},
+    "texts": {"type": "choice", "choices": ["abcdefghijklmnop", "abcdefgxyz", "b"]},
+}
 FSMS: dict[str, Any] = {
-    "random": random_fsm(np.random.default_rng(1)),
-    "letters": repeat_fsm("abcdefgh"),
-    "two letters": repeat_fsm("ab"),
-    "texts": text_fsm("abcdefghijklmnop", "abcdefgxyz", "b"),
+    "random": random_fsm(np.random.default_rng(1)),  # stays with the host
+    **{name: compile_grammar(specification, byte_vocabulary()) for name, specification in COMPILED.items()},
 }
 SETTINGS: dict[str, Any] = {"ngram": 0, "forced_text": False, "draft_cost": 1e-9, "step_tokens": 40}
 
@@ -50,7 +54,14 @@ class Watched(EagleDrafter):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        self.ready = 0
+        """Proposals that a captured step had made."""
         self.seen: list[tuple[Any, list[int], int, list[int]]] = []
+
+    def _propose_ready(self, sequence: Any) -> bool:
+        ready = super()._propose_ready(sequence)
+        self.ready += ready and bool(sequence.drafts)
+        return ready
 
     def propose(self, sequences: list[Any]) -> None:
         super().propose(sequences)
@@ -61,10 +72,15 @@ class Watched(EagleDrafter):
 
 
 @contextlib.contextmanager
-def eagle_engine(kind: str = "llama", seed: int = 0, **settings: Any) -> Iterator[tuple[Engine, Watched]]:
-    """An engine on a tiny model with a random head of its own."""
+def eagle_engine(
+    kind: str = "llama", seed: int = 0, softer: float = 1, **settings: Any
+) -> Iterator[tuple[Engine, Watched]]:
+    """An engine on a tiny model, its logits divided by `softer`, with a random head of its own."""
     config = engine_config(**{**SETTINGS, **settings})
-    target = prepare(tiny_model(CONFIGS[kind]()), byte_tokenizer(), byte_vocabulary(), config)
+    model = tiny_model(CONFIGS[kind]())
+    with torch.no_grad():
+        model.get_output_embeddings().weight.div_(softer)
+    target = prepare(model, byte_tokenizer(), byte_vocabulary(), config)
     drafter = Watched(random_head(target, seed), target, config)
     with closed(Engine(target, config, grammars(**FSMS), drafter), config) as engine:
         yield engine, drafter
@@ -96,8 +112,9 @@ def outputs(results: list[Result]) -> list[Any]:
         {"forced_text": True, "ngram": 3},
         {"prefill_chunk": 2, "slots": 2},
         {"device_step": "eager"},
+        {"device_step": "eager", "draft_masks": False, "forced_text": True, "ngram": 3, "slots": 2, "overlap": True},
     ],
-    ids=["masked", "unmasked", "all", "chunked", "device"],
+    ids=["masked", "unmasked", "all", "chunked", "device", "device, all"],
 )
 def test_no_token_differs(settings: dict[str, Any]) -> None:
     requests = requests_of(3)
@@ -112,20 +129,20 @@ def test_no_token_differs(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["llama", "qwen3", "gpt_neox"])
 @pytest.mark.parametrize("masks", [True, False])
-def test_drafts_are_those_of_the_paper(kind: str, masks: bool) -> None:
+@pytest.mark.parametrize("device_step", ["off", "eager"])
+def test_drafts_are_those_of_the_paper(kind: str, masks: bool, device_step: str) -> None:
     """Whatever slots, chunks, reused prefixes, forced text and rejected drafts came before a proposal."""
     prefix = list(range(40, 60))
     requests = [
         request([*prefix[: 12 + i], 30 + i, 99], grammar=[None, "letters", "texts"][i % 3], max_tokens=14, seed=i)
         for i in range(9)
     ]
-    with eagle_engine(kind, slots=3, prefill_chunk=7, max_drafts=4, draft_masks=masks, forced_text=True) as (
-        engine,
-        drafter,
-    ):
+    shape: dict[str, Any] = {"slots": 3, "prefill_chunk": 7, "max_drafts": 4}
+    with eagle_engine(kind, **shape, draft_masks=masks, forced_text=True, device_step=device_step) as (engine, drafter):
         run(engine, *requests, stagger=2)
         assert engine.scheduler.reused_tokens > 0
         drafter_runs = drafter.seen
+    assert (drafter.ready > 10) == (device_step == "eager")
     model = tiny_model(CONFIGS[kind]())
     weights, led = reference.random_weights(IDS, WIDTH), 0
     assert len(drafter_runs) > 30
@@ -150,6 +167,21 @@ def test_drafts_are_those_of_the_paper(kind: str, masks: bool) -> None:
     assert (led > 5) == masks
 
 
+def test_a_round_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification, draws, the automaton and four drafts, one after another, without a host read or a graph break."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    one = request("abab", grammar="many letters", max_tokens=24, seed=3, temperature=1.0, top_p=0.9)
+    shape: dict[str, Any] = {"slots": 1, "prefill_chunk": 16, "max_drafts": 4}
+    plain = engine_config(**shape, ngram=0)
+    with running_engine(config=plain, fetch=grammars(**FSMS)) as engine:
+        (expected,) = run(engine, one)
+    with eagle_engine(**shape, device_step="compile") as (engine, drafter):
+        (actual,) = run(engine, one, limit_s=250)  # compiling takes long on a busy machine
+        assert engine.statistics.accepted_tokens > 0
+        assert drafter.ready > len(drafter.seen) / 2
+    assert outputs([actual]) == outputs([expected])
+
+
 def test_unmasked_drafts_end_where_the_grammar_does() -> None:
     with eagle_engine(draft_masks=False) as (engine, drafter):
         run(engine, *(request([i, 70], grammar="letters", max_tokens=20, seed=i) for i in range(4)))
@@ -157,10 +189,11 @@ def test_unmasked_drafts_end_where_the_grammar_does() -> None:
     assert accepted_all <= set(b"abcdefgh")
 
 
-def test_outputs_have_the_exact_distribution() -> None:
-    """Drafts of a head drawn at random; joint over four tokens, at temperature 3 of a model that is sure."""
-    with eagle_engine(draft_sampling="random", step_tokens=300, slots=32) as (engine, _):
-        check_distribution(engine, "two letters", b"ab", 4)
+@pytest.mark.parametrize("settings", [{"draft_sampling": "random"}, {"device_step": "eager"}], ids=["random", "device"])
+def test_outputs_have_the_exact_distribution(settings: dict[str, Any]) -> None:
+    """Joint over four tokens, at temperature 1: drafts drawn at random, and the likeliest ones in the device's step."""
+    with eagle_engine(softer=3, step_tokens=300, slots=32, **settings) as (engine, _):
+        check_distribution(engine, "two letters", b"ab", 4, softer=3)
 
 
 def test_features_follow_their_tokens() -> None:
@@ -170,7 +203,7 @@ def test_features_follow_their_tokens() -> None:
         run(engine, request(prompt, max_tokens=3, temperature=0))
         run(engine, request([*prompt[:25], 9, 9], max_tokens=3, temperature=0))
         assert engine.scheduler.reused_tokens == 25
-        features = drafter._features
+        features = drafter.features
         assert engine.pool.nbytes == features.nbytes + sum(
             one.nbytes for one in (*engine.pool.keys, *engine.pool.values)
         )

@@ -108,10 +108,13 @@ def exact_distribution(prompt: list[int], letters: bytes, length: int, temperatu
     return chances
 
 
-def check_distribution(engine: Engine, grammar: str, letters: bytes, length: int) -> None:
-    """Outputs of `length` letters under `grammar`, from an engine that draws its drafts at random, at temperature 3."""
+def check_distribution(engine: Engine, grammar: str, letters: bytes, length: int, *, softer: float = 1) -> None:
+    """Outputs of `length` letters under `grammar`, drawn with the drafts of an engine.
+
+    The tiny model is so sure that it is drawn from at temperature 3; `softer`: what the engine's logits are divided by.
+    """
     many, temperature = 600, 3.0
-    settings = {"grammar": grammar, "max_tokens": length, "temperature": temperature, "ignore_eos": True}
+    settings = {"grammar": grammar, "max_tokens": length, "temperature": temperature / softer, "ignore_eos": True}
     requests = [request([7, 8, 9], seed=seed, **settings) for seed in range(many)]
     results = run(engine, *requests, limit_s=250)
     counted = engine.statistics

@@ -81,23 +81,19 @@ def refine(class_of, targets, many, origin, pairs, seen):  # type: ignore[no-unt
     new class the one it comes from, `pairs` (int64 [capacity, 3]) and `seen` are scratch as `found` and `seen` above.
     Returns how many classes there are, or FOUND_FULL.
     """
-    kept = np.full(many, -1, np.int64)
-    known = np.int64(0)
+    met = np.zeros(many, np.bool_)
+    first = np.empty(many, np.int64)
     fresh = np.int64(0)
-    numbers = np.empty(pairs.shape[0], np.int64)
     for token in range(class_of.shape[0]):
-        before = np.int64(class_of[token])
-        place = place_of(pairs, seen, known, before, np.int64(targets[token]), np.int64(0))
-        if place < 0:
-            return place
-        if place == known:
-            known += 1
-            if kept[before] < 0:
-                kept[before] = place
-                numbers[place] = before
-            else:
+        before, target = np.int64(class_of[token]), np.int64(targets[token])
+        if not met[before]:
+            met[before], first[before] = True, target
+        elif target != first[before]:  # nearly all tokens of a class go where its first one goes
+            place = place_of(pairs, seen, fresh, before, target, np.int64(0))
+            if place < 0 or many + place >= pairs.shape[0]:
+                return np.int64(FOUND_FULL)
+            if place == fresh:
                 origin[fresh] = before
-                numbers[place] = many + fresh
                 fresh += 1
-        class_of[token] = numbers[place]
+            class_of[token] = many + place
     return many + fresh
