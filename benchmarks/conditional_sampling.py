@@ -153,11 +153,12 @@ def interval(values: Sequence[float]) -> str:
 
 
 async def distributions(
-    model: LlamaForCausalLM, loaded: LoadedModel, name: str, config: EngineConfig, answers: int
+    model: LlamaForCausalLM, loaded: LoadedModel, name: str, config: EngineConfig, arguments: argparse.Namespace
 ) -> None:
-    asker = Asker(loaded, config)
+    asker, answers = Asker(loaded, config), arguments.answers
     rng = np.random.default_rng(0)
-    for language, (question, specification) in LANGUAGES.items():
+    for language in arguments.languages:
+        question, specification = LANGUAGES[language]
         messages = [{"role": "user", "content": question}]
         rendered = str(loaded.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
         prompt = loaded.tokenizer.encode(rendered, add_special_tokens=False)
@@ -263,17 +264,21 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100, help="held-out records that are answered")
     parser.add_argument("--seeds", type=int, default=2, help="answers to each record")
     parser.add_argument("--parts", nargs="+", default=["distance", "truth", "cost"], metavar="PART")
+    parser.add_argument("--models", nargs="+", default=["toy", "embedded"], metavar="MODEL", help="of the distances")
+    parser.add_argument("--languages", nargs="+", default=list(LANGUAGES), choices=list(LANGUAGES), help="of the same")
     arguments = parser.parse_args()
     config = EngineConfig(slots=128, step_tokens=1024, threads=1, max_length=512)
     loaded = load(MODEL, config)
     if "distance" in arguments.parts:
         print("| model | language | texts | valid | particles | distance | floor | mean estimate / valid |")
         print("|---|---|---|---|---|---|---|---|")
-        toy = toy_model(loaded)
-        ours = prepare(copy.deepcopy(toy), loaded.tokenizer, loaded.vocabulary, config)
-        asyncio.run(distributions(toy, ours, "toy", config, arguments.answers))
-        embedded = LlamaForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
-        asyncio.run(distributions(embedded, loaded, "embedded", config, arguments.answers))
+        if "toy" in arguments.models:
+            toy = toy_model(loaded)
+            ours = prepare(copy.deepcopy(toy), loaded.tokenizer, loaded.vocabulary, config)
+            asyncio.run(distributions(toy, ours, "toy", config, arguments))
+        if "embedded" in arguments.models:
+            embedded = LlamaForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
+            asyncio.run(distributions(embedded, loaded, "embedded", config, arguments))
     if "truth" in arguments.parts:
         print("\n| particles | answers | exact records | fields right | cut |\n|---|---|---|---|---|")
         asyncio.run(true_answers(loaded, config, arguments.records, arguments.seeds))

@@ -4,8 +4,9 @@
 
 The native engine answers held-out records of `models`, each with the prompt of the model's chat template, greedily:
 under a schema of the record's keys and types (compact and flexible whitespace), and without one. A forward pass is one
-of the target's, of one sequence; the prompt's is counted, the head's own are not: they are in the time. Exits with
-status 1 where an answer has other tokens than without drafts.
+of the target's, of one sequence; the prompt's is counted, the head's own are not: they are in the time. `in the step`:
+the captured step drafts, eight tokens at most with the one before them. Exits with status 1 where an answer has other
+tokens than without drafts.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ MODES: dict[str, dict[str, Any]] = {
     "n-gram and forced": {},
     "EAGLE-3, masked": {**NOTHING, **ALL},
     "EAGLE-3, unmasked": {**NOTHING, **ALL, "draft_masks": False},
+    "EAGLE-3, in the step": {**NOTHING, **ALL, "device_step": "eager"},
     "EAGLE-3 and forced": {"ngram": 0, **ALL},
     "all": ALL,
 }
@@ -94,7 +96,8 @@ def rows(name: str, instances: list[Instance], guided: bool, arguments: argparse
     """Prints a line for each mode; returns how many answers differ."""
     wrong, expected = 0, None
     limits = {"max_drafts": arguments.max_drafts, "draft_cost": arguments.draft_cost}
-    for mode, settings in MODES.items():
+    for mode in arguments.modes:
+        settings = MODES[mode]
         measured = asyncio.run(answer({**limits, **settings}, instances, guided, arguments.max_tokens))
         expected = expected or measured.answers
         equal = sum(mine == theirs for mine, theirs in zip(measured.answers, expected, strict=True))
@@ -112,6 +115,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200, help="under a schema")
     parser.add_argument("--free", type=int, default=50, help="without one")
+    parser.add_argument(
+        "--modes", nargs="+", default=list(MODES), choices=list(MODES), help="the first is compared with"
+    )
     parser.add_argument("--max-tokens", type=int, default=120)
     parser.add_argument("--max-drafts", type=int, default=EngineConfig().max_drafts)
     parser.add_argument("--draft-cost", type=float, default=EngineConfig().draft_cost)

@@ -32,7 +32,8 @@ class EngineConfig(_AnyEngineConfig):
     )
     quantization: Literal["none", "int8"] = Field(
         default="none",
-        description="`int8`: weights of linear layers in 8 bits, a scale per output; activations stay as they are.",
+        description="`int8`: weights of linear layers in 8 bits, a scale per output; activations stay as they are."
+        " Models saved as quantised by torchao need no setting.",
     )
     slots: int = Field(
         default=16, ge=1, description="Sequences that run at the same time; each owns one slot of the KV cache."
@@ -152,6 +153,8 @@ class EngineConfig(_AnyEngineConfig):
             raise ValueError("eagle_head and draft_model: one drafter at a time")
         if self.draft_sampling == "random" and not self.draft_masks:
             raise ValueError("draft_sampling: random needs draft_masks: what a mask forbids cannot be verified")
+        if self.quantization == "int8" and self.dtype == "float64":
+            raise ValueError("quantization: int8 is for weights of at most 32 bits, not for dtype: float64")
         if self.device_step == "cuda_graph" and not self.device.startswith("cuda"):
             raise ValueError(f"device_step: cuda_graph needs a CUDA device, not {self.device}")
         return self

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -56,7 +56,16 @@ class LoadedModel:
 
 def load(model: str, config: EngineConfig) -> LoadedModel:
     """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary. Raises UnsupportedModelError."""
-    weights = AutoModelForCausalLM.from_pretrained(model, dtype=_dtype(AutoConfig.from_pretrained(model), config))
+    settings = AutoConfig.from_pretrained(model)
+    saved = (getattr(settings, "quantization_config", None) or {}).get("quant_method")
+    if saved is not None and config.quantization != "none":
+        raise UnsupportedModelError(f"{model} is quantised already, by {saved}: leave `quantization` out")
+    try:
+        weights = AutoModelForCausalLM.from_pretrained(model, dtype=_dtype(settings, config))
+    except ImportError as error:
+        if saved is None:
+            raise
+        raise UnsupportedModelError(f"{model} is quantised by {saved}: {error}") from error
     if config.quantization == "int8":
         quantize_int8(weights)
     return prepare(weights, AutoTokenizer.from_pretrained(model), load_vocabulary(model), config)
@@ -158,8 +167,10 @@ def _small_windows(model: PreTrainedModel) -> Iterator[None]:
 def _is_separable(model: PreTrainedModel, hidden: Tensor, logits: Tensor) -> bool:
     """Whether rows of the output embedding times the last hidden state are the model's logits."""
     head = model.get_output_embeddings()
-    weight = getattr(head, "weight", None)
-    if not isinstance(weight, Tensor) or not weight.is_floating_point() or weight.shape[1] != hidden.shape[1]:
+    weight: Any = getattr(head, "weight", None)
+    # A quantised one is a tensor of a class of its own.
+    plain = isinstance(weight, Tensor) and type(weight) in (Tensor, nn.Parameter) and weight.is_floating_point()
+    if not plain or weight.shape[1] != hidden.shape[1]:
         return False
     # A cap bends large logits only: the probe's may be too small to show it.
     if getattr(model.config.get_text_config(), "final_logit_softcapping", None):

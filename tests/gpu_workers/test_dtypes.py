@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torchao.utils import TorchAOBaseTensor
 from transformers import PreTrainedModel
 
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import prepare
-from gpu_workers.model.quantization import Int8Linear, quantize_int8
+from gpu_workers.model.quantization import quantize_int8
 from gpu_workers.request import GenerationRequest
 from tests.gpu_workers.support import (
     CONFIGS,
@@ -172,4 +173,6 @@ def test_the_judge_finds_a_token_that_is_not_the_best() -> None:
     (result,) = run_in(model_of("llama", "bfloat16"), "bfloat16", CIRCUMSTANCES[0], [one])
     wrong = [*result.token_ids[:2], (result.token_ids[2] + 1) % END]
     assert [choice.gap > TIE["bfloat16"] for choice in choices(model, one, wrong)] == [False, False, True]
-    assert any(isinstance(module, Int8Linear) for module in model_of("llama", "bfloat16", int8=True).modules())
+    assert any(
+        isinstance(weight, TorchAOBaseTensor) for weight in model_of("llama", "bfloat16", int8=True).parameters()
+    )
