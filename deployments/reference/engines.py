@@ -16,7 +16,7 @@ FEATURES = (
     ("models", "families of transformers with plain attention", "those of vLLM"),
     ("KV cache", "a fixed slot for each sequence", "paged, with a prefix cache"),
     ("several devices", "no", "`tensor_parallel_size`, `pipeline_parallel_size` and others of vLLM"),
-    ("quantised weights", "`int8`", "those of vLLM"),
+    ("quantised weights", "`int8`, and models saved as quantised by torchao", "those of vLLM"),
     ("LoRA adapters", "no", "`lora_adapters`, each a model name"),
     ("several models in one application", "no", "no, but adapters; one application for each model"),
     ("grammars, tools, thinking, `/v1/grammars`, precompilation", "yes", "yes"),
@@ -24,7 +24,7 @@ FEATURES = (
     ("prompt computed while its grammar compiles", "yes", "no"),
     ("tokens without a choice", "appended without a forward pass", "drafted (`TURNSTILE_FORCED_DRAFTS`)"),
     ("answers from the model given that they are valid", "`conditional_sampling`", "no"),
-    ("drafts", "n-grams, a draft model", "those of vLLM (`speculative_config`)"),
+    ("drafts", "n-grams, a draft model, an EAGLE-3 head", "those of vLLM (`speculative_config`)"),
     ("resumed after the death of a replica", "the same tokens", "the same tokens at temperature 0"),
     ("the same tokens, whoever else is in the batch", "in float64", "where vLLM says so"),
 )
