@@ -143,7 +143,7 @@ def record_instances(vocabulary: Vocabulary, model: str, many: int, options: Gra
         fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary, options=options)
         token_ids = tokenizer.encode(example.answer, add_special_tokens=False)
         prompt_ids = tokenizer.encode(render_prompt(tokenizer, example), add_special_tokens=False)
-        yield Instance(RECORDS, fsm, schema, prompt_ids, [*token_ids, vocabulary.eos_token_ids[0]])
+        yield Instance(RECORDS, fsm, schema, answer, prompt_ids, [*token_ids, vocabulary.eos_token_ids[0]])
 
 
 async def measure(arguments: argparse.Namespace) -> None:

@@ -1,18 +1,23 @@
 """Tokens per forward pass with the EAGLE-3 head of the embedded model, beside the other drafts, and whether any differ.
 
-    python -m benchmarks.eagle
+    python -m benchmarks.eagle [--data FOLDER]
 
 The native engine answers held-out records of `models`, each with the prompt of the model's chat template, greedily:
 under a schema of the record's keys and types (compact and flexible whitespace), and without one. A forward pass is one
 of the target's, of one sequence; the prompt's is counted, the head's own are not: they are in the time. `in the step`:
 the captured step drafts, eight tokens at most with the one before them. Exits with status 1 where an answer has other
 tokens than without drafts.
+
+FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT). With it, schemas of JSON Mode Eval and of
+function calls are answered, too, compactly, which the head was not trained for. Their prompts are made from schema and
+valid instance: `PROMPT`, in the chat template.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import sys
 import time
 from dataclasses import dataclass
@@ -20,20 +25,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoTokenizer
 
 from benchmarks.acceptance import record_instances
-from benchmarks.instances import Instance
-from benchmarks.vocabularies import named_vocabulary
+from benchmarks.instances import FAMILIES, Instance, load_instances
+from benchmarks.vocabularies import named_encoder, named_vocabulary
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import load
 from gpu_workers.request import GenerationRequest, GrammarReference, SamplingParameters
 from gpu_workers.speculative.eagle_drafter import load_eagle
-from grammar_workers import GrammarOptions, TokenFSM
+from grammar_workers import GrammarOptions, TokenFSM, Vocabulary
+from models.evaluate import leaves
 
 MODELS = Path(__file__).parent.parent / "models"
 MODEL, HEAD = str(MODELS / "turnstile-tiny"), str(MODELS / "turnstile-tiny-eagle3")
 NOTHING: dict[str, Any] = {"forced_text": False, "ngram": 0}
+LONGEST_PROMPT = 1500
 ALL: dict[str, Any] = {"eagle_head": HEAD}
 MODES: dict[str, dict[str, Any]] = {
     "none": NOTHING,
@@ -46,6 +54,10 @@ MODES: dict[str, dict[str, Any]] = {
     "EAGLE-3 and forced": {"ngram": 0, **ALL},
     "all": ALL,
 }
+
+
+PROMPT = "Extract {keys} as JSON: {facts}."
+"""`keys`: of the schema's properties; `facts`: what stands at the leaves of the instance, "key is value" each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +123,25 @@ def rows(name: str, instances: list[Instance], guided: bool, arguments: argparse
     return wrong
 
 
+def published_instances(vocabulary: Vocabulary, folder: Path, many: int) -> dict[str, list[Instance]]:
+    """By family, with prompts by `PROMPT`; without those that leave no room for an answer."""
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    found: dict[str, list[Instance]] = {family: [] for family in FAMILIES}
+    for one in load_instances(folder, vocabulary, named_encoder(MODEL), per_family=many):
+        facts = (f"{path[-1] if path else 'answer'} is {value}" for path, value in leaves(one.answer))
+        keys = ", ".join(one.schema.get("properties", {})) or "the answer"
+        messages = [{"role": "user", "content": PROMPT.format(keys=keys, facts=", ".join(facts))}]
+        rendered = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        prompt_ids = tokenizer.encode(rendered, add_special_tokens=False)
+        if len(prompt_ids) <= LONGEST_PROMPT:
+            found[one.family].append(dataclasses.replace(one, prompt_ids=prompt_ids))
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=200, help="under a schema")
+    parser.add_argument("--data", type=Path, help="folder of MaskBench files: answers under published schemas, too")
     parser.add_argument("--free", type=int, default=50, help="without one")
     parser.add_argument(
         "--modes", nargs="+", default=list(MODES), choices=list(MODES), help="the first is compared with"
@@ -131,6 +159,9 @@ def main() -> int:
         options = GrammarOptions(whitespace=whitespace)
         instances = list(record_instances(vocabulary, MODEL, arguments.records, options))
         wrong += rows(f"records, {whitespace}", instances, True, arguments)
+    if arguments.data is not None:
+        for family, published in published_instances(vocabulary, arguments.data, arguments.records).items():
+            wrong += rows(family, published, True, arguments)
     wrong += rows("records, free", instances[: arguments.free], False, arguments)
     return 1 if wrong else 0
 

@@ -15,11 +15,12 @@ FAMILIES = {"JSON Mode Eval": ("JME_",), "function calls": ("BFCL_", "Glaiveai2K
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One schema with one valid answer. `prompt_ids`: the schema's text; `token_ids` ends with an end token."""
+    """One schema with one valid `answer`. `prompt_ids`: the schema's text; `token_ids` ends with an end token."""
 
     family: str
     fsm: TokenFSM
     schema: Any
+    answer: Any
     prompt_ids: list[int]
     token_ids: list[int]
 
@@ -52,7 +53,8 @@ def load_instances(
             )
             if token_ids and _accepts(fsm, token_ids):
                 found += 1
-                yield Instance(family, fsm, case["schema"], encode(json.dumps(case["schema"])), token_ids)
+                prompt_ids = encode(json.dumps(case["schema"]))
+                yield Instance(family, fsm, case["schema"], answers[0], prompt_ids, token_ids)
 
 
 def _accepts(fsm: TokenFSM, token_ids: list[int]) -> bool:

@@ -28,6 +28,8 @@ from gpu_workers.speculative.logits_drafter import LogitsDrafter
 
 logger = logging.getLogger(__name__)
 
+_LIMITS = {"recompile_limit": 1 << 12, "accumulated_recompile_limit": 1 << 12}
+
 Step = Callable[[Tensor, StaticShape], StaticResult]
 Drawn = list[tuple[int, int]]
 """Tokens drawn one after another, each with the grammar state after it; -1: there is no grammar, or it is not known."""
@@ -95,8 +97,7 @@ class DeviceStep:
         self._fineness = 2
         if config.device_step == "compile":
             self._fineness = 4  # compiling takes long: fewer shapes, more padding
-            torch.compiler.config.recompile_limit = torch.compiler.config.accumulated_recompile_limit = 1 << 12
-            step = torch.compile(step, fullgraph=True, dynamic=False)
+            step = CompiledStep(step)
         elif config.device_step == "cuda_graph":
             shapes = all_shapes(loaded.pool, queries, self._fineness, drafts=head is not None)
             step = GraphedStep(step, loaded.pool, shapes)
@@ -150,6 +151,18 @@ class DeviceStep:
 
     def close(self) -> None:
         self.automata.close()
+
+
+class CompiledStep:
+    """The step by `torch.compile`, as one graph for each shape that comes up."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = torch.compile(step, fullgraph=True, dynamic=False)
+
+    def __call__(self, packed: Tensor, shape: StaticShape) -> StaticResult:
+        # The compiler's settings are those of a thread, and a step runs in another one than it is made in.
+        with torch.compiler.config.patch(**_LIMITS):  # type: ignore[attr-defined]
+            return self._step(packed, shape)
 
 
 class GraphedStep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from gpu_workers.device_step import tables
-from gpu_workers.device_step.step import StaticRow, all_shapes, pack, shape_of, static_step
+from gpu_workers.device_step.plan import CompiledStep
+from gpu_workers.device_step.step import (
+    StaticResult,
+    StaticRow,
+    StaticShape,
+    all_shapes,
+    pack,
+    shape_of,
+    static_step,
+)
 from gpu_workers.device_step.tables import DeviceAutomata, TableMemory
 from gpu_workers.request import GenerationRequest, SamplingParameters
 from gpu_workers.sampling.masked_scores import unpacked
@@ -139,6 +149,19 @@ def test_the_step_is_captured_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         < engine.statistics.sampled_tokens
     )
     assert engine.statistics.accepted_tokens > 0
+
+
+def test_every_shape_is_compiled_whoever_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than the compiler allows for by itself, in another thread than the step was made in."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    step = CompiledStep(lambda packed, shape: StaticResult(packed * shape.rows, packed + shape.queries))
+    packed = torch.arange(4)
+    shapes = [StaticShape(rows, rows + 1, 64, masked=False, truncates=False) for rows in range(1, 16)]
+    with ThreadPoolExecutor(1) as thread:
+        results = list(thread.map(lambda shape: step(packed, shape), shapes))
+    for shape, result in zip(shapes, results, strict=True):
+        assert torch.equal(result.hidden_states, packed * shape.rows)
+        assert torch.equal(result.told, packed + shape.queries)
 
 
 def test_rows_without_a_grammar_enter_no_table(monkeypatch: pytest.MonkeyPatch) -> None:
