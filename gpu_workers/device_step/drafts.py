@@ -86,8 +86,6 @@ def _pass(
     on: DeviceHead, tokens: Tensor, features: Tensor, slot: Tensor, position: Tensor, read: Tensor, kv_length: int
 ) -> Tensor:
     """Outputs [rows * queries, H] for as many tokens and features; slot, position [rows, queries], `read` [rows]."""
-    # Where the target overflowed, that row's request ends; what is in the pool, others look at as well.
-    features = torch.where(features.isfinite(), features, 0)
     plan = static_plan(on.pool, slot, position, read, kv_length)
     return on.head.over_slots(tokens.flatten(), features, plan)
 

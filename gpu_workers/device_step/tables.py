@@ -29,7 +29,7 @@ _IDLE_STEPS = 256
 """An automaton that no step has used for so long gives its place to another."""
 _ALL_STATES = 1 << 16
 _SHARE = 8
-"""The memory is for at least so many automata."""
+"""One automaton has at most this part of the memory, and of the states; not of each tensor: two may fill `next`."""
 MOST_STATES = _ALL_STATES // _SHARE
 """Of one automaton."""
 _LEAST_NEW, _NEW_SHARE = 32, 4
@@ -43,7 +43,7 @@ LEFT = 1
 class TableMemory:
     """The tensors, a bump allocator over them, and what the static step asks of them.
 
-    Of `nbytes` half goes to mask rows, a quarter to transitions, an eighth to classes of tokens.
+    Of `nbytes` half goes to mask rows, a quarter to transitions, an eighth to classes of tokens; 1 MiB more to states.
     """
 
     def __init__(self, tokens: int, nbytes: int, device: torch.device) -> None:
@@ -87,6 +87,7 @@ class TableMemory:
         self.line_of[base : after[0]] = torch.from_numpy(place + np.arange(states) * classes)
         known = min(self._tokens, len(tables.class_of))
         self.class_of[automaton, :known] = torch.from_numpy(tables.class_of[:known])
+        self.class_of[automaton, known:] = 0
         words = min(self.rows.shape[1], tables.rows.shape[1])
         self.rows[row : after[2], :words] = torch.from_numpy(tables.rows.view(np.int32)[:, :words])
         self.rows[row : after[2], words:] = 0
@@ -110,7 +111,7 @@ class TableMemory:
 class _Entry:
     """One automaton. `base` is None while it is not on the device, `tables` until it has been exported, or cannot be.
 
-    `known`: how many states had been visited when they were made.
+    `known`: how many states had been visited when the last ones were taken.
     """
 
     export: Future[DeviceTables | None] | None
@@ -141,23 +142,34 @@ class DeviceAutomata:
             elif entry.export is None and _has_grown(entry, fsm):
                 entry.export = self._export(fsm)
             if entry.tables is not None and entry.base is None:
-                entry.base = self.memory.place(entry.tables)
-                if entry.base is None:
-                    self._make_room()
-                    entry.base = self.memory.place(entry.tables)
+                self._place(entry)
+
+    def _place(self, entry: _Entry) -> None:
+        assert entry.tables is not None
+        entry.base = self.memory.place(entry.tables)
+        if entry.base is None:
+            self._make_room()
+            entry.base = self.memory.place(entry.tables)
 
     def _export(self, fsm: TokenFSM) -> Future[DeviceTables | None]:
-        return self._exports.submit(fsm.device_tables, max_states=MOST_STATES, max_bytes=self.memory.share)
+        """Those that wait for others' exports keep no automaton alive."""
+        alive, limits = weakref.ref(fsm), {"max_states": MOST_STATES, "max_bytes": self.memory.share}
+        return self._exports.submit(lambda: None if (one := alive()) is None else one.device_tables(**limits))
 
     def _take(self, entry: _Entry, fsm: TokenFSM) -> None:
-        """What has been exported takes the place of what was there."""
+        """What has been exported takes the place of what was there, unless there is no room for it."""
         assert entry.export is not None
         tables, entry.export = _result(entry.export), None
-        if tables is None:
+        before, there = entry.tables, entry.base is not None
+        if before is not None or tables is not None:
+            entry.known = fsm.state_count
+        if tables is None or (before is not None and tables.states <= before.states):
             return
-        entry.known = fsm.state_count
-        if entry.tables is None or tables.states > entry.tables.states:
-            entry.tables, entry.base = tables, None
+        entry.tables, entry.base = tables, None
+        self._place(entry)
+        if there and entry.base is None:
+            entry.tables = before
+            self._place(entry)
 
     def base(self, fsm: TokenFSM, state: int) -> int | None:
         """The device's number of the automaton's state 0, until `bring` is called again; None: `state` is not there."""

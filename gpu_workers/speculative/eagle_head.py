@@ -114,7 +114,8 @@ class EagleHead(nn.Module):
 
     def use_embeddings(self, weight: Tensor) -> None:
         """Embeddings of the head's own, [V, H]."""
-        self._embed = [nn.Embedding.from_pretrained(weight)]
+        where: Any = self._embed[0].weight.device
+        self._embed = [nn.Embedding.from_pretrained(weight.to(where))]
 
     def features(self, hidden_states: list[Tensor]) -> Tensor:
         """The features of tokens: the target's hidden states [.., width] before each of `layers` -> [.., H]."""
@@ -129,7 +130,11 @@ class EagleHead(nn.Module):
         return self.midlayer(embedded, features, self._rotary(features, positions), attend)
 
     def over_slots(self, token_ids: Tensor, features: Tensor, plan: AttentionPlan) -> Tensor:
-        """The same for a step's tokens [T] and features [T, H] -> [T, H], over the slots of `plan`."""
+        """The same for a step's tokens [T] and features [T, H] -> [T, H], over the slots of `plan`.
+
+        Where the target overflowed, that row's request ends; what is in the pool, others look at as well.
+        """
+        features = torch.where(features.isfinite(), features, 0)
         return self(token_ids[None], features[None], plan.positions[None], _slots_attend(plan))[0]
 
     def logits(self, outputs: Tensor) -> Tensor:

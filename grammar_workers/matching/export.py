@@ -76,7 +76,10 @@ class TableBuilder:
         np.copyto(self._before, self._class_of)
         self._seen.fill(-1)
         many = transitions.refine(self._class_of, following, self._many, self._origin, self._pairs, self._seen)
-        if many < 0 or self._nbytes(many, len(self._rows.keys() | {number}) * row.nbytes) > self._max_bytes:
+        if (
+            many < 0
+            or self._nbytes(many, (len(self._rows) + (number not in self._rows)) * row.nbytes) > self._max_bytes
+        ):
             np.copyto(self._class_of, self._before)
             return False
         if many > self._many:

@@ -11,6 +11,7 @@ local to one process: the first visit decides.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +39,7 @@ _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
 _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
+_PAUSE_S = 0.0005
 _MAX_PAYLOAD_BYTES = 1 << 30
 _WALKERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, CfgRecognizer)}
 
@@ -201,6 +203,8 @@ class TokenFSM:
         builder.add(no_tokens(tokens), self._row_of[_END], self._rows[self._row_of[_END]])
         state = _INITIAL
         while state < min(len(self._configurations), max_states):
+            if state > _INITIAL and self._row_of[state] == _UNKNOWN_ROW and not self._spares:
+                break
             try:
                 line = self._device_line(state, ahead)
             except LimitExceededError:
@@ -211,20 +215,28 @@ class TokenFSM:
             if not builder.add(line, number, self._rows[number]):
                 break
             state += 1
+            # Locks are not fair: whoever waits for this one gets it while nobody else asks.
+            time.sleep(_PAUSE_S)
         return None if state == _INITIAL else builder.finish()
 
     def _device_line(self, state: StateId, ahead: int) -> NDArray[np.int32]:
         row = self.allowed_mask(state)
         with self._lock:
             configurations, places = self._recognizer.targets(self._configurations[state], row)
+            spares = self._spares
             following = [
-                self._look_up(one) if len(self._configurations) < ahead else self._ids.get(one, LEAVES)
+                self._look_up(one) if spares and len(self._configurations) < ahead else self._ids.get(one, LEAVES)
                 for one in configurations
             ]
         line = line_of(places, following)
         if self._terminal[state]:
             line[list(self.vocabulary.eos_token_ids)] = _END
         return line
+
+    @property
+    def _spares(self) -> bool:
+        """Whether memory is left for states that nobody has asked for: half of it is for those that requests visit."""
+        return self.nbytes < self._limits.max_fsm_bytes // 2
 
     def fill_rows(self, max_places: int = 4000) -> int:
         """Make the mask rows of all places between ASCII characters ahead; how many rows exist now.

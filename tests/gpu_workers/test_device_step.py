@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -109,6 +110,13 @@ def test_rows_that_leave_the_device_come_back(monkeypatch: pytest.MonkeyPatch) -
     export = TokenFSM.device_tables
     monkeypatch.setattr(TokenFSM, "device_tables", lambda self, **limits: export(self, ahead=3, **limits))
     monkeypatch.setattr(tables, "_LEAST_NEW", 5)
+    bring = DeviceAutomata.bring
+
+    def bring_and_wait(self: DeviceAutomata, fsms: Iterable[TokenFSM]) -> None:
+        bring(self, fsms)
+        self.wait()  # so that the next step has them, whatever else the machine does
+
+    monkeypatch.setattr(DeviceAutomata, "bring", bring_and_wait)
     rng = np.random.default_rng(4)
     texts = {"type": "choice", "choices": ["".join(map(chr, rng.integers(97, 101, 25))) for _ in range(12)]}
     fsms = {**automata(), "texts": compile_grammar(texts, byte_vocabulary())}
@@ -120,7 +128,7 @@ def test_rows_that_leave_the_device_come_back(monkeypatch: pytest.MonkeyPatch) -
     assert engine.statistics.accepted_tokens > 0
     on_host = engine.step_loop.sampler.counts
     share = (on_host.forced + on_host.sparse + on_host.dense) / engine.statistics.sampled_tokens
-    assert 0.1 < share < 0.9
+    assert 0.05 < share < 0.9
 
 
 def test_banned_words_are_the_hosts() -> None:
