@@ -26,7 +26,7 @@ from grammar_workers.vocabulary.vocabulary import load_vocabulary
 CompileFunction = Callable[[str, dict[str, Any], str], bytes]
 """(grammar key, specification, tenant who asks) -> artifact; raises GrammarError."""
 
-LOWEST_PRIORITY = 19
+LOWEST_PRIORITY, BESIDE_PRIORITY = 19, 10
 SESSION_PRIORITY = 10
 
 
@@ -117,9 +117,11 @@ def _be_first_to_run_out_of_memory() -> None:
 
 def _lower_priority(idle: bool) -> None:
     """Leave the CPU to the streams of other processes; `idle`: all of it, in a session of one's own."""
-    os.nice(LOWEST_PRIORITY)
     if not idle:
+        # At 19, who gets no turn for long ends several compilations at once, and their prompts enter one step together.
+        os.nice(BESIDE_PRIORITY)
         return
+    os.nice(LOWEST_PRIORITY)
     # Ray's workers have nice 15 themselves, and beside that 19 is no difference: a class below all nice values is.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # Where Linux shares the CPU out by session first, nice values count only inside one, and this process has its own.
