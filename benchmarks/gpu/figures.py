@@ -156,6 +156,7 @@ def _step(settings: Settings, workload: Workload, vocabulary: int, rows: int, wa
         return engine.steps, engine.sampled_tokens, counts.forced + counts.sparse + counts.dense
 
     workload.run(requests(settings.tokens))  # mask rows, tables of automata
+    workload.wait_exported()
     before = counted()
     made = sum(map(len, workload.run(requests(settings.tokens))))
     passes, draws, on_host = (after - earlier for after, earlier in zip(counted(), before, strict=True))

@@ -101,6 +101,12 @@ class Workload:
         self.steps = Steps(len(requests))
         return asyncio.run(self._all(requests))
 
+    def wait_exported(self) -> None:
+        """Until the automata seen so far can be on the device."""
+        device_step = self.engine.step_loop._device_step
+        if device_step is not None:
+            device_step.automata.wait()
+
     async def _all(self, requests: list[GenerationRequest]) -> list[list[int]]:
         return await asyncio.gather(*map(self._one, requests))
 
