@@ -20,6 +20,8 @@ from typing import NoReturn
 from deployments.cli.arguments import Parser, port, positive
 from deployments.haproxy import settings
 
+_PORTS = 200
+
 
 def environment(folder: Path) -> dict[str, str]:
     """What Ray reads when it is imported, here and in every process it starts; `folder` is for HAProxy's files."""
@@ -98,15 +100,17 @@ def main() -> NoReturn:
 
 
 def _free_ports() -> int:
-    """The first of 200 ports that no other launcher uses now: it would have the first one.
+    """The first of 200 ports that nobody uses now.
 
     They lie below those that the kernel gives to outgoing connections, which may take any port that is free for the
     moment before Serve listens there.
     """
     while True:
-        first = random.randrange(10_000, 30_000, 200)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", first))
+        first = random.randrange(10_000, 30_000, _PORTS)
+        with contextlib.suppress(OSError):
+            for port in range(first, first + _PORTS):
+                with socket.socket() as probe:
+                    probe.bind(("", port))
             return first
 
 

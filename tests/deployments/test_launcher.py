@@ -11,6 +11,7 @@ import pytest
 from ray.serve._private import constants
 
 from deployments.arguments import REPOSITORY
+from deployments.local import launcher
 from deployments.local.launcher import environment
 
 
@@ -68,3 +69,13 @@ def test_servers_on_one_machine_share_no_port(tmp_path: Path) -> None:
     assert {name for name in fixed if name.startswith("RAY_SERVE_")} <= set(ours)
     ports = [ours[name] for name in ours if name.endswith("_PORT")]
     assert len(set(ports)) == len(ports)
+
+
+def test_ports_that_somebody_uses_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in the middle of those chosen first: for probes, not the first of all."""
+    chosen = iter((26_000, 26_000, 26_200))
+    monkeypatch.setattr("random.randrange", lambda *_: next(chosen))
+    with socket.socket() as other:
+        other.bind(("", 26_004))
+        other.listen()
+        assert launcher._free_ports() == 26_200
