@@ -211,12 +211,14 @@ class Tag(_Specification):
 
 
 class StructuralTagSpecification(_Specification):
-    """Text made of formats (`format`), or free text in which a trigger opens a constrained region, such as a tool call.
+    """Text made of formats, or free text in which a trigger opens a constrained region, such as a tool call.
 
-    `format` is the language of xgrammar's structural tags, see `tag_formats`; nothing else goes with it. With `tags` and
-    `triggers`: as soon as the text ends with one of `triggers`, it must go on with the rest of one of the `begin` texts that start
-    with this trigger, then the content and the `end` of that tag; after it the text is free again. A trigger that names
-    a special token of the vocabulary is that token; its characters are then not generated as text.
+    `format` is the language of xgrammar's structural tags, see `tag_formats`; nothing else goes with it.
+
+    With `tags` and `triggers`: as soon as the text ends with one of `triggers`, it must go on with the rest of one of
+    the `begin` texts that start with this trigger, then the content and the `end` of that tag; after it the text is
+    free again. A trigger that names a special token of the vocabulary is that token; its characters are then not
+    generated as text.
 
     `at_least_one`: the text may not end before one region is complete. `stop_after_first`: nothing follows the first.
     With a `separator` there is no free text: the text is regions alone, with the separator between one and the next.

@@ -39,9 +39,11 @@ _Texts = Annotated[list[str], FailFast(), Field(max_length=MOST_TEXTS)]
 _SomeTexts = Annotated[
     list[Annotated[str, Field(min_length=1)]], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)
 ]
+_Pattern = Annotated[str, Field(min_length=1)]
 _Limit = Annotated[StrictInt, Field(ge=0, le=2_147_483_647)]
 TokenName = Annotated[
-    Annotated[str, Field(min_length=1), Member("string")] | Annotated[StrictInt, Field(ge=0, lt=1 << 31), Member("number")],
+    Annotated[str, Field(min_length=1), Member("string")]
+    | Annotated[StrictInt, Field(ge=0, lt=1 << 31), Member("number")],
     by_json_type("a token: its id or its text"),
 ]
 _TokenNames = Annotated[list[TokenName], FailFast(), Field(max_length=MOST_TEXTS)]
@@ -70,7 +72,7 @@ class JsonSchemaFormat(_Format):
     style: Style = "json"
     any_order: StrictBool = False
     max_whitespace_cnt: _Limit | None = None
-    excludes: _Texts = []
+    excludes: _Texts = Field([])
 
 
 class QwenXmlParameterFormat(_Format):
@@ -98,7 +100,7 @@ class AnyTextFormat(_Format):
     """Any text that holds none of `excludes` and none of the ends of the tag around it."""
 
     type: Literal["any_text"] = "any_text"
-    excludes: _Texts = []
+    excludes: _Texts = Field([])
     max_tokens: _Limit | None = None
     max_chars: _Limit | None = None
 
@@ -114,14 +116,14 @@ class ExcludeTokenFormat(_Format):
     """One token that is none of these."""
 
     type: Literal["exclude_token"] = "exclude_token"
-    exclude_tokens: _TokenNames = []
+    exclude_tokens: _TokenNames = Field([])
 
 
 class AnyTokensFormat(_Format):
     """Any number of tokens, or up to `max_tokens`, none of which is one of `exclude_tokens`."""
 
     type: Literal["any_tokens"] = "any_tokens"
-    exclude_tokens: _TokenNames = []
+    exclude_tokens: _TokenNames = Field([])
     max_tokens: _Limit | None = None
 
 
@@ -220,7 +222,7 @@ class TriggeredTagsFormat(_Format):
     tags: _Tags
     at_least_one: StrictBool = False
     stop_after_first: StrictBool = False
-    excludes: _Texts = []
+    excludes: _Texts = Field([])
 
 
 class TokenTriggeredTagsFormat(_Format):
@@ -229,7 +231,7 @@ class TokenTriggeredTagsFormat(_Format):
     type: Literal["token_triggered_tags"] = "token_triggered_tags"
     trigger_tokens: Annotated[list[TokenName], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]
     tags: _Tags
-    exclude_tokens: _TokenNames = []
+    exclude_tokens: _TokenNames = Field([])
     at_least_one: StrictBool = False
     stop_after_first: StrictBool = False
 
@@ -249,21 +251,21 @@ class DispatchFormat(_Format):
 
     type: Literal["dispatch"] = "dispatch"
     rules: Annotated[
-        list[tuple[Annotated[str, Field(min_length=1)], Format]], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)
+        list[tuple[Annotated[str, Field(min_length=1)], Format]],
+        FailFast(),
+        Field(min_length=1, max_length=MOST_FORMATS),
     ]
     loop: StrictBool = True
-    excludes: _Texts = []
+    excludes: _Texts = Field([])
 
 
 class TokenDispatchFormat(_Format):
     """Any tokens; after one of the patterns its format must follow. `loop`: then any tokens again."""
 
     type: Literal["token_dispatch"] = "token_dispatch"
-    rules: Annotated[
-        list[tuple[TokenName, Format]], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)
-    ]
+    rules: Annotated[list[tuple[TokenName, Format]], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]
     loop: StrictBool = True
-    exclude_tokens: _TokenNames = []
+    exclude_tokens: _TokenNames = Field([])
 
 
 Format = Annotated[

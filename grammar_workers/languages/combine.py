@@ -257,7 +257,9 @@ class Combination:
     def _json_entry(
         self, parts: _Parts, options: GrammarOptions | None = None, *, any_of: bool = False
     ) -> tuple[int, _Parts]:
-        """The entry state of the values that all (any) JSON parts allow, and the regular parts that the raw text must match.
+        """The entry state of the values that all JSON parts allow, and the regular parts that the raw text must match.
+
+        With `any_of`, of the values that one of them allows.
 
         Banned words are taken into account in every string, and are left over only where they matter outside of them.
         """

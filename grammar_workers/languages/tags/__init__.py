@@ -1,1 +1,1 @@
-"""Structural tags: formats become one automaton over characters, tokens and calls of JSON values, and that is lowered."""
+"""Structural tags: formats become one automaton over characters, tokens and called values, and that is lowered."""

@@ -1,6 +1,6 @@
 """The automaton of a format: moves over characters, over tokens, and over values that have rules of their own.
 
-    <f> ( JSON | any text ) </f>      0 -'<'-> 1 -'f'-> 2 -'>'-> 3 ;  3 calls JSON, returns to 4 ;  3 -any-> 3 ;  4 -'<'-> ...
+    <f> JSON </f>      0 -'<'-> 1 -'f'-> 2 -'>'-> 3 ;  3 calls JSON, returns to 4 ;  4 -'<'-> 5 ; ...
 
 Subset construction makes it deterministic over characters. A token may stand for its text, too: then what follows is
 what follows either. Which of several values begins is for their first bytes to say (`lower`).

@@ -1,23 +1,25 @@
 """Formats as a nondeterministic automaton (Thompson's construction).
 
 The ends of a tag are excluded from the free text that directly belongs to it: what `any_text`, `triggered_tags` and the
-like hold inside of it, be it in a sequence, as an alternative or repeated, but not inside of another tag.
+like hold inside of it, be it in a sequence, as an alternative or repeated, but not inside of another tag. The free text
+of a `dispatch` has its own `excludes` for that.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from grammar_workers import tag_formats as formats
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa import charset
 from grammar_workers.dfa.dfa import Dfa, intersect
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.languages.tags.free_text import FREE, free_text
+from grammar_workers.languages.tags.layout import Layout
 from grammar_workers.languages.tags.spelling import Speller, Spelling
 from grammar_workers.options import Limits
 from grammar_workers.types import TokenId
@@ -57,13 +59,13 @@ class Construction:
         self._budget = budget_of(limits)
         self._speller = Speller(vocabulary)
         self._leaves = leaves
-        self._nfa = FormatNfa()
+        self._laid = Layout(limits)
 
     def run(self, format_: formats.Format, pointer: str) -> FormatNfa:
         """Raises GrammarError with pointers that begin with `pointer`."""
-        first = self._nfa.state()
-        self._nfa.last = self._add(format_, pointer, first, _NONE)
-        return self._nfa
+        first = self._laid.nfa.state()
+        self._laid.nfa.last = self._add(format_, pointer, first, _NONE)
+        return self._laid.nfa
 
     # -- formats -------------------------------------------------------------------------------------------------
 
@@ -71,15 +73,15 @@ class Construction:
         """Lay a format out from state `first`; the state behind it."""
         match format_:
             case formats.ConstStringFormat():
-                return self._spell(self._speller.spell(format_.value, f"{pointer}/value"), first)
+                return self._laid.spell(self._speller.spell(format_.value, f"{pointer}/value"), first)
             case formats.AnyTextFormat():
                 return self._any_text(format_, pointer, first, ends)
             case formats.TokenFormat():
                 token = self._speller.token(format_.token, f"{pointer}/token")
-                return self._token(frozenset([token]), first)
+                return self._laid.token(frozenset([token]), first)
             case formats.ExcludeTokenFormat():
                 named = f"{pointer}/exclude_tokens"
-                return self._token(self._speller.tokens_but(format_.exclude_tokens, ends.tokens, named), first)
+                return self._laid.token(self._speller.tokens_but(format_.exclude_tokens, ends.tokens, named), first)
             case formats.AnyTokensFormat():
                 return self._any_tokens(format_, pointer, first, ends)
             case formats.SequenceFormat():
@@ -103,21 +105,21 @@ class Construction:
             case formats.TriggeredTagsFormat():
                 return self._triggered_tags(format_, pointer, first, ends)
             case formats.DispatchFormat():
-                return self._dispatch(format_, pointer, first)
+                return self._dispatch(format_, pointer, first, ends)
             case formats.TokenTriggeredTagsFormat():
                 return self._token_triggered_tags(format_, pointer, first, ends)
             case formats.TokenDispatchFormat():
-                return self._token_dispatch(format_, pointer, first)
+                return self._token_dispatch(format_, pointer, first, ends)
         found = self._leaves.format_content(format_, pointer)
         if isinstance(found, Dfa):
             if isinstance(format_, formats.SpecificationFormat) and ends.texts:
                 found = intersect([found, self._free({}, ends.texts)], self._limits)
-            return self._embed(found, first)
+            return self._laid.embed(found, first)
         if isinstance(found, RuleNfa):
-            return self._embed_rule(found, first)
+            return self._laid.embed_rule(found, first)
         if isinstance(found, Value):
-            last = self._state()
-            self._nfa.values[first].append((found, last))
+            last = self._laid.state()
+            self._laid.nfa.values[first].append((found, last))
             return last
         return self._add(*found, first, ends)
 
@@ -131,11 +133,11 @@ class Construction:
                 spelling = element.model_dump_json(exclude={"json_schema"})
                 values.setdefault(spelling, []).append((element, place))
             else:
-                lasts.append(self._add(element, place, self._fresh(first), ends))
+                lasts.append(self._add(element, place, self._laid.fresh(first), ends))
         for alternatives in values.values():
-            lasts.append(self._state())
-            self._nfa.values[first].append((self._leaves.json_value(alternatives), lasts[-1]))
-        return self._join(lasts)
+            lasts.append(self._laid.state())
+            self._laid.nfa.values[first].append((self._leaves.json_value(alternatives), lasts[-1]))
+        return self._laid.join(lasts)
 
     def _any_text(self, format_: formats.AnyTextFormat, pointer: str, first: State, ends: Ends) -> State:
         if format_.max_tokens is not None:
@@ -147,72 +149,72 @@ class Construction:
             return first
         automaton = self._free({}, [*format_.excludes, *ends.texts])
         if format_.max_chars is None:
-            return self._embed(automaton, first)
-        return self._embed_up_to(automaton, format_.max_chars, first, pointer)
+            return self._laid.embed(automaton, first)
+        return self._laid.embed_up_to(automaton, format_.max_chars, first, pointer)
 
     def _any_tokens(self, format_: formats.AnyTokensFormat, pointer: str, first: State, ends: Ends) -> State:
         tokens = self._speller.tokens_but(format_.exclude_tokens, ends.tokens, f"{pointer}/exclude_tokens")
         if format_.max_tokens is None:
-            loop = self._fresh(first)
-            self._nfa.tokens[loop].append((tokens, loop))
-            return self._fresh(loop)
-        last = self._state()
+            loop = self._laid.fresh(first)
+            self._laid.nfa.tokens[loop].append((tokens, loop))
+            return self._laid.fresh(loop)
+        last = self._laid.state()
         for _ in range(format_.max_tokens):
-            self._nfa.silent[first].append(last)
-            first = self._token(tokens, first)
-        self._nfa.silent[first].append(last)
+            self._laid.nfa.silent[first].append(last)
+            first = self._laid.token(tokens, first)
+        self._laid.nfa.silent[first].append(last)
         return last
 
-    def _repeat(
-        self, content: formats.Format, pointer: str, first: State, times: tuple[int, int], ends: Ends
-    ) -> State:
+    def _repeat(self, content: formats.Format, pointer: str, first: State, times: tuple[int, int], ends: Ends) -> State:
         low, high = times
         place = f"{pointer}/content"
         for _ in range(low):
-            first = self._add(content, place, self._fresh(first), ends)
+            first = self._add(content, place, self._laid.fresh(first), ends)
         if high < 0:
-            loop = self._fresh(first)
-            last = self._fresh(loop)
-            self._nfa.silent[self._add(content, place, self._fresh(loop), ends)].append(loop)
+            loop = self._laid.fresh(first)
+            last = self._laid.fresh(loop)
+            self._laid.nfa.silent[self._add(content, place, self._laid.fresh(loop), ends)].append(loop)
             return last
         passed = [first]
         for _ in range(high - low):
-            first = self._add(content, place, self._fresh(first), ends)
+            first = self._add(content, place, self._laid.fresh(first), ends)
             passed.append(first)
-        return self._join(passed)
+        return self._laid.join(passed)
 
     # -- tags ----------------------------------------------------------------------------------------------------
 
     def _tag(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
         if isinstance(tag.begin, formats.TokenFormat):
             token = self._speller.token(tag.begin.token, f"{pointer}/begin/token")
-            return self._behind_begin(tag, pointer, self._token(frozenset([token]), first))
-        return self._behind_begin(tag, pointer, self._spell(self._speller.spell(tag.begin, f"{pointer}/begin"), first))
+            return self._behind_begin(tag, pointer, self._laid.token(frozenset([token]), first))
+        return self._behind_begin(
+            tag, pointer, self._laid.spell(self._speller.spell(tag.begin, f"{pointer}/begin"), first)
+        )
 
     def _behind_begin(self, tag: formats.TagFormat, pointer: str, first: State) -> State:
         if isinstance(tag.end, formats.TokenFormat):
             token = frozenset([self._speller.token(tag.end.token, f"{pointer}/end/token")])
-            return self._token(token, self._add(tag.content, f"{pointer}/content", first, Ends(tokens=token)))
+            return self._laid.token(token, self._add(tag.content, f"{pointer}/content", first, Ends(tokens=token)))
         places = [f"{pointer}/end"] if isinstance(tag.end, str) else [f"{pointer}/end/{i}" for i in range(len(tag.end))]
         self._check_texts(tag.ends, f"{pointer}/end")
         first = self._add(tag.content, f"{pointer}/content", first, Ends(texts=tuple(filter(None, tag.ends))))
         spellings = [self._speller.spell(end, place) for end, place in zip(tag.ends, places, strict=True)]
-        return self._join([self._spell(spelling, self._fresh(first)) for spelling in spellings])
+        return self._laid.join([self._laid.spell(spelling, self._laid.fresh(first)) for spelling in spellings])
 
     def _tags_with_separator(self, format_: formats.TagsWithSeparatorFormat, pointer: str, first: State) -> State:
-        before = self._fresh(first)
+        before = self._laid.fresh(first)
         after = self._any_tag(format_.tags, pointer, before)
         if not format_.stop_after_first:
             separator = self._speller.spell(format_.separator, f"{pointer}/separator")
-            self._nfa.silent[self._spell(separator, after)].append(before)
-        return self._join([after] if format_.at_least_one else [after, self._fresh(first)])
+            self._laid.nfa.silent[self._laid.spell(separator, after)].append(before)
+        return self._laid.join([after] if format_.at_least_one else [after, self._laid.fresh(first)])
 
     def _any_tag(self, tags: Sequence[formats.TagFormat], pointer: str, first: State) -> State:
-        return self._join([self._tag(tag, f"{pointer}/tags/{i}", self._fresh(first)) for i, tag in enumerate(tags)])
+        return self._laid.join(
+            [self._tag(tag, f"{pointer}/tags/{i}", self._laid.fresh(first)) for i, tag in enumerate(tags)]
+        )
 
-    def _triggered_tags(
-        self, format_: formats.TriggeredTagsFormat, pointer: str, first: State, ends: Ends
-    ) -> State:
+    def _triggered_tags(self, format_: formats.TriggeredTagsFormat, pointer: str, first: State, ends: Ends) -> State:
         rules: list[tuple[str, str, list[tuple[int, Spelling]]]] = [
             (trigger, f"{pointer}/triggers/{index}", []) for index, trigger in enumerate(format_.triggers)
         ]
@@ -224,58 +226,53 @@ class Construction:
             if len(opened) != 1:
                 what = "no trigger starts this begin" if not opened else "more than one trigger starts this begin"
                 raise InvalidSpecificationError(what, pointer=place)
-            spelling = self._speller.spell(tag.begin, place)
+            begin = self._speller.spell(tag.begin, place)
             trigger = self._speller.spell(opened[0][0], opened[0][1])
-            if isinstance(spelling[0], str) != isinstance(trigger[0], str):
+            if isinstance(begin[0], str) != isinstance(trigger[0], str):
                 raise InvalidSpecificationError(
                     f"this begins with a special token, so the trigger must be that token, not {opened[0][0]!a}",
                     pointer=place,
                 )
-            opened[0][2].append((index, spelling))
-        for trigger, place, begins in rules:
+            opened[0][2].append((index, begin))
+        for word, place, begins in rules:
             if not begins:
-                raise InvalidSpecificationError(f"no begin starts with the trigger {trigger!a}", pointer=place)
-        entry = self._fresh(first)
-        again = None if format_.stop_after_first else self._fresh(self._state())
-        last = self._state()
+                raise InvalidSpecificationError(f"no begin starts with the trigger {word!a}", pointer=place)
+        entry, last = self._laid.fresh(first), self._laid.state()
+        again = last if format_.stop_after_first else self._laid.state()
 
-        def region(trigger: Spelling, begins: list[tuple[int, Spelling]], begin: State) -> None:
+        def region(begins: list[tuple[int, Spelling]], opening: Spelling, state: State) -> None:
             for index, spelling in begins:
-                behind = self._spell(_rest(spelling, trigger), self._fresh(begin))
+                behind = self._laid.spell(_rest(spelling, opening), self._laid.fresh(state))
                 behind = self._behind_begin(format_.tags[index], f"{pointer}/tags/{index}", behind)
-                self._nfa.silent[behind].append(last if again is None else again)
+                self._laid.nfa.silent[behind].append(again)
 
-        searched = [
-            (trigger, place, lambda spelling, state, begins=begins: region(spelling, begins, state))
-            for trigger, place, begins in rules
-        ]
         if format_.at_least_one:
-            for trigger, place, begins in rules:
-                spelling = self._speller.spell(trigger, place)
-                region(spelling, begins, self._spell(spelling, self._fresh(entry)))
-        if again is not None or not format_.at_least_one:
-            begin = entry if not format_.at_least_one else again
-            assert begin is not None
-            end = self._search(searched, [*format_.excludes, *ends.texts], f"{pointer}/excludes", begin)
-            self._nfa.silent[end].append(last)
-            if again is not None and again != begin:
-                self._nfa.silent[again].append(begin)
+            for word, place, begins in rules:
+                trigger = self._speller.spell(word, place)
+                region(begins, trigger, self._laid.spell(trigger, self._laid.fresh(entry)))
+        if not format_.at_least_one or not format_.stop_after_first:
+            searched = [(word, place, functools.partial(region, begins)) for word, place, begins in rules]
+            free = again if format_.at_least_one else entry
+            end = self._search(searched, [*format_.excludes, *ends.texts], f"{pointer}/excludes", free)
+            self._laid.nfa.silent[end].append(last)
+            if not format_.stop_after_first and free != again:
+                self._laid.nfa.silent[again].append(free)
         return last
 
-    def _dispatch(self, format_: formats.DispatchFormat, pointer: str, first: State) -> State:
-        begin, last = self._fresh(first), self._state()
+    def _dispatch(self, format_: formats.DispatchFormat, pointer: str, first: State, ends: Ends) -> State:
+        begin, last = self._laid.fresh(first), self._laid.state()
 
-        def following(index: int, state: State) -> None:
+        def following(index: int, _: Spelling, state: State) -> None:
             content, place = format_.rules[index][1], f"{pointer}/rules/{index}/1"
-            behind = self._add(content, place, self._fresh(state), _NONE)
-            self._nfa.silent[behind].append(begin if format_.loop else last)
+            behind = self._add(content, place, self._laid.fresh(state), ends)
+            self._laid.nfa.silent[behind].append(begin if format_.loop else last)
 
         searched = [
-            (pattern, f"{pointer}/rules/{index}/0", lambda _, state, index=index: following(index, state))
+            (pattern, f"{pointer}/rules/{index}/0", functools.partial(following, index))
             for index, (pattern, _) in enumerate(format_.rules)
         ]
         end = self._search(searched, format_.excludes, f"{pointer}/excludes", begin)
-        self._nfa.silent[end].append(last)
+        self._laid.nfa.silent[end].append(last)
         return last
 
     def _search(
@@ -290,9 +287,9 @@ class Construction:
         Returns the state in which the text may go on with something else.
         """
         self._check_texts(excludes, pointer)
-        last = self._state()
+        last = self._laid.state()
         if "" in excludes:
-            self._nfa.silent[begin].append(last)
+            self._laid.nfa.silent[begin].append(last)
             return last
         spelled = [(self._speller.spell(word, place), word, place, rest) for word, place, rest in rules]
         texts, hidden = [], []
@@ -305,8 +302,8 @@ class Construction:
             else:
                 # The token opens the region; its name, spelt as text, does not stand for it.
                 hidden.append(word)
-                state = self._state()
-                self._nfa.tokens[last].append((frozenset([piece]), state))
+                state = self._laid.state()
+                self._laid.nfa.tokens[last].append((frozenset([piece]), state))
                 rest(spelling, state)
         # What can never be complete is left out, and so is what is searched for as the beginning of something shorter.
         texts = [one for one in texts if not any(text in one[0] for text in excludes)]
@@ -321,17 +318,19 @@ class Construction:
             if not shorter:
                 numbers.setdefault(word, FREE + 1 + index)
         words = list(numbers)
-        excluded = [text for text in (*excludes, *hidden) if not any(word in text for word in words)]
+        excluded = [text for text in (*excludes, *hidden) if not any(word in text[:-1] for word in words)]
         automaton = self._free(numbers, excluded)
-        states = self._states_of(automaton, begin)
+        states = self._laid.states_of(automaton, begin)
         for state, label in zip(states, automaton.accepting, strict=True):
             if label == FREE:
-                self._nfa.silent[state].append(last)
+                self._laid.nfa.silent[state].append(last)
         ends_of = {label: state for state, label in zip(states, automaton.accepting, strict=True) if label > FREE}
         for word, _, rest in texts:
             shortest = next(one for one in words if word.startswith(one))
             if numbers[shortest] in ends_of:
-                behind = self._spell(tuple(filter(None, [word[len(shortest) :]])), self._fresh(ends_of[numbers[shortest]]))
+                behind = self._laid.spell(
+                    tuple(filter(None, [word[len(shortest) :]])), self._laid.fresh(ends_of[numbers[shortest]])
+                )
                 rest((word,), behind)
         return last
 
@@ -343,7 +342,7 @@ class Construction:
         triggers = [
             self._speller.token(name, f"{pointer}/trigger_tokens/{i}") for i, name in enumerate(format_.trigger_tokens)
         ]
-        last, again = self._state(), self._state()
+        last, again = self._laid.state(), self._laid.state()
         opened: dict[TokenId, list[int]] = {token: [] for token in triggers}
         for index, tag in enumerate(format_.tags):
             place = f"{pointer}/tags/{index}/begin"
@@ -353,143 +352,45 @@ class Construction:
             if token not in opened:
                 raise InvalidSpecificationError("no trigger is this begin", pointer=place)
             opened[token].append(index)
-        begin = self._fresh(first)
+        begin = self._laid.fresh(first)
         for state in (begin, again):
             if state == again and format_.stop_after_first:
                 break
             if state == again or not format_.at_least_one:
                 named = f"{pointer}/exclude_tokens"
                 free = self._speller.tokens_but(format_.exclude_tokens, ends.tokens | set(triggers), named)
-                self._nfa.tokens[state].append((free, state))
-                self._nfa.silent[state].append(last)
+                self._laid.nfa.tokens[state].append((free, state))
+                self._laid.nfa.silent[state].append(last)
             for token, indexes in opened.items():
-                behind = self._token(frozenset([token]), state)
+                behind = self._laid.token(frozenset([token]), state)
                 for index in indexes:
-                    end = self._behind_begin(format_.tags[index], f"{pointer}/tags/{index}", self._fresh(behind))
-                    self._nfa.silent[end].append(last if format_.stop_after_first else again)
+                    end = self._behind_begin(format_.tags[index], f"{pointer}/tags/{index}", self._laid.fresh(behind))
+                    self._laid.nfa.silent[end].append(last if format_.stop_after_first else again)
         return last
 
-    def _token_dispatch(self, format_: formats.TokenDispatchFormat, pointer: str, first: State) -> State:
-        begin, last = self._fresh(first), self._state()
+    def _token_dispatch(
+        self, format_: formats.TokenDispatchFormat, pointer: str, first: State, ends: Ends
+    ) -> State:
+        begin, last = self._laid.fresh(first), self._laid.state()
         patterns = [
             self._speller.token(name, f"{pointer}/rules/{index}/0") for index, (name, _) in enumerate(format_.rules)
         ]
         free = self._speller.tokens_but(format_.exclude_tokens, frozenset(patterns), f"{pointer}/exclude_tokens")
-        self._nfa.tokens[begin].append((free, begin))
-        self._nfa.silent[begin].append(last)
+        self._laid.nfa.tokens[begin].append((free, begin))
+        self._laid.nfa.silent[begin].append(last)
         for index, (pattern, (_, content)) in enumerate(zip(patterns, format_.rules, strict=True)):
-            behind = self._token(frozenset([pattern]), begin)
-            behind = self._add(content, f"{pointer}/rules/{index}/1", behind, _NONE)
-            self._nfa.silent[behind].append(begin if format_.loop else last)
+            behind = self._laid.token(frozenset([pattern]), begin)
+            behind = self._add(content, f"{pointer}/rules/{index}/1", behind, ends)
+            self._laid.nfa.silent[behind].append(begin if format_.loop else last)
         return last
-
-    # -- states ----------------------------------------------------------------------------------------------------
-
-    def _state(self) -> State:
-        self._budget.spend(4)
-        if len(self._nfa) >= self._limits.max_states:
-            raise LimitExceededError(f"the tags need more than {self._limits.max_states} states (limit max_states)")
-        return self._nfa.state()
-
-    def _fresh(self, first: State) -> State:
-        """A new state behind `first`: what is laid out from it cannot be re-entered from elsewhere."""
-        state = self._state()
-        self._nfa.silent[first].append(state)
-        return state
-
-    def _join(self, states: Sequence[State]) -> State:
-        last = self._state()
-        for state in states:
-            self._nfa.silent[state].append(last)
-        return last
-
-    def _token(self, tokens: frozenset[TokenId], first: State) -> State:
-        last = self._state()
-        self._nfa.tokens[first].append((tokens, last))
-        return last
-
-    def _spell(self, spelling: Spelling, first: State) -> State:
-        for piece in spelling:
-            if isinstance(piece, int):
-                first = self._token(frozenset([piece]), first)
-                continue
-            for character in piece:
-                following = self._state()
-                self._nfa.characters[first].append((((ord(character), ord(character)),), following))
-                first = following
-        return first
 
     def _free(self, words: dict[str, int], excludes: Sequence[str]) -> Dfa:
         return free_text(words, [text for text in dict.fromkeys(excludes) if text], self._vocabulary, self._limits)
 
-    def _states_of(self, automaton: Dfa, first: State) -> list[State]:
-        """States that move like those of an automaton; `first` leads to the first of them."""
-        states = [self._state() for _ in automaton.accepting]
-        self._nfa.silent[first].append(states[0])
-        for number, state in enumerate(states):
-            by_target: dict[int, list[tuple[int, int]]] = {}
-            for low, high, target in automaton.ranges(number):
-                by_target.setdefault(target, []).append((low, high))
-            for target, intervals in by_target.items():
-                self._budget.spend(1 + len(intervals) // 8)
-                self._nfa.characters[state].append((charset.make(intervals), states[target]))
-        return states
-
-    def _embed(self, automaton: Dfa, first: State) -> State:
-        last = self._state()
-        for state, label in zip(self._states_of(automaton, first), automaton.accepting, strict=True):
-            if label:
-                self._nfa.silent[state].append(last)
-        return last
-
-    def _embed_rule(self, rule: RuleNfa, first: State) -> State:
-        """The same for the deterministic automaton of a rule of a grammar."""
-        states = [self._state() for _ in range(len(rule))]
-        self._nfa.silent[first].append(states[0])
-        for state, moves in zip(states, rule.edges, strict=True):
-            for label, target in moves:
-                if isinstance(label, int):
-                    self._nfa.values[state].append((label, states[target]))
-                else:
-                    self._nfa.characters[state].append((label, states[target]))
-        return self._join([states[number] for number in rule.finals])
-
-    def _embed_up_to(self, automaton: Dfa, most: int, first: State, pointer: str) -> State:
-        """The same with at most so many characters: a copy of the automaton for each."""
-        many = (most + 1) * automaton.many_states
-        if many > self._limits.max_regex_states * 4:
-            raise LimitExceededError(
-                f"{most} characters need {many} states, more than {self._limits.max_regex_states * 4} "
-                "(limit max_regex_states)",
-                pointer=f"{pointer}/max_chars",
-            )
-        last = self._state()
-        alphabet = charset.ALL
-        here = {0: self._fresh(first)}
-        for count in range(most + 1):
-            following: dict[int, State] = {}
-            for number, state in here.items():
-                if automaton.accepting[number]:
-                    self._nfa.silent[state].append(last)
-                if count == most:
-                    continue
-                by_target: dict[int, list[tuple[int, int]]] = {}
-                for low, high, target in automaton.ranges(number):
-                    by_target.setdefault(target, []).append((low, high))
-                for target, intervals in by_target.items():
-                    if target not in following:
-                        following[target] = self._state()
-                    label = charset.intersect(charset.make(intervals), alphabet)
-                    self._nfa.characters[state].append((label, following[target]))
-            here = following
-        return last
-
     def _check_texts(self, texts: Sequence[str], pointer: str) -> None:
         for index, text in enumerate(texts):
             if any("\ud800" <= character <= "\udfff" for character in text):
-                raise InvalidSpecificationError(
-                    "a lone surrogate, which no text holds", pointer=f"{pointer}/{index}"
-                )
+                raise InvalidSpecificationError("a lone surrogate, which no text holds", pointer=f"{pointer}/{index}")
 
 
 def _rest(spelling: Spelling, beginning: Spelling) -> Spelling:

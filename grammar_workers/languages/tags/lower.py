@@ -61,17 +61,17 @@ def lower(automaton: FormatDfa, values: Mapping[Value, ValueRule], builder: Push
             ((value, target),) = following.items()
             builder.set_op(states[state], builder.call(values[value].entry, [states[target]]))
             continue
-        row = builder.row_targets(builder.row_of(states[state]))
+        begun = builder.row_targets(builder.row_of(states[state]))
         for value, target in following.items():
             for byte, inside in moves[value].items():
-                if row[byte] != DEAD:
+                if begun[byte] != DEAD:
                     raise UnsupportedFeatureError(
                         f"a value that begins like something else that may come in its place ({chr(byte)!r}); begin "
                         "them differently, or make one JSON Schema of both",
                         pointer=values[value].pointer,
                     )
-                row[byte] = builder.state(op=builder.call(inside, [states[target]]))
-        builder.fill(states[state], row=builder.row(row), exit_label=0 if automaton.final[state] else -1)
+                begun[byte] = builder.state(op=builder.call(inside, [states[target]]))
+        builder.fill(states[state], row=builder.row(begun), exit_label=0 if automaton.final[state] else -1)
     _check_numbers(automaton, values, moves, states, builder)
     return states[0]
 
@@ -94,6 +94,6 @@ def _check_numbers(
                 begins |= set(np.flatnonzero(row != DEAD).tolist())
             if found := sorted(begins & _GOES_ON):
                 raise UnsupportedFeatureError(
-                    f"a value that may be a number, before something that a number could go on with ({chr(found[0])!r})",
+                    f"a value that may be a number, before what a number could go on with ({chr(found[0])!r})",
                     pointer=values[value].pointer,
                 )

@@ -52,8 +52,8 @@ class Speller:
         if has_surrogate(text):
             raise InvalidSpecificationError("a lone surrogate, which no text holds", pointer=pointer)
         spellable = self._vocabulary.spellable
-        for character in text if spellable is not None else "":
-            if character not in spellable:
+        for character in text:
+            if spellable is not None and character not in spellable:
                 raise UnsatisfiableError(f"the vocabulary cannot spell {character!r}", pointer=pointer)
 
     def token(self, name: str | int, pointer: str) -> TokenId:
@@ -92,5 +92,3 @@ class Speller:
                 continue
             excluded.add(self.token(name, f"{pointer}/{index}"))
         return self.every_token - excluded
-
-

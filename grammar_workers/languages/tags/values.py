@@ -1,4 +1,4 @@
-"""The values that the formats of one structural tag call: JSON, each a rule; or rules of recursive grammars, but not both."""
+"""What the formats of a structural tag call: JSON values, each a rule, or rules of recursive grammars; not both."""
 
 from __future__ import annotations
 
