@@ -7,7 +7,7 @@ import json
 from typing import Any, Literal
 
 from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName, detected_format, renders_tools
-from deployments.openai.tool_bodies import NamedTool, Tool, ToolChoice
+from deployments.openai.tool_bodies import NamedTool, Tool
 from grammar_workers.specification import JsonSchemaSpecification, StructuralTagSpecification, Tag
 
 Message = dict[str, Any]
@@ -16,18 +16,17 @@ Message = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """The tools of one request. `choice` is no "none": then nothing is offered."""
+    """The tools of one request; `allowed`: the names of those that may be called, where these are not all of them."""
 
     tools: list[Tool]
-    choice: ToolChoice
+    choice: Literal["auto", "required"] | NamedTool
     parallel: bool
+    allowed: frozenset[str] | None = None
 
     def callable_tools(self) -> list[tuple[int, Tool]]:
         """The tools that may be called, with their places in the request."""
-        tools = enumerate(self.tools)
-        if not isinstance(self.choice, NamedTool):
-            return list(tools)
-        return [(place, tool) for place, tool in tools if tool.function.name == self.choice.function.name]
+        names = {self.choice.function.name} if isinstance(self.choice, NamedTool) else self.allowed
+        return [(place, tool) for place, tool in enumerate(self.tools) if names is None or tool.function.name in names]
 
     def places(self) -> tuple[tuple[str, str], ...]:
         """Prefixes of JSON Pointers into `ToolDialect.specification`, and into the HTTP body in their stead."""
