@@ -17,7 +17,8 @@ class GenerationOutput:
     """New text and tokens since the previous output. The last one has a `finish_reason`, and `error` if that is why.
 
     `reports` has one item per token when the request asked for any (`logprobs.TokenNames.describe`).
-    `conditional_sampling`: with the last one, what the particles say (`ParticleGroup.estimate`).
+    `conditional_sampling`: with the last one, what the particles say (`ParticleGroup.estimate`). `stop_string`: with
+    the last one, the stop string that ended the output.
     """
 
     text: str = ""
@@ -27,6 +28,7 @@ class GenerationOutput:
     prompt_tokens: int = 0
     error: dict[str, Any] | None = None
     conditional_sampling: dict[str, Any] | None = None
+    stop_string: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         if self.error is not None:
@@ -41,6 +43,8 @@ class GenerationOutput:
             output["reports"] = self.reports
         if self.conditional_sampling is not None:
             output["conditional_sampling"] = self.conditional_sampling
+        if self.stop_string is not None:
+            output["stop_string"] = self.stop_string
         return output
 
 
@@ -53,7 +57,14 @@ class TokenSink(Protocol):
 
     def push(self, token_id: int, text: Text, report: Callable[[], dict[str, Any]] | None = None) -> None: ...
 
-    def end(self, finish_reason: FinishReason, *, text: Text = "", error: dict[str, Any] | None = None) -> None: ...
+    def end(
+        self,
+        finish_reason: FinishReason,
+        *,
+        text: Text = "",
+        error: dict[str, Any] | None = None,
+        stop_string: str | None = None,
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,7 @@ class Piece:
     finish_reason: FinishReason | None = None
     error: dict[str, Any] | None = None
     conditional_sampling: dict[str, Any] | None = None
+    stop_string: str | None = None
 
 
 class Outbox:
@@ -123,12 +135,21 @@ class OutputStream:
         text: Text = "",
         error: dict[str, Any] | None = None,
         conditional_sampling: dict[str, Any] | None = None,
+        stop_string: str | None = None,
     ) -> None:
         """The one terminal event."""
         assert not self._ended, "a second terminal event"
         self._ended = True
-        piece = Piece(self, text, finish_reason=finish_reason, error=error, conditional_sampling=conditional_sampling)
-        self._outbox.add(piece)
+        self._outbox.add(
+            Piece(
+                self,
+                text,
+                finish_reason=finish_reason,
+                error=error,
+                conditional_sampling=conditional_sampling,
+                stop_string=stop_string,
+            )
+        )
 
     def take(self, piece: Piece) -> bool:
         """Merges a piece into what waits for the reader. Whether the reader is to be told: of something new."""
@@ -144,6 +165,7 @@ class OutputStream:
                 output.reports.append(report)
             output.finish_reason, output.error = piece.finish_reason, piece.error
             output.conditional_sampling = piece.conditional_sampling
+            output.stop_string = piece.stop_string
         return first or piece.finish_reason is not None
 
     def wake(self) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, FastAPI, Path, Request, Response
 from fastapi.responses import JSONResponse
 
+from deployments.anthropic.answer import MessageAnswer, TokenCount
+from deployments.anthropic.body import CountTokensBody, MessagesBody
 from deployments.arguments import RouterArguments
 from deployments.explorer import explorer
 from deployments.http import examples
@@ -77,6 +79,20 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     ) -> Response:
         """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
         return await service.respond(body, request, tenant)
+
+    @api.post("/v1/messages", response_model=MessageAnswer, responses=GENERATION, tags=["completions"])
+    async def messages(
+        body: Annotated[MessagesBody, Body(openapi_examples=examples.MESSAGES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation in the shape of Anthropic's API, under a constraint if one is given."""
+        return await service.message(body, request, tenant)
+
+    @api.post("/v1/messages/count_tokens", response_model=TokenCount, responses=ERRORS, tags=["tokens"])
+    async def count_tokens(body: CountTokensBody, tenant: LimitedCaller) -> Response:
+        """How many tokens the prompt of a message would have."""
+        return JSONResponse(await service.count_tokens(body))
 
     @api.post("/tokenize", response_model=Tokens, responses=ERRORS, tags=["tokens"])
     async def tokenize(body: TokenizeBody, tenant: LimitedCaller) -> Response:

@@ -15,11 +15,13 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from deployments.http.error_types import error_type
+from deployments.http.error_types import anthropic_error_type, error_type
 from grammar_workers.errors import shortened
 
 logger = logging.getLogger("ray.serve")
 
+ANTHROPIC_PATH = "/v1/messages"
+"""Under it errors are told in Anthropic's words."""
 MAX_MESSAGE, MAX_POINTER, MAX_PARAM = 1500, 500, 300
 """Characters: an error does not repeat what it was given at length."""
 
@@ -114,6 +116,11 @@ class ApiError(Exception):
         places = {name for name in ("pointer", "position") if getattr(self.detail, name) is None}
         return {"error": self.detail.model_dump(exclude=places)}
 
+    def anthropic_body(self) -> dict[str, Any]:
+        """The body that clients of Anthropic's API expect, with the places that ours has."""
+        told = self.detail.model_dump(exclude_none=True)
+        return {"type": "error", "error": {**told, "type": anthropic_error_type(self.status)}}
+
     @classmethod
     def of_grammar(cls, error: dict[str, Any], *, param: str, places: Sequence[tuple[str, str]] = ()) -> ApiError:
         """The 400 of a specification that is malformed, unsupported, unsatisfiable or too large.
@@ -162,28 +169,30 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ApiError)
     async def _api_error(request: Request, error: ApiError) -> JSONResponse:
-        return _response(error)
+        return _response(request, error)
 
     @app.exception_handler(RequestValidationError)
     async def _invalid_path(request: Request, error: RequestValidationError) -> JSONResponse:
         # Bodies have told what is wrong with them already (`deployments.http.strict_json`).
         first = error.errors()[0]
         name = str(first["loc"][-1])
-        return _response(ApiError(400, f"`{name}`: {first['msg']}", param=name, code="invalid_value"))
+        return _response(request, ApiError(400, f"`{name}`: {first['msg']}", param=name, code="invalid_value"))
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
         headers = dict(error.headers) if error.headers else None
-        return _response(ApiError(error.status_code, _framework_message(error, request), headers=headers))
+        return _response(request, ApiError(error.status_code, _framework_message(error, request), headers=headers))
 
     @app.exception_handler(Exception)
     async def _fault(request: Request, error: Exception) -> JSONResponse:
         logger.exception("request failed", exc_info=error)
-        return _response(ApiError.internal())
+        return _response(request, ApiError.internal())
 
 
-def _response(error: ApiError) -> JSONResponse:
-    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+def _response(request: Request, error: ApiError) -> JSONResponse:
+    in_anthropics_words = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
+    body = error.anthropic_body() if in_anthropics_words else error.body()
+    return JSONResponse(body, status_code=error.status, headers=error.headers)
 
 
 def _framework_message(error: HTTPException, request: Request) -> str:

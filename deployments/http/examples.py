@@ -126,6 +126,19 @@ RESPONSES = _shown(
     }
 )
 
+_MESSAGE = {"model": "turnstile-tiny", "max_tokens": 100, "messages": [{"role": "user", "content": _PROMPT}]}
+MESSAGES = _shown(
+    {
+        "text": {**_MESSAGE, "system": "Be brief.", "max_tokens": 20},
+        "JSON Schema": {**_MESSAGE, "output_config": {"format": {"type": "json_schema", "schema": _PERSON}}},
+        "tools": {
+            **_MESSAGE,
+            "tools": [{"name": "save_person", "description": "Stores a person.", "input_schema": _PERSON}],
+            "tool_choice": {"type": "tool", "name": "save_person"},
+        },
+    }
+)
+
 GRAMMARS = _shown(
     {
         "a specification": {"specification": {"type": "regex", "pattern": "[a-z]+"}},

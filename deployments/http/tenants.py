@@ -79,7 +79,8 @@ class Tenants:
         # A digest is looked up, so how long that takes tells nothing about the keys.
         entry = self._by_digest.get(hashlib.sha256((api_key or "").encode()).hexdigest())
         if entry is None:
-            what = "send an API key: `Authorization: Bearer ...`" if api_key is None else "the API key is not valid"
+            missing = "send an API key: `Authorization: Bearer ...` or `x-api-key: ...`"
+            what = missing if api_key is None else "the API key is not valid"
             raise ApiError(401, what, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
         return Tenant(name=entry.tenant, administrator=entry.administrator)
 
@@ -91,7 +92,8 @@ async def _authenticated(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
 ) -> Tenant:
     tenants: Tenants = request.app.state.tenants
-    api_key = None if credentials is None else credentials.credentials
+    # Anthropic's clients have a header of their own.
+    api_key = request.headers.get("x-api-key") if credentials is None else credentials.credentials
     return tenants.tenant(api_key, request.headers.get(TENANT_HEADER))
 
 

@@ -16,6 +16,9 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from deployments.anthropic import body as messages
+from deployments.anthropic.answer import MessagesAnswer, TokenCount
+from deployments.anthropic.body import CountTokensBody, MessagesBody
 from deployments.arguments import AppArguments
 from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
@@ -31,7 +34,7 @@ from deployments.openai.responses.body import ResponsesBody, in_these_words
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
-from deployments.tokens.body import DetokenizeBody, TokenizeBody
+from deployments.tokens.body import DetokenizeBody, TokenizeBody, conversation_request
 from deployments.version import version
 from grammar_workers.errors import shortened
 from grammar_workers.specification import GrammarSpecification
@@ -116,6 +119,28 @@ class Service:
         async with aclosing(begun.generation):
             return JSONResponse(await answer.whole())
 
+    async def message(self, body: MessagesBody, request: Request, tenant: Tenant) -> Response:
+        """`/v1/messages`."""
+        try:
+            begun = await self.begin(body.chat, request, tenant)
+        except ApiError as error:
+            raise messages.in_these_words(error) from error
+        (reader,) = begun.readers
+        answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
+        if body.stream:
+            return EventStream(answer.blocks(), begun.generation)
+        async with aclosing(begun.generation):
+            return JSONResponse(await answer.whole())
+
+    async def count_tokens(self, body: CountTokensBody) -> dict[str, Any]:
+        """`/v1/messages/count_tokens`."""
+        try:
+            self._check_model(body.model)
+            counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)))
+        except ApiError as error:
+            raise messages.in_these_words(error) from error
+        return TokenCount(input_tokens=counted["count"]).model_dump()
+
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
         """Check a request against the served model and start it. Raises `ApiError`."""
         self._check_model(self._model_of(body.model))
@@ -140,11 +165,15 @@ class Service:
     async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
         """`/tokenize`. A chat's tokens are those that a chat completion of the same fields would begin with."""
         self._check_model(self._model_of(body.model))
-        prompt: dict[str, Any] = {}
-        if (chat := body.chat) is not None:
-            self._check_size(chat.sent_characters(), "messages")
-            prompt = chat.prompt_fields() | (await self._served_chat_format()).prompt_fields(chat)
-        request = body.request(prompt)
+        prompt = {} if body.chat is None else await self._chat_prompt(body.chat)
+        return await self._tokens(body.request(prompt))
+
+    async def _chat_prompt(self, chat: ChatCompletionBody) -> dict[str, Any]:
+        """The prompt of a chat completion as replicas take it."""
+        self._check_size(chat.sent_characters(), "messages")
+        return chat.prompt_fields() | (await self._served_chat_format()).prompt_fields(chat)
+
+    async def _tokens(self, request: dict[str, Any]) -> dict[str, Any]:
         self._check_prompt(request)
         return await self._tiers.tokenize(request)
 

@@ -93,6 +93,11 @@ class TokenizeBody(StrictModel):
         return {"prompt": self.prompt, "messages": None, **prompt, **settings}
 
 
+def conversation_request(prompt: dict[str, Any]) -> dict[str, Any]:
+    """The request for the tokens that a chat completion with these prompt fields begins with."""
+    return TokenizeBody.model_construct(messages=[]).request(prompt)
+
+
 class DetokenizeBody(StrictModel):
     """Body of `POST /detokenize`."""
 

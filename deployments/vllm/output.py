@@ -73,6 +73,7 @@ class OutputReader:
     def _finish(self, output: GenerationOutput, reason: FinishReason) -> GenerationOutput:
         output.text += self._text.rest()
         output.finish_reason = self.finish_reason = reason
+        output.stop_string = self._text.stop_string
         return output
 
     def _replay(self, token_ids: Sequence[int]) -> None:

@@ -377,7 +377,8 @@ class StepLoop(threading.Thread):
         self._live.difference_update(sequence.companions)
         self.statistics.ended[reason] += 1
         text = sequence.rest_of_text if reason in ("stop", "length") else ""
-        sequence.stream.end(reason, text=text, error=None if error is None else error.to_dict())
+        told = None if error is None else error.to_dict()
+        sequence.stream.end(reason, text=text, error=told, stop_string=sequence.stop_string)
 
     def _fail_step(self) -> None:
         """The whole step failed: whatever was in it ends; the engine goes on with what waits."""

@@ -11,8 +11,8 @@ class TextStream:
     """The concatenation of token bytes as text, released as early as it is certain.
 
     Held back: bytes of a character that is not whole yet, and a tail that could begin a stop string. Bytes that can
-    never become UTF-8 turn into U+FFFD. `stopped` is set when a stop string is complete; it and what follows are
-    dropped.
+    never become UTF-8 turn into U+FFFD. `stopped` is set when a stop string is complete, and `stop_string` is this
+    one; it and what follows are dropped.
 
     Under a grammar (`constrained`) a stop string counts only where it begins at a token before which the output was
     complete: what is left after cutting it off must still match.
@@ -20,6 +20,7 @@ class TextStream:
 
     def __init__(self, stop: Sequence[str] = (), *, constrained: bool = False) -> None:
         self.stopped = False
+        self.stop_string: str | None = None
         self._stop = tuple(stop)
         self._constrained = constrained
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
@@ -37,10 +38,11 @@ class TextStream:
         self._held += self._decoder.decode(data)
         if not may_stop:
             return self._release(len(self._held))
-        found = min((at for stop in self._stop if (at := self._find(stop)) >= 0), default=None)
+        found = min(((at, stop) for stop in self._stop if (at := self._find(stop)) >= 0), default=None)
         if found is not None:
             self.stopped = True
-            return self._release(found)
+            self.stop_string = found[1]
+            return self._release(found[0])
         return self._release(len(self._held) - self._possible_stop())
 
     def copy(self) -> TextStream:

@@ -32,6 +32,11 @@ class OutputText:
         self._stream = TextStream(sampling.stop, constrained=self._constrained)
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the output; None where something else did."""
+        return self._stream.stop_string
+
+    @property
     def ending_token_ids(self) -> frozenset[int]:
         """Tokens that may end the output."""
         return self._end_token_ids | self._stop_token_ids

@@ -48,11 +48,19 @@ class ParticleOutput:
         # Decoded at once: the decoder goes on in copies of the particle, too.
         self.held.append((token_id, text if isinstance(text, str) else text(), report))
 
-    def end(self, finish_reason: FinishReason, *, text: Text = "", error: dict[str, Any] | None = None) -> None:
+    def end(
+        self,
+        finish_reason: FinishReason,
+        *,
+        text: Text = "",
+        error: dict[str, Any] | None = None,
+        stop_string: str | None = None,
+    ) -> None:
         stream = self._group.stream
         for token_id, piece, report in self.held if finish_reason in ("stop", "length") else ():
             stream.push(token_id, piece, report)
-        stream.end(finish_reason, text=text, error=error, conditional_sampling=self._group.estimate)
+        estimate = self._group.estimate
+        stream.end(finish_reason, text=text, error=error, conditional_sampling=estimate, stop_string=stop_string)
 
 
 class Particle(Sequence):

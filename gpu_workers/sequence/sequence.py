@@ -313,6 +313,11 @@ class Sequence:
         """Text held back until now, when the output is over."""
         return self._text.rest()
 
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that ended the output; None where something else did."""
+        return self._text.stop_string
+
     # -- one token ---------------------------------------------------------------------------------------------------
 
     def _draw(self, allowed: AllowedTokens | None) -> Draw:

@@ -109,6 +109,7 @@ class FakeReplica:
         self.texts: list[str] = []
         self.chat_template: str | None = None
         self.generation_prompt = ""
+        self.end: dict[str, Any] = {}
         self.finish_reason = "stop"
         self.faults: list[tuple[int, Exception | dict[str, Any]] | None] = []
         self.requests: list[dict[str, Any]] = []
@@ -125,9 +126,10 @@ class FakeReplica:
         prompts = [self.generation_prompt for _ in template_arguments]
         return {"max_length": 2048, "chat_template": self.chat_template, "generation_prompts": prompts}
 
-    def say(self, *texts: str) -> None:
-        """Generate these texts, a token each."""
+    def say(self, *texts: str, stop_string: str | None = None) -> None:
+        """Generate these texts, a token each; `stop_string` ends them."""
         self.texts, self.length = list(texts), len(texts)
+        self.end = {} if stop_string is None else {"stop_string": stop_string}
 
     async def generate(self, request: dict[str, Any], *, options: dict[str, Any]) -> AsyncGenerator[Event, None]:
         self.requests.append(request)
@@ -148,6 +150,7 @@ class FakeReplica:
                     "token_ids": [] if last else [token],
                     "finish_reason": self.finish_reason if last else None,
                     "prompt_tokens": 3,
+                    **(self.end if last else {}),
                 }
         finally:
             self.running -= 1

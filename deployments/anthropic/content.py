@@ -1,0 +1,154 @@
+"""The messages of a conversation as `/v1/messages` takes them, and the chat messages that they mean."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StrictBool, Tag
+from pydantic_core import PydanticCustomError
+
+from deployments.openai.protocol import MAX_PARTS
+from deployments.openai.tool_bodies import FunctionName
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
+
+KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+
+
+class CacheControl(StrictModel):
+    """How long Anthropic keeps what stands before it."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] | None = None
+
+
+class _Block(StrictModel):
+    cache_control: CacheControl | None = Field(None, description="Accepted and ignored.")
+
+
+class TextBlock(_Block):
+    """Text."""
+
+    type: Literal["text"] = "text"
+    text: str
+    citations: Annotated[list[Any], FailFast(), Field(max_length=0)] | None = None
+
+
+class ThinkingBlock(_Block):
+    """What the model thought earlier."""
+
+    type: Literal["thinking"]
+    thinking: str
+    signature: str | None = Field(None, description="Accepted and ignored.")
+
+
+class RedactedThinkingBlock(_Block):
+    """Thoughts that nobody can read; left out of the prompt."""
+
+    type: Literal["redacted_thinking"]
+    data: str
+
+
+class ToolUseBlock(_Block):
+    """A call that the model made earlier."""
+
+    type: Literal["tool_use"]
+    id: str = Field(min_length=1)
+    name: FunctionName
+    input: dict[str, Any]
+    caller: Any = Field(None, description="Accepted and ignored.")
+
+
+Text = Annotated[
+    Annotated[str, Tag("string")] | Annotated[list[TextBlock], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
+    by_json_type("text, or a list of text blocks"),
+]
+
+
+class ToolResultBlock(_Block):
+    """What a call returned."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str = Field(min_length=1)
+    content: Text = ""
+    is_error: StrictBool | None = Field(None, description="True: the model is told `Error: ` before the content.")
+
+
+def _known_kind(block: Any) -> Any:
+    kind = block.get("type", "text") if isinstance(block, dict) else "text"
+    if kind not in KINDS:
+        shown = ", ".join(KINDS)
+        raise PydanticCustomError("block", "blocks of this type are not supported: only {kinds}", {"kinds": shown})
+    return block
+
+
+Block = Annotated[
+    Annotated[
+        TextBlock | ThinkingBlock | RedactedThinkingBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")
+    ],
+    BeforeValidator(_known_kind),
+]
+
+
+class MessageParam(StrictModel):
+    """One turn."""
+
+    role: Literal["user", "assistant"]
+    content: Annotated[
+        Annotated[str, Tag("string")] | Annotated[list[Block], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
+        by_json_type("text, or a list of blocks"),
+    ]
+
+
+def chat_messages(
+    system: str | list[TextBlock] | None, given: Sequence[MessageParam]
+) -> tuple[list[dict[str, Any]], list[tuple[int, int] | None]]:
+    """`messages` of a chat completion; and for each the indexes of the message and the block where it begins.
+
+    None: it is no message here. Results of calls become messages of their own, before the text beside them.
+    """
+    messages: list[dict[str, Any]] = []
+    begins: list[tuple[int, int] | None] = []
+    if system is not None:
+        messages.append({"role": "system", "content": _joined(system)})
+        begins.append(None)
+    for place, message in enumerate(given):
+        blocks = [TextBlock(text=message.content)] if isinstance(message.content, str) else message.content
+        for index, block in enumerate(blocks):
+            if isinstance(block, ToolResultBlock):
+                text = ("Error: " if block.is_error else "") + _joined(block.content)
+                messages.append({"role": "tool", "tool_call_id": block.tool_use_id, "content": text})
+                begins.append((place, index))
+        rest = [block for block in blocks if not isinstance(block, ToolResultBlock)]
+        if rest or not blocks:
+            messages.append(_turn(message.role, rest))
+            begins.append((place, 0))
+    return messages, begins
+
+
+def _turn(role: str, blocks: Sequence[Block]) -> dict[str, Any]:
+    """One message of text, thoughts and calls."""
+    turn: dict[str, Any] = {
+        "role": role,
+        "content": "".join(block.text for block in blocks if isinstance(block, TextBlock)),
+    }
+    thoughts = [block.thinking for block in blocks if isinstance(block, ThinkingBlock)]
+    if thoughts:
+        turn["reasoning_content"] = "".join(thoughts)
+    calls = [
+        {
+            "id": block.id,
+            "type": "function",
+            "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)},
+        }
+        for block in blocks
+        if isinstance(block, ToolUseBlock)
+    ]
+    if calls:
+        turn["tool_calls"] = calls
+    return turn
+
+
+def _joined(content: str | list[TextBlock]) -> str:
+    return content if isinstance(content, str) else "".join(block.text for block in content)
