@@ -6,7 +6,15 @@ import dataclasses
 import json
 from typing import Any, Literal
 
-from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName, detected_format, renders_tools
+from deployments.chat.tool_calls import call_id
+from deployments.chat.tool_formats import (
+    FORMATS,
+    ToolFormat,
+    ToolFormatName,
+    detected_format,
+    renders_tools,
+    takes_argument_text,
+)
 from deployments.openai.tool_bodies import NamedTool, Tool, ToolChoice
 from grammar_workers.specification import JsonSchemaSpecification, StructuralTagSpecification, Tag
 
@@ -40,10 +48,14 @@ class Offer:
 
 @dataclasses.dataclass(frozen=True)
 class ToolDialect:
-    """How the served model writes calls, and whether its chat template tells it about tools (`by_template`)."""
+    """How the served model writes calls, and what its chat template does about tools.
+
+    `by_template`: it tells the model about them. `argument_text`: it wants the arguments of earlier calls as JSON text.
+    """
 
     format: ToolFormat
     by_template: bool
+    argument_text: bool = False
 
     @classmethod
     def of_model(cls, name: ToolFormatName | Literal["auto"], chat_template: str | None) -> ToolDialect:
@@ -52,15 +64,16 @@ class ToolDialect:
         A template that teaches a format which is none of ours is not asked to describe tools.
         """
         chosen = detected_format(chat_template) if name == "auto" else name
-        return cls(FORMATS[chosen], renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile"))
+        by_template = renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile")
+        return cls(FORMATS[chosen], by_template, by_template and takes_argument_text(chat_template))
 
     def specification(self, offer: Offer) -> StructuralTagSpecification:
         """Free text in which the model may call, or calls alone where the client demands one."""
         tags = [
             Tag(
-                begin=self.format.begin(tool.function.name),
+                begin=self.format.opens + self.format.begin(tool.function.name, 0, "0" * self.format.id_length),
                 content=JsonSchemaSpecification(json_schema=tool.function.arguments_schema()),
-                end=self.format.end,
+                end=self.format.end + self.format.closes,
             )
             for _, tool in offer.callable_tools()
         ]
@@ -69,15 +82,21 @@ class ToolDialect:
             tags=tags,
             triggers=[self.format.trigger],
             at_least_one=demanded,
-            stop_after_first=isinstance(offer.choice, NamedTool) or not (offer.parallel and self.format.several),
+            stop_after_first=isinstance(offer.choice, NamedTool) or not (offer.parallel and self.several),
             separator=self.format.separator if demanded else None,
         )
+
+    @property
+    def several(self) -> bool:
+        """Whether an answer may hold more than one call."""
+        with_id = "$count" in self.format.call or "$random" in self.format.call
+        return self.format.several and not self.format.in_sections and not with_id
 
     def prompt_fields(self, messages: list[Message], offer: Offer | None) -> dict[str, Any]:
         """`messages` and `tools` of a generation request; text in place of what the chat template does not know."""
         tools = [] if offer is None else [tool.template_input() for tool in offer.tools]
         if self.by_template:
-            return {"messages": messages, "tools": tools or None}
+            return {"messages": self._for_template(messages), "tools": tools or None}
         described = [self._described(tools)] if tools else []
         plain = [self._plain(message) for message in messages]
         if described and plain[0]["role"] == "system":
@@ -85,10 +104,34 @@ class ToolDialect:
             described[0]["content"] = f"{first['content']}\n\n{described[0]['content']}"
         return {"messages": described + plain}
 
+    def _for_template(self, messages: list[Message]) -> list[Message]:
+        """Messages with ids and arguments of earlier calls as the chat template takes them."""
+        ids: dict[str, str] = {}
+        fitting: list[Message] = []
+        for message in messages:
+            one = dict(message)
+            if message["role"] == "tool":
+                one["tool_call_id"] = ids.get(message["tool_call_id"], message["tool_call_id"])
+            if "tool_calls" in message:
+                one["tool_calls"] = [self._earlier_call(call, ids) for call in message["tool_calls"]]
+            fitting.append(one)
+        return fitting
+
+    def _earlier_call(self, call: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
+        """The call; `ids` holds the new id of each call before it, and then this one's."""
+        function = call["function"]
+        new = call["id"]
+        if not self.format.accepts_id(new, function["name"]):
+            new = call_id(self.format, function["name"], len(ids), {}, call["id"])
+        ids[call["id"]] = new
+        if self.argument_text:
+            function = {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}
+        return {**call, "id": new, "function": function}
+
     def _described(self, tools: list[dict[str, Any]]) -> Message:
         """The system message for models whose chat template knows no tools."""
         lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
-        how = self.format.spell("NAME", "ARGUMENTS")
+        how = self.format.write([("NAME", "ARGUMENTS")])
         text = "\n".join(["You can call these functions:", *lines, f"To call one, write {how}"])
         return {"role": "system", "content": text}
 
@@ -99,8 +142,6 @@ class ToolDialect:
         if "tool_calls" not in message:
             return message
         functions = [call["function"] for call in message["tool_calls"]]
-        calls = [self.format.spell(one["name"], json.dumps(one["arguments"], ensure_ascii=False)) for one in functions]
-        return {
-            "role": "assistant",
-            "content": self.format.separator.join([*filter(None, [message["content"]]), *calls]),
-        }
+        calls = [(one["name"], json.dumps(one["arguments"], ensure_ascii=False)) for one in functions]
+        content = [*filter(None, [message["content"]]), self.format.write(calls)]
+        return {"role": "assistant", "content": "\n".join(content)}

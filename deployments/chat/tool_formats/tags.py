@@ -1,0 +1,79 @@
+"""The constraint that makes calls exact: a structural tag over the tools, derived from the declaration of a format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deployments.chat.tool_formats.declaration import ToolFormat
+
+Format = dict[str, Any]
+"""A format of a structural tag as plain data, in XGrammar's shape."""
+
+
+def answer_format(
+    tool_format: ToolFormat, functions: Sequence[tuple[str, Any]], *, demanded: bool, one: bool
+) -> Format:
+    """An answer of a model that is offered these functions, each a name and the JSON Schema of its arguments.
+
+    `demanded`: calls alone, at least one; else free text in which calls may stand. `one`: at most one call.
+    """
+    one = one or not tool_format.several
+    tags = [_call(tool_format, name, schema) for name, schema in functions]
+    if tool_format.in_sections:
+        calls = _separated(tags, tool_format.separator, one=one)
+        tags = [{"type": "tag", "begin": tool_format.opens, "content": calls, "end": tool_format.closes}]
+    if tool_format.texts:
+        return _with_texts(tool_format, tags, demanded=demanded)
+    if demanded:
+        return tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
+    return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
+
+
+def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
+    """One call. What stands before its first hole for an id is its beginning, what follows the arguments its end."""
+    begin, *elements = [_element(tool_format, part, name, schema) for part in _with_name(tool_format, name)]
+    end = elements.pop()["value"] if elements[-1]["type"] == "const_string" else ""
+    content = elements[0] if len(elements) == 1 else {"type": "sequence", "elements": elements}
+    return {"type": "tag", "begin": begin["value"], "content": content, "end": end}
+
+
+def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
+    """The parts of a call, the name joined with the texts around it."""
+    parts: list[str] = []
+    for part in tool_format.parts:
+        text = name if part == "$name" else part
+        if parts and not text.startswith("$") and not parts[-1].startswith("$"):
+            parts[-1] += text
+        else:
+            parts.append(text)
+    return parts
+
+
+def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Format:
+    if part == "$arguments":
+        return {"type": "json_schema", "json_schema": schema}
+    if part.startswith("$"):
+        return {"type": "regex", "pattern": tool_format.pattern(part)}
+    return {"type": "const_string", "value": part}
+
+
+def _separated(tags: list[Format], separator: str, *, one: bool) -> Format:
+    parts = {"tags": tags, "separator": separator, "at_least_one": True, "stop_after_first": one}
+    return {"type": "tags_with_separator", **parts}
+
+
+def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool) -> Format:
+    """Regions of text, and then the calls or the region that an answer ends with."""
+    regions = {last: [_region(text) for text in tool_format.texts if text.last == last] for last in (False, True)}
+    ends = calls if demanded else [*calls, *regions[True]]
+    before = {"type": "star", "content": _any_of(regions[False])}
+    return {"type": "sequence", "elements": [before, _any_of(ends)]}
+
+
+def _region(text: Any) -> Format:
+    return {"type": "tag", "begin": text.opens, "content": {"type": "any_text"}, "end": text.closes}
+
+
+def _any_of(formats: list[Format]) -> Format:
+    return formats[0] if len(formats) == 1 else {"type": "or", "elements": formats}

@@ -1,0 +1,69 @@
+"""The declarations of tool formats, and which one a chat template belongs to."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from deployments.chat.tool_formats import FORMATS, ToolFormatName, detected_format, renders_tools, takes_argument_text
+
+TEMPLATES = {
+    # What marks the templates of these families, as they write it.
+    "hermes": '{%- if tools %}... return within <tool_call></tool_call>:\\n<tool_call>\\n{\\"name\\": <function-name>, '
+    '\\"arguments\\": <args-json-object>}\\n</tool_call>',
+    "llama3": "{% if tools %}<|start_header_id|>... {{- '{\"name\": \"' + name + '\", ' }}{{- '\"parameters\": ' }}",
+    "mistral": "{{- '[AVAILABLE_TOOLS]' + tools }}{{- '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}",
+    "mistral_call_id": "{{- '[AVAILABLE_TOOLS]' + tools }}{{- '[TOOL_CALLS]' + name + '[CALL_ID]' + id + '[ARGS]' }}",
+    "mistral_list": '{{- "[AVAILABLE_TOOLS] [" + tools }}{{- "[TOOL_CALLS] [" }}',
+    "harmony": '{% if tools %}{{ "<|start|>assistant to=functions." + name + "<|channel|>commentary json" }}',
+    "kimi_k2": "{% if tools %}<|tool_calls_section_begin|><|tool_call_begin|>{{ id }}<|tool_call_argument_begin|>",
+    "deepseek_v3": "{% if tools %}{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + type + name + '\\n```json'}}",
+    "deepseek_v3_1": "{% if tools %}{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + name + arguments}}",
+    "cohere": '{% if tools %}<|START_ACTION|>[{"tool_call_id": "{{ id }}", "tool_name": "{{ name }}", ',
+    "phi4_mini": "{% if tools %}<|tool_call|>{{ calls }}<|/tool_call|>",
+    "functools": '{% if tools %}formatted as functools[{"name": [function name], ...',
+    "granite3": "{%- if tools %}<|start_of_role|>... respond with <|tool_call|> followed by a JSON list of tools used",
+    "minimax_m1": "{% if tools %}<beginning_of_sentence>... within <tool_calls></tool_calls> XML tags",
+    "functionary_v3_1": "{% if tools %}start_tag => `<function`{{ '<function=' + name + '>' + arguments }}",
+    "turnstile": "{% for message in messages %}{{ message.content }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_format_follows_from_the_chat_template(name: Any) -> None:
+    if FORMATS[name].marks or name == "turnstile":
+        assert detected_format(TEMPLATES[name]) == name
+        assert renders_tools(TEMPLATES[name]) == (name != "turnstile")
+    else:
+        assert name not in TEMPLATES
+
+
+def test_a_model_without_a_template_has_our_format() -> None:
+    assert detected_format(None) == "turnstile" and not renders_tools(None)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ tool['function']['name'] + sep + tool['function']['arguments'] + end }}", True),
+        ("{{ call.function.arguments }}", True),
+        ("{{ call.arguments | tojson }}", False),
+        ("{% for key, value in call.arguments.items() %}{{ key }}{% endfor %}", False),
+        (
+            "{% if call.arguments is string %}{{ call.arguments }}{% else %}{{ call.arguments | tojson }}{% endif %}",
+            False,
+        ),
+        ("{{ call | tojson }}", False),
+        (None, False),
+    ],
+)
+def test_a_template_says_how_it_takes_arguments(template: str | None, expected: bool) -> None:
+    assert takes_argument_text(template) == expected
+
+
+def test_a_trigger_begins_every_call() -> None:
+    assert FORMATS.keys() == set(get_args(ToolFormatName))
+    for tool_format in FORMATS.values():
+        assert tool_format.write([("f", "{}")]).startswith(tool_format.trigger)
+        assert tool_format.call.count("$name") == tool_format.call.count("$arguments") == 1
