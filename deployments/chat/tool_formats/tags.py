@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deployments.chat.tool_formats.declaration import ToolFormat
+from deployments.chat.tool_formats.declaration import TextRegion, ToolFormat
 
 Format = dict[str, Any]
 """A format of a structural tag as plain data, in XGrammar's shape."""
@@ -71,8 +71,10 @@ def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool)
     return {"type": "sequence", "elements": [before, _any_of(ends)]}
 
 
-def _region(text: Any) -> Format:
-    return {"type": "tag", "begin": text.opens, "content": {"type": "any_text"}, "end": text.closes}
+def _region(text: TextRegion) -> Format:
+    if text.closes:
+        return {"type": "tag", "begin": text.opens, "content": {"type": "any_text"}, "end": text.closes}
+    return {"type": "sequence", "elements": [{"type": "const_string", "value": text.opens}, {"type": "any_text"}]}
 
 
 def _any_of(formats: list[Format]) -> Format:
