@@ -1,4 +1,4 @@
-"""Formats that vLLM has no parser for, against readers of answers as a whole, written from what their makers publish."""
+"""Formats that vLLM has no parser for, against readers of whole answers, written from what is published."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""The structural tags of tool formats: XGrammar compiles them and takes what our declarations spell, and its own tags of
-the same families take it, too."""
+"""The structural tags of tool formats: XGrammar takes what our declarations spell by them and by its own tags."""
 
 from __future__ import annotations
 
-import json
 import random
 from typing import Any
 
 import pytest
+import vllm.parser.harmony  # noqa: F401  # it registers its tag
 import xgrammar
+from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionToolsParam
+from vllm.tool_parsers.structural_tag_registry import get_model_structural_tag
 
 from deployments.chat.tool_formats import FORMATS, ToolFormatName
 from deployments.chat.tool_formats.tags import answer_format
@@ -53,11 +54,8 @@ THEIRS: dict[ToolFormatName, str] = {
     "kimi_k2": "kimi",
     "deepseek_v3": "deepseek_r1",
     "deepseek_v3_1": "deepseek_v3_1",
-    "harmony": "harmony",
 }
 """Names of XGrammar's own tags for these families."""
-END_TOKENS: dict[ToolFormatName, str] = {"harmony": "<|call|>"}
-"""What these hold as text and ours leave to the end token."""
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
@@ -66,11 +64,23 @@ def test_their_tags_take_what_is_spelled(name: ToolFormatName, kind: str) -> Non
     rng = random.Random(f"{name} {kind} theirs")
     for attempt in range(6):
         calls = calls_with(kind, name, rng, FORMATS[name].several and attempt % 2 == 1)
-        tools = [
-            {"type": "function", "function": {"name": function, "parameters": {"type": "object"}}}
-            for function in sorted({function for function, _ in calls})
-        ]
+        text = "".join(spelled(name, calls, rng))
         choice = {"tool_choice": "required", "reasoning": "disabled"}
-        tag = xgrammar.get_model_structural_tag(THEIRS[name], tools, **choice)
-        text = "".join(spelled(name, calls, rng)) + END_TOKENS.get(name, "")
-        assert takes(tag, text), text
+        assert takes(xgrammar.get_model_structural_tag(THEIRS[name], offered(calls), **choice), text), text
+
+
+@pytest.mark.parametrize("kind", ARGUMENTS)
+def test_vllms_tag_takes_harmony(kind: str) -> None:
+    """XGrammar's own has no space before `<|constrain|>`, where OpenAI's guide to the format has one."""
+    rng = random.Random(f"{kind} harmony")
+    for _ in range(6):
+        calls = calls_with(kind, "harmony", rng, several=False)
+        text = "".join(spelled("harmony", calls, rng))
+        tools = [ChatCompletionToolsParam.model_validate(tool) for tool in offered(calls)]
+        assert takes(get_model_structural_tag("harmony", tools, "required", reasoning=False), text), text
+
+
+def offered(calls: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """The functions that are called, as a request offers them."""
+    names = sorted({function for function, _ in calls})
+    return [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in names]
