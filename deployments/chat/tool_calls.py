@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from deployments.chat.thinking import beginning_of
-from deployments.chat.tool_formats import ToolFormat
+from deployments.chat.tool_arguments import JsonValue, ParameterReader
+from deployments.chat.tool_formats.declaration import ToolFormat
 
 Delta = dict[str, Any]
 """What one more piece of text adds to an answer: `{"content": text}` or `{"tool_calls": [...]}`, OpenAI's shape."""
@@ -24,43 +26,6 @@ def call_id(tool_format: ToolFormat, name: str, number: int, written: dict[str, 
     return tool_format.id_for_client({**made, **written})
 
 
-class JsonValue:
-    """Finds the end of one JSON value in text that is known to begin with one."""
-
-    def __init__(self) -> None:
-        self.over = False
-        self._depth = 0
-        self._quoted = self._escaped = self._begun = False
-
-    def feed(self, text: str) -> int:
-        """How many characters of `text` belong to the value."""
-        for position, character in enumerate(text):
-            if self._quoted:
-                self._read_quoted(character)
-            elif character == '"':
-                self._quoted = True
-            elif character in "{[":
-                self._depth += 1
-            elif self._depth == 0 and self._begun and character not in "+-.0123456789aeflnrstuE":
-                self.over = True  # a number, true, false or null has ended before this character
-                return position
-            elif character in "}]":
-                self._depth -= 1
-            self._begun = self._begun or not character.isspace()
-            if self._depth == 0 and not self._quoted and character in '"}]':
-                self.over = True
-                return position + 1
-        return len(text)
-
-    def _read_quoted(self, character: str) -> None:
-        if self._escaped:
-            self._escaped = False
-        elif character == "\\":
-            self._escaped = True
-        elif character == '"':
-            self._quoted = False
-
-
 class ToolCallParser:
     """One choice's text, cut into content and calls.
 
@@ -70,15 +35,19 @@ class ToolCallParser:
     its arguments; of one that was cut off before them nothing is told.
     """
 
-    def __init__(self, tool_format: ToolFormat, *id_seed: object) -> None:
+    def __init__(
+        self, tool_format: ToolFormat, *id_seed: object, schemas: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """`schemas`: those of the arguments by the names of functions, as far as they are known."""
         self.calls = 0
         self._format = tool_format
+        self._schemas = schemas
         self._id_seed = id_seed
         self._step: Callable[[], Deltas | None] = self._text
         self._held = ""
         self._part = 0
         self._filled: dict[str, str] = {}
-        self._value: JsonValue | None = None
+        self._value: JsonValue | ParameterReader | None = None
         self._after_call = False
         self._kind = "content"
         self._markers = {tool_format.trigger: ""}
@@ -148,11 +117,20 @@ class ToolCallParser:
         if not part.startswith("$"):
             return self._read(part, self._next_part)
         # What follows a hole in a declaration is never in what fills it.
-        end = self._held.find(parts[self._part + 1])
-        if end < 0:
+        ends = [place for text in self._following() if (place := self._held.find(text)) >= 0]
+        if not ends:
             return None
+        end = min(ends)
         self._filled[part], self._held = self._held[:end], self._held[end:]
         return self._next_part()
+
+    def _following(self) -> tuple[str, ...]:
+        """Texts one of which stands behind the hole that is read."""
+        after, *others = self._format.parts[self._part + 1 :]
+        if after != "$arguments":
+            return (after,)
+        assert self._format.parameters is not None
+        return (self._format.parameters.parts[0], others[0])
 
     def _next_part(self) -> Deltas:
         self._part += 1
@@ -160,19 +138,20 @@ class ToolCallParser:
 
     def _arguments(self) -> Deltas | None:
         if self._value is None:
-            self._value = JsonValue()
             return [self._announced()]
         if not self._held:
             return None
-        many = self._value.feed(self._held)
-        piece, self._held = self._held[:many], self._held[many:]
+        piece, self._held = self._value.read(self._held)
         if self._value.over:
             self._value = None
             self._part += 1
-        return [self._delta(function={"arguments": piece})] if piece else []
+            return [self._delta(function={"arguments": piece})] if piece else []
+        return [self._delta(function={"arguments": piece})] if piece else None
 
     def _announced(self) -> Delta:
         name = self._filled.pop("$name")
+        parameters = self._format.parameters
+        self._value = JsonValue() if parameters is None else ParameterReader(parameters, self._schemas.get(name))
         identity = call_id(self._format, name, self.calls, self._filled, *self._id_seed)
         self.calls += 1
         return self._delta(id=identity, type="function", function={"name": name, "arguments": ""})
@@ -184,10 +163,10 @@ class ToolCallParser:
 
     def _between(self) -> Deltas | None:
         """In a section after a call: another one, or the end of the section."""
-        again = self._format.separator + self._format.parts[0]
-        if self._held.startswith(again):
+        again, held = (self._format.separator + self._format.parts[0]).lstrip(), self._held.lstrip()
+        if held.startswith(again):
             return self._read(self._format.separator, self._begin_call)
-        if again.startswith(self._held):
+        if again.startswith(held):
             return None
         return self._read(self._format.closes, self._end_section)
 
@@ -196,11 +175,15 @@ class ToolCallParser:
         return []
 
     def _read(self, expected: str, then: Callable[[], Deltas]) -> Deltas | None:
-        """Goes on with `then` behind a text that the constraint puts here; what is something else is text."""
-        if self._held.startswith(expected):
-            self._held = self._held[len(expected) :]
+        """Goes on with `then` behind a text that the constraint puts here; what is something else is text.
+
+        White space before it says nothing.
+        """
+        held, expected = self._held.lstrip(), expected.lstrip()
+        if held.startswith(expected):
+            self._held = held[len(expected) :]
             return then()
-        if expected.startswith(self._held):
+        if expected.startswith(held):
             return None
         self._step = self._text
         kept, self._held = self._held[:1], self._held[1:]

@@ -131,7 +131,7 @@ class ToolDialect:
     def _described(self, tools: list[dict[str, Any]]) -> Message:
         """The system message for models whose chat template knows no tools."""
         lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
-        how = self.format.write([("NAME", "ARGUMENTS")])
+        how = self.format.example()
         text = "\n".join(["You can call these functions:", *lines, f"To call one, write {how}"])
         return {"role": "system", "content": text}
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.chat.tool_calls import JsonValue, ToolCallParser, call_id
+from deployments.chat.tool_arguments import JsonValue
+from deployments.chat.tool_calls import ToolCallParser, call_id
 from deployments.chat.tool_formats import FORMATS
 
 VALUES: list[dict[str, Any]] = [

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from deployments.chat.tool_formats import FORMATS
-from tests.vllm.tool_call_judge import KINDS, Calls, Judge, calls_with, pieces, read_by_us, spelled, tokenizer
+from tests.vllm.tool_call_judge import KINDS, Calls, Judge, calls_with, offered, pieces, read_by_us, spelled, tokenizer
 
 _DEEPSEEK = tuple(f"<｜tool▁{name}｜>" for name in ("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"))
 _KIMI = tuple(f"<|tool_{name}|>" for name in ("calls_section_begin", "calls_section_end", "call_begin", "call_end")) + (
     "<|tool_call_argument_begin|>",
 )
 _COHERE = tuple(f"<|{end}_{name}|>" for end in ("START", "END") for name in ("ACTION", "THINKING", "RESPONSE"))
+
+_QWEN = ("<tool_call>", "</tool_call>", "<think>", "</think>")
+_SEED = ("<seed:tool_call>", "</seed:tool_call>", "<seed:think>", "</seed:think>")
+_NO_THOUGHTS = (("thinking", False), ("enable_thinking", False))
 
 JUDGES = [
     Judge("hermes", "hermes", ("<tool_call>", "</tool_call>")),
@@ -24,13 +29,21 @@ JUDGES = [
     Judge("mistral", "mistral", ("[TOOL_CALLS]", "[ARGS]")),
     Judge("deepseek_v3", "deepseek_v3", _DEEPSEEK),
     Judge("deepseek_v31", "deepseek_v3_1", _DEEPSEEK),
-    Judge("kimi_k2", "kimi_k2", (*_KIMI, "<think>", "</think>"), (("thinking", False),)),
+    Judge("kimi_k2", "kimi_k2", (*_KIMI, "<think>", "</think>"), _NO_THOUGHTS),
     Judge("granite", "granite3", ("<|tool_call|>",)),
     Judge("phi4_mini_json", "functools"),
     Judge("cohere_command3", "cohere", _COHERE),
+    Judge("qwen3_coder", "qwen3_coder", _QWEN, _NO_THOUGHTS),
+    Judge("seed_oss", "seed_oss", _SEED, _NO_THOUGHTS),
+    Judge("glm45", "glm4_5", _QWEN, _NO_THOUGHTS),
+    Judge("glm47", "glm4_7", _QWEN, _NO_THOUGHTS),
+    Judge("minimax_m2", "minimax_m2", ("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>")),
+    Judge("deepseek_v32", "deepseek_v3_2", ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")),
+    Judge("deepseek_v4", "deepseek_v4", ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", "<think>", "</think>")),
 ]
 
 _MARKUP = "takes the end of a call inside of a string for the end of the call"
+_MARKUP_PARSERS = ("qwen3_coder", "seed_oss", "glm45", "glm47", "minimax_m2", "deepseek_v32", "deepseek_v4")
 _TOKENS = "does not tell the text of a special token inside of a string from the token"
 _BRACKET = "takes the first `]` for the end of the list"
 _EMPTY = "gives the empty text for the arguments `{}` of the last call"
@@ -40,6 +53,7 @@ WRONG: dict[tuple[str, str, str], str] = {
     ("hermes", "stream", "own"): _MARKUP,
     ("granite4", "whole", "own"): _MARKUP,
     ("granite4", "stream", "own"): _MARKUP,
+    **{(parser, reader, "own"): _MARKUP for parser in _MARKUP_PARSERS for reader in ("whole", "stream")},
     ("mistral", "whole", "own"): _TOKENS,
     ("deepseek_v3", "stream", "own"): _TOKENS,
     ("deepseek_v31", "whole", "own"): _TOKENS,
@@ -58,7 +72,10 @@ WRONG: dict[tuple[str, str, str], str] = {
 """Where vLLM's parser is wrong about what our reader gets right: by parser, way of reading and kind of arguments. An
 entry that is not true any more fails."""
 
-READERS: dict[str, Callable[[Judge, list[str]], Calls]] = {"whole": Judge.read_whole, "stream": Judge.read_stream}
+READERS: dict[str, Callable[[Judge, list[str], list[dict[str, Any]]], Calls]] = {
+    "whole": Judge.read_whole,
+    "stream": Judge.read_stream,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -72,9 +89,10 @@ def test_the_same_calls_are_read(judge: Judge, reader: str, kind: str) -> None:
         calls = calls_with(kind, judge.tool_format, rng, several and attempt % 2 == 1)
         parts = spelled(judge.tool_format, calls, rng)
         fed = ["".join(parts)] if reader == "whole" else [piece for piece, _ in pieces(tokenizer(judge.tokens), parts)]
-        assert read_by_us(judge.tool_format, fed) == calls
+        tools = offered(calls)
+        assert read_by_us(judge.tool_format, fed, tools) == calls
         try:
-            found = READERS[reader](judge, parts)
+            found = READERS[reader](judge, parts, tools)
         except ValueError:  # arguments that are no JSON
             found = []
         assert known or found == calls, "".join(parts)

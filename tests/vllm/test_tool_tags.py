@@ -13,7 +13,7 @@ from vllm.tool_parsers.structural_tag_registry import get_model_structural_tag
 
 from deployments.chat.tool_formats import FORMATS, ToolFormatName
 from deployments.chat.tool_formats.tags import answer_format
-from tests.vllm.tool_call_judge import ARGUMENTS, calls_with, spelled
+from tests.vllm.tool_call_judge import ARGUMENTS, calls_with, offered, spelled
 
 _COMPILER = xgrammar.GrammarCompiler(xgrammar.TokenizerInfo([bytes([byte]) for byte in range(256)]))
 
@@ -24,13 +24,10 @@ def takes(tag: Any, text: str) -> bool:
     return bool(matcher.accept_string(text)) and (matcher.is_terminated() or matcher.is_completed())
 
 
-def tag_of(name: ToolFormatName, functions: set[str], **choice: bool) -> dict[str, Any]:
-    """Our tag over functions that take any object."""
-    schema = {"type": "object"}
-    return {
-        "type": "structural_tag",
-        "format": answer_format(FORMATS[name], [(function, schema) for function in sorted(functions)], **choice),
-    }
+def tag_of(name: ToolFormatName, tools: list[dict[str, Any]], **choice: bool) -> dict[str, Any]:
+    """Our tag over these functions."""
+    functions = [(tool["function"]["name"], tool["function"]["parameters"]) for tool in tools]
+    return {"type": "structural_tag", "format": answer_format(FORMATS[name], functions, **choice)}
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)
@@ -40,11 +37,11 @@ def test_xgrammar_takes_what_is_spelled(name: Any, kind: str) -> None:
     for attempt in range(6):
         calls = calls_with(kind, name, rng, FORMATS[name].several and attempt % 2 == 1)
         text = "".join(spelled(name, calls, rng))
-        functions = {function for function, _ in calls}
+        functions = offered(calls)
         for demanded in (False, True):
             assert takes(tag_of(name, functions, demanded=demanded, one=False), text), text
             assert takes(tag_of(name, functions, demanded=demanded, one=True), text) == (len(calls) == 1)
-        assert not takes(tag_of(name, {"other"}, demanded=False, one=False), text)
+        assert not takes(tag_of(name, offered([("other", {})]), demanded=False, one=False), text)
         assert not takes(tag_of(name, functions, demanded=True, one=False), "No.")
 
 
@@ -78,9 +75,3 @@ def test_vllms_tag_takes_harmony(kind: str) -> None:
         text = "".join(spelled("harmony", calls, rng))
         tools = [ChatCompletionToolsParam.model_validate(tool) for tool in offered(calls)]
         assert takes(get_model_structural_tag("harmony", tools, "required", reasoning=False), text), text
-
-
-def offered(calls: list[tuple[str, Any]]) -> list[dict[str, Any]]:
-    """The functions that are called, as a request offers them."""
-    names = sorted({function for function, _ in calls})
-    return [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in names]

@@ -32,19 +32,19 @@ class Judge:
     options: tuple[tuple[str, Any], ...] = ()
     """What the chat template is told, where the parser has to know it."""
 
-    def read_whole(self, parts: list[str]) -> Calls:
+    def read_whole(self, parts: list[str], tools: list[dict[str, Any]]) -> Calls:
         """The calls in a finished answer."""
-        found = self._parser().extract_tool_calls("".join(parts), request())
+        found = self._parser(tools).extract_tool_calls("".join(parts), request(tools))
         return [(call.function.name, json.loads(call.function.arguments)) for call in found.tool_calls]
 
-    def read_stream(self, parts: list[str]) -> Calls:
+    def read_stream(self, parts: list[str], tools: list[dict[str, Any]]) -> Calls:
         """The calls in an answer that comes token by token."""
-        parser = self._parser()
+        parser, asked = self._parser(tools), request(tools)
         calls: list[list[str]] = []
         before, ids_before = "", []
         for piece, ids in pieces(tokenizer(self.tokens), parts):
             text_now, ids_now = before + piece, ids_before + ids
-            delta = parser.extract_tool_calls_streaming(before, text_now, piece, ids_before, ids_now, ids, request())
+            delta = parser.extract_tool_calls_streaming(before, text_now, piece, ids_before, ids_now, ids, asked)
             _add(calls, delta)
             before, ids_before = text_now, ids_now
         if hasattr(parser, "finish_streaming"):
@@ -53,23 +53,23 @@ class Judge:
             calls[-1][1] += parser.get_remaining_unstreamed_args()
         return [(name, json.loads(arguments)) for name, arguments in calls]
 
-    def _parser(self) -> Any:
+    def _parser(self, tools: list[dict[str, Any]]) -> Any:
         options = {"chat_template_kwargs": dict(self.options)} if self.options else {}
-        return ToolParserManager.get_tool_parser(self.parser)(tokenizer(self.tokens), None, **options)
+        make = ToolParserManager.get_tool_parser(self.parser)
+        return make(tokenizer(self.tokens), request(tools).tools, **options)
 
 
 def _add(calls: list[list[str]], delta: Any) -> None:
     for call in (delta.tool_calls if delta is not None else None) or ():
         function = call.function if isinstance(call.function, dict) else call.function.model_dump()
-        if call.index == len(calls):
-            calls.append(["", ""])
+        calls += [["", ""] for _ in range(len(calls), call.index + 1)]
         calls[call.index][0] += function.get("name") or ""
         calls[call.index][1] += function.get("arguments") or ""
 
 
-def request() -> ChatCompletionRequest:
+def request(tools: list[dict[str, Any]]) -> ChatCompletionRequest:
     """What parsers want to know of a request."""
-    return ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}])
+    return ChatCompletionRequest(model="m", messages=[{"role": "user", "content": "x"}], tools=tools)
 
 
 @functools.cache
@@ -102,9 +102,10 @@ def pieces(one: PreTrainedTokenizerBase, parts: list[str]) -> list[tuple[str, li
     return found
 
 
-def read_by_us(name: ToolFormatName, parts: list[str]) -> Calls:
+def read_by_us(name: ToolFormatName, parts: list[str], tools: list[dict[str, Any]]) -> Calls:
     """The calls as we read them."""
-    parser = ToolCallParser(FORMATS[name], 0)
+    schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in tools}
+    parser = ToolCallParser(FORMATS[name], 0, schemas=schemas)
     calls: list[list[str]] = []
     for delta in [delta for part in parts for delta in parser.feed(part)]:
         for call in delta.get("tool_calls", ()):
@@ -135,7 +136,7 @@ ARGUMENTS: dict[str, Callable[[random.Random], Any]] = {
     "words": _strings("Paris", " and ", "Rome", "-"),
     "none": lambda rng: {},
     "numbers": lambda rng: {"a": rng.randrange(-9, 99), "b": rng.random(), "c": 1e-7, "d": True, "e": None},
-    "nested": lambda rng: {"value": _nested(rng), "list": [{"a": [1, {"b": "c"}]}, "d"]},
+    "nested": lambda rng: {"value": {"a": _nested(rng)}, "list": [{"a": [1, {"b": "c"}]}, "d"]},
     "quotes": _strings('"', "'", "\\", '\\"', "a", "`"),
     "braces": _strings("{", "}", "[", "]", "}}", "{}", ",", ":", "a"),
     "keys": _strings('"name": "g"', '{"arguments": {}}', '", "parameters": ', "name"),
@@ -157,9 +158,32 @@ def calls_with(kind: str, name: ToolFormatName, rng: random.Random, several: boo
     return [(rng.choice(names), make(rng)) for _ in range(rng.randrange(2, 4) if several else 1)]
 
 
+def offered(calls: list[tuple[str, Any]]) -> list[dict[str, Any]]:
+    """Functions that may be called so, as a request offers them."""
+    schemas: dict[str, dict[str, Any]] = {}
+    for name, arguments in calls:
+        properties = schemas.setdefault(name, {"type": "object", "properties": {}})["properties"]
+        properties.update({key: _SCHEMAS[type(value)] for key, value in arguments.items()})
+    return [{"type": "function", "function": {"name": name, "parameters": schemas[name]}} for name in sorted(schemas)]
+
+
+_SCHEMAS: dict[type, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+    dict: {"type": "object"},
+    # Where a list may hold anything, XGrammar takes no objects in it beside markup.
+    list: {"type": "array", "items": {"type": ["object", "string"]}},
+}
+
+
 def spelled(name: ToolFormatName, calls: list[tuple[str, dict[str, Any]]], rng: random.Random) -> list[str]:
     """The answer as a model of the family writes it, cut around the arguments: every other part is arguments."""
     tool_format = FORMATS[name]
+    if tool_format.parameters is not None:
+        return [tool_format.write([(function, json.dumps(arguments)) for function, arguments in calls])]
     frame = tool_format.write([(function, "\0") for function, _ in calls]).split("\0")
     values = [json.dumps(arguments, ensure_ascii=rng.random() < 0.3) for _, arguments in calls]
     return [part for pair in itertools.zip_longest(frame, values, fillvalue="") for part in pair]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 _HOLES = re.compile(r"(\$name|\$arguments|\$count|\$random)")
 
@@ -24,6 +25,30 @@ class TextRegion:
     kind: Literal["content", "reasoning_content"]
     last: bool = False
     """Whether the answer ends with it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameters:
+    """Arguments one after the other, each between texts: strings are written as they are, other values as JSON."""
+
+    style: str
+    """The `style` of XGrammar's `json_schema` format that means this spelling."""
+    element: str
+    """One argument, with `$key` and `$value` in their places, and maybe `$string`: whether it is a string."""
+
+    @functools.cached_property
+    def parts(self) -> tuple[str, ...]:
+        """`element`, cut at its holes; these begin with `$`."""
+        return tuple(filter(None, re.split(r"(\$key|\$value|\$string)", self.element)))
+
+    def write(self, arguments: dict[str, Any]) -> str:
+        """All arguments."""
+        written = []
+        for key, value in arguments.items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            made = {"$key": key, "$value": text, "$string": json.dumps(isinstance(value, str))}
+            written += [made.get(part, part) for part in self.parts]
+        return "".join(written)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +67,8 @@ class ToolFormat:
     opens: str = ""
     """The beginning of a section that holds all calls of an answer; without sections calls stand in the text."""
     closes: str = ""
+    parameters: Parameters | None = None
+    """How arguments are written that are not one JSON object."""
     several: bool = True
     """Whether an answer may hold more than one call."""
     texts: tuple[TextRegion, ...] = ()
@@ -78,10 +105,17 @@ class ToolFormat:
     def write(self, calls: Sequence[tuple[str, str]]) -> str:
         """Calls of functions with JSON texts, as the model writes them."""
         written = [
-            self.begin(name, number, str(number).zfill(self.id_length)) + arguments + self.end
+            self.begin(name, number, str(number).zfill(self.id_length)) + self._arguments(arguments) + self.end
             for number, (name, arguments) in enumerate(calls)
         ]
         return self.opens + self.separator.join(written) + self.closes
+
+    def _arguments(self, text: str) -> str:
+        return text if self.parameters is None else self.parameters.write(json.loads(text))
+
+    def example(self) -> str:
+        """A call, for a description of the format."""
+        return self.write([("NAME", "ARGUMENTS" if self.parameters is None else '{"PARAMETER": "VALUE"}')])
 
     def id_for_client(self, made: Mapping[str, str]) -> str:
         """A call's id from what stands for each hole."""

@@ -52,7 +52,8 @@ def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
 
 def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Format:
     if part == "$arguments":
-        return {"type": "json_schema", "json_schema": schema}
+        style = {} if tool_format.parameters is None else {"style": tool_format.parameters.style}
+        return {"type": "json_schema", "json_schema": schema, **style}
     if part.startswith("$"):
         return {"type": "regex", "pattern": tool_format.pattern(part)}
     return {"type": "const_string", "value": part}

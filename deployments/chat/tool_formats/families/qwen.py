@@ -1,0 +1,24 @@
+"""Qwen3-Coder and those that write as it does."""
+
+from __future__ import annotations
+
+from deployments.chat.tool_formats.declaration import Parameters, ToolFormat
+
+_PARAMETERS = Parameters("qwen_xml", "<parameter=$key>\n$value\n</parameter>\n")
+
+QWEN_3_CODER = ToolFormat(
+    call="<tool_call>\n<function=$name>\n$arguments</function>\n</tool_call>",
+    trigger="<tool_call>",
+    marks=("<tool_call>", "<function=", "<parameter="),
+    separator="\n",
+    parameters=_PARAMETERS,
+)
+
+SEED_OSS = ToolFormat(
+    call="<seed:tool_call>\n<function=$name>\n$arguments</function>\n</seed:tool_call>",
+    trigger="<seed:tool_call>",
+    marks=("<seed:tool_call>",),
+    separator="\n",
+    parameters=_PARAMETERS,
+)
+"""Seed-OSS by ByteDance, with markers of its own."""
