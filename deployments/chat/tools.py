@@ -15,8 +15,9 @@ from deployments.chat.tool_formats import (
     renders_tools,
     takes_argument_text,
 )
+from deployments.chat.tool_formats.tags import answer_format, call_pointers
 from deployments.openai.tool_bodies import NamedTool, Tool, ToolChoice
-from grammar_workers.specification import JsonSchemaSpecification, StructuralTagSpecification, Tag
+from grammar_workers.specification import StructuralTagSpecification
 
 Message = dict[str, Any]
 """One turn as chat templates take it."""
@@ -37,13 +38,9 @@ class Offer:
             return list(tools)
         return [(place, tool) for place, tool in tools if tool.function.name == self.choice.function.name]
 
-    def places(self) -> tuple[tuple[str, str], ...]:
-        """Prefixes of JSON Pointers into `ToolDialect.specification`, and into the HTTP body in their stead."""
-        pairs: list[tuple[str, str]] = []
-        for index, (place, _) in enumerate(self.callable_tools()):
-            function = f"/tools/{place}/function"
-            pairs += [(f"/tags/{index}/content/schema", f"{function}/parameters"), (f"/tags/{index}", function)]
-        return tuple(pairs)
+    def schemas(self) -> dict[str, Any]:
+        """The JSON Schemas of the arguments of functions that may be called, in their order."""
+        return {tool.function.name: tool.function.arguments_schema() for _, tool in self.callable_tools()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,28 +66,20 @@ class ToolDialect:
 
     def specification(self, offer: Offer) -> StructuralTagSpecification:
         """Free text in which the model may call, or calls alone where the client demands one."""
-        tags = [
-            Tag(
-                begin=self.format.opens + self.format.begin(tool.function.name, 0, "0" * self.format.id_length),
-                content=JsonSchemaSpecification(json_schema=tool.function.arguments_schema()),
-                end=self.format.end + self.format.closes,
-            )
-            for _, tool in offer.callable_tools()
-        ]
-        demanded = offer.choice != "auto"
-        return StructuralTagSpecification(
-            tags=tags,
-            triggers=[self.format.trigger],
-            at_least_one=demanded,
-            stop_after_first=isinstance(offer.choice, NamedTool) or not (offer.parallel and self.several),
-            separator=self.format.separator if demanded else None,
-        )
+        return StructuralTagSpecification.model_validate({"format": self._answer(offer)})
 
-    @property
-    def several(self) -> bool:
-        """Whether an answer may hold more than one call."""
-        with_id = "$count" in self.format.call or "$random" in self.format.call
-        return self.format.several and not self.format.in_sections and not with_id
+    def places(self, offer: Offer) -> tuple[tuple[str, str], ...]:
+        """Prefixes of JSON Pointers into `specification`, and into the HTTP body in their stead."""
+        pairs: list[tuple[str, str]] = []
+        pointers = call_pointers(self._answer(offer), "/format")
+        for (tag, schema), (place, _) in zip(pointers, offer.callable_tools(), strict=True):
+            function = f"/tools/{place}/function"
+            pairs += [(f"{schema}/json_schema", f"{function}/parameters"), (tag, function)]
+        return tuple(pairs)
+
+    def _answer(self, offer: Offer) -> dict[str, Any]:
+        one = isinstance(offer.choice, NamedTool) or not offer.parallel
+        return answer_format(self.format, list(offer.schemas().items()), demanded=offer.choice != "auto", one=one)
 
     def prompt_fields(self, messages: list[Message], offer: Offer | None) -> dict[str, Any]:
         """`messages` and `tools` of a generation request; text in place of what the chat template does not know."""

@@ -26,6 +26,13 @@ TEMPLATES = {
     "granite3": "{%- if tools %}<|start_of_role|>... respond with <|tool_call|> followed by a JSON list of tools used",
     "minimax_m1": "{% if tools %}<beginning_of_sentence>... within <tool_calls></tool_calls> XML tags",
     "functionary_v3_1": "{% if tools %}start_tag => `<function`{{ '<function=' + name + '>' + arguments }}",
+    "minimax_m2": "{% if tools %}wrapped by <minimax:tool_call></minimax:tool_call>",
+    "deepseek_v3_2": "{% if tools %}<{{ '｜DSML｜' }}function_calls>",
+    "deepseek_v4": "{% if tools %}<{{ '｜DSML｜' }}tool_calls>",
+    "seed_oss": "{% if tools %}<seed:tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>",
+    "qwen3_coder": "{% if tools %}<tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>",
+    "glm4_5": "{% if tools %}<tool_call>{function-name}\\n<arg_key>{key}</arg_key>\\n<arg_value>{value}</arg_value>",
+    "glm4_7": "{% if tools %}<tool_call>{function-name}<arg_key>{key}</arg_key><arg_value>{value}</arg_value>",
     "turnstile": "{% for message in messages %}{{ message.content }}{% endfor %}",
 }
 

@@ -186,7 +186,7 @@ async def test_tools_of_a_model_whose_template_knows_them(http: httpx.AsyncClien
         {**CALLED, "content": "", "tool_calls": [{**CALLED["tool_calls"][0], "function": ARGUMENTS_AS_DATA}]},  # type: ignore[index]
         {**RESULT, "name": "now"},
     ]
-    tags = replica.requests[0]["grammar"]["specification"]["tags"]
+    tags = replica.requests[0]["grammar"]["specification"]["format"]["tags"]
     assert tags[0]["begin"] == '{"name": "get_weather", "parameters": ' and tags[0]["end"] == "}"
 
 
@@ -257,7 +257,7 @@ async def test_arguments_of_earlier_calls_must_be_objects(http: httpx.AsyncClien
 async def test_a_bad_schema_is_refused_at_its_place(
     http: httpx.AsyncClient, compiler: FakeCompiler, choice: Any, index: int
 ) -> None:
-    pointer = f"/tags/{index}/content/schema/properties/filter/pattern"
+    pointer = f"/format/tags/{index}/content/json_schema/properties/filter/pattern"
     error = {"code": "unsupported_grammar", "message": "back-reference", "pointer": pointer}
     compiler.answers = [{"status": "refused", "error": error}]
     detail = (await ask(http, tool_choice=choice)).json()["error"]
@@ -302,7 +302,7 @@ def test_the_judge_finds_faults() -> None:
 
 
 def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:
-    template = "{% for tool in tools %}write <tool_call><function=name><parameter=x>{% endfor %}"
+    template = "{% for tool in tools %}write <toolcall><f=name><p=x>{% endfor %}"
     assert not ToolDialect.of_model("auto", template).by_template
     assert ToolDialect.of_model("hermes", template) == ToolDialect(FORMATS["hermes"], by_template=True)
 
@@ -310,7 +310,7 @@ def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:
 async def test_the_configured_format_wins(compiler: FakeCompiler, replica: FakeReplica) -> None:
     async with client_of(application(compiler, replica, tool_format="hermes")) as http:
         await ask(http)
-    assert replica.requests[0]["grammar"]["specification"]["triggers"] == ["<tool_call>"]
+    assert replica.requests[0]["grammar"]["specification"]["format"]["triggers"] == ["<tool_call>"]
 
 
 async def test_another_constraint_has_nothing_to_say_where_calls_are_demanded(

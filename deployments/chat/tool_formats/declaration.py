@@ -26,6 +26,11 @@ class TextRegion:
     last: bool = False
     """Whether the answer ends with it."""
 
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The texts around it."""
+        return (self.opens, self.closes) if self.closes else (self.opens,)
+
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:

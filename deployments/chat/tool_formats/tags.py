@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from deployments.chat.tool_formats.declaration import TextRegion, ToolFormat
@@ -28,6 +28,33 @@ def answer_format(
     if demanded:
         return tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
     return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
+
+
+def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
+    """JSON Pointers to the tag of each function's call, and to the format of its arguments.
+
+    They begin with `pointer`, which leads to `format_`.
+    """
+    if format_["type"] == "tag":
+        inside = _arguments_pointer(format_["content"], f"{pointer}/content")
+        if inside is not None:
+            yield pointer, inside
+            return
+    for name in ("content", "elements", "tags"):
+        inner = format_.get(name, [])
+        if isinstance(inner, dict):
+            yield from call_pointers(inner, f"{pointer}/{name}")
+        else:
+            for index, one in enumerate(inner):
+                yield from call_pointers(one, f"{pointer}/{name}/{index}")
+
+
+def _arguments_pointer(content: Format, pointer: str) -> str | None:
+    if content["type"] == "json_schema":
+        return pointer
+    elements = content["elements"] if content["type"] == "sequence" else []
+    places = (f"{pointer}/elements/{index}" for index, one in enumerate(elements) if one["type"] == "json_schema")
+    return next(places, None)
 
 
 def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
@@ -65,11 +92,13 @@ def _separated(tags: list[Format], separator: str, *, one: bool) -> Format:
 
 
 def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool) -> Format:
-    """Regions of text, and then the calls or the region that an answer ends with."""
-    regions = {last: [_region(text) for text in tool_format.texts if text.last == last] for last in (False, True)}
-    ends = calls if demanded else [*calls, *regions[True]]
-    before = {"type": "star", "content": _any_of(regions[False])}
-    return {"type": "sequence", "elements": [before, _any_of(ends)]}
+    """Regions of text, and then calls or the last region; thoughts and calls alone where calls are demanded."""
+    texts = [text for text in tool_format.texts if not (demanded and text.kind == "content")]
+    before = {"type": "star", "content": _any_of([_region(text) for text in texts if not text.last])}
+    return {
+        "type": "sequence",
+        "elements": [before, _any_of([*calls, *(_region(text) for text in texts if text.last)])],
+    }
 
 
 def _region(text: TextRegion) -> Format:

@@ -7,7 +7,7 @@ from deployments.chat.tool_formats.declaration import Parameters, ToolFormat
 GLM_4_5 = ToolFormat(
     call="<tool_call>$name\n$arguments</tool_call>",
     trigger="<tool_call>",
-    marks=("<tool_call>", "<arg_key>", "</arg_key>\\n<arg_value>"),
+    marks=("<tool_call>", "<arg_key>", "</arg_key>\n<arg_value>"),
     separator="\n",
     parameters=Parameters("glm_xml", "<arg_key>$key</arg_key>\n<arg_value>$value</arg_value>\n"),
 )
