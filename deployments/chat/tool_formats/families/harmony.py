@@ -9,7 +9,7 @@ _NEXT = "<|end|><|start|>assistant"
 HARMONY = ToolFormat(
     call="<|channel|>commentary to=functions.$name <|constrain|>json<|message|>$arguments",
     trigger="<|channel|>commentary to=functions.",
-    marks=("<|channel|>", "to=functions."),
+    marks=("<|channel|>commentary", "functions."),
     several=False,  # `<|call|>` comes next, and is an end token
     texts=(
         TextRegion("<|channel|>analysis<|message|>", _NEXT, "reasoning_content"),
