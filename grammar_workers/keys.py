@@ -27,6 +27,7 @@ from grammar_workers.specification import (
     JsonSchemaSpecification,
     StructuralTagSpecification,
 )
+from grammar_workers.tag_formats import SpecificationFormat
 from grammar_workers.types import GrammarKey
 from grammar_workers.validation import place_of, pointer
 
@@ -143,16 +144,38 @@ class _Normalization:
             case AllOfSpecification():
                 inner = [self.specification(one) for one in specification.specifications]
                 return {"type": specification.type, "specifications": inner}
+            case StructuralTagSpecification() if specification.format is not None:
+                return {"type": specification.type, "format": self._format(specification.format)}
             case StructuralTagSpecification():
                 tags = [
                     {"begin": tag.begin, "content": self.specification(tag.content), "end": tag.end}
                     for tag in specification.tags
                 ]
-                rest = specification.model_dump(exclude={"type", "tags"})
+                rest = specification.model_dump(exclude={"type", "tags", "format"})
                 return {"type": specification.type, "tags": tags, **rest}
         data = specification.model_dump(by_alias=True)
         self._count(data)
         return data
+
+    def _format(self, part: Any) -> Any:
+        """A format, or what it is made of: what has its default is left out."""
+        if isinstance(part, SpecificationFormat):
+            return {"type": part.type, "specification": self.specification(part.specification)}
+        if isinstance(part, BaseModel):
+            given = {
+                name: getattr(part, name)
+                for name, field in type(part).model_fields.items()
+                if name == "type" or field.is_required() or getattr(part, name) != field.default
+            }
+            return {
+                name: self._schema(value) if name == "json_schema" else self._format(value)
+                for name, value in given.items()
+            }
+        if isinstance(part, list | tuple):
+            self._add(len(part) + 1)
+            return [self._format(one) for one in part]
+        self._count(part)
+        return part
 
     def _schema(self, schema: Any) -> Any:
         """A schema without annotations and with its keywords sorted; what is not a schema stays as it is."""

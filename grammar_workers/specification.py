@@ -9,6 +9,8 @@ from pydantic import ConfigDict, Field, GetCoreSchemaHandler, StrictBool, Strict
 from pydantic import Tag as Member
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from grammar_workers import tag_formats
+from grammar_workers.tag_formats import Format
 from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
 MOST_ITEMS = 1 << 19
@@ -209,22 +211,36 @@ class Tag(_Specification):
 
 
 class StructuralTagSpecification(_Specification):
-    """Free text in which a trigger opens a constrained region, such as a tool call.
+    """Text made of formats, or free text in which a trigger opens a constrained region, such as a tool call.
 
-    As soon as the text ends with one of `triggers`, it must go on with the rest of one of the `begin` texts that start
-    with this trigger, then the content and the `end` of that tag; after it the text is free again. A trigger that names
-    a special token of the vocabulary is that token; its characters are then not generated as text.
+    `format` is the language of xgrammar's structural tags, see `tag_formats`; nothing else goes with it.
+
+    With `tags` and `triggers`: as soon as the text ends with one of `triggers`, it must go on with the rest of one of
+    the `begin` texts that start with this trigger, then the content and the `end` of that tag; after it the text is
+    free again. A trigger that names a special token of the vocabulary is that token; its characters are then not
+    generated as text.
 
     `at_least_one`: the text may not end before one region is complete. `stop_after_first`: nothing follows the first.
     With a `separator` there is no free text: the text is regions alone, with the separator between one and the next.
     """
 
     type: Literal["structural_tag"] = "structural_tag"
-    tags: Annotated[list[Tag], FailFast()] = Field(min_length=1, max_length=MOST_PARTS)
-    triggers: Texts = Field(min_length=1, max_length=MOST_PARTS)
+    format: Format | None = None
+    tags: Annotated[list[Tag], FailFast()] = Field([], max_length=MOST_PARTS)
+    triggers: Texts = Field([], max_length=MOST_PARTS)
     at_least_one: StrictBool = False
     stop_after_first: StrictBool = False
     separator: str | None = None
+
+    @model_validator(mode="after")
+    def _in_one_shape(self) -> StructuralTagSpecification:
+        if self.format is None:
+            for name in ("tags", "triggers"):
+                if not getattr(self, name):
+                    raise PydanticCustomError("structural_tag", "give `format`, or `tags` and `triggers`")
+        elif self.model_fields_set - {"type", "format"}:
+            raise PydanticCustomError("structural_tag", "nothing else goes with `format`")
+        return self
 
 
 GrammarSpecification = Annotated[
@@ -244,6 +260,7 @@ GrammarSpecification = Annotated[
 
 AllOfSpecification.model_rebuild()
 Tag.model_rebuild()
+tag_formats.rebuild(GrammarSpecification)
 StructuralTagSpecification.model_rebuild()
 
 SPECIFICATION: TypeAdapter[GrammarSpecification] = TypeAdapter(GrammarSpecification)

@@ -13,7 +13,7 @@ from pydantic import Field, StrictBool, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http.fields import Only, parsed_json
-from deployments.openai.structural_tags import Parts, RegexContent, StructuralTag
+from deployments.openai.structural_tags import Parts, StructuralTag
 from grammar_workers.languages.cfg.reading import guess_syntax
 from grammar_workers.specification import (
     MOST_ITEMS,
@@ -85,8 +85,14 @@ class JsonSchemaFormat(StrictModel):
         return JsonSchemaSpecification.model_validate({"schema": schema})
 
 
-class RegexFormat(RegexContent):
+class RegexFormat(StrictModel):
     """Text that a regular expression matches as a whole."""
+
+    type: Literal["regex"]
+    pattern: str
+
+    def specification(self) -> GrammarSpecification:
+        return RegexSpecification(pattern=self.pattern)
 
 
 class GrammarFormat(StrictModel):

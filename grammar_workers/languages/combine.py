@@ -18,12 +18,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from grammar_workers import tag_formats
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.dfa import Dfa, intersect, restrict
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages import automaton as automata
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
-from grammar_workers.languages.cfg.reading import read_grammar, rule_graph
+from grammar_workers.languages.cfg.reading import guess_syntax, read_grammar, rule_graph
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.json_schema.assertions import JsonType
@@ -36,6 +37,9 @@ from grammar_workers.languages.positions import names_tokens, token_positions
 from grammar_workers.languages.regex.counters import NotCountableError, counted_text
 from grammar_workers.languages.regular_kinds import RegularSpecification, choices, dfa_of
 from grammar_workers.languages.structural_tag import StructuralTag
+from grammar_workers.languages.tags.automaton import FormatNfa
+from grammar_workers.languages.tags.construct import Construction, Content
+from grammar_workers.languages.tags.values import Values
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.pushdown import intersect as product
 from grammar_workers.pushdown.automaton import PushdownAutomaton
@@ -101,6 +105,8 @@ class Combination:
         self._builder = PushdownBuilder(limits)
         self.notes: list[str] = []
         self._doubt: str | None = None
+        self._values = Values()
+        self._json_values: dict[str, int] = {}
 
     def pushdown(self, specification: GrammarSpecification) -> PushdownAutomaton | RuleGraph:
         """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
@@ -116,7 +122,11 @@ class Combination:
         if parts.tokens:
             return self._token_automaton(parts)
         if parts.tags:
-            entry = self._structural_tag_entry(*parts.tags[0])
+            formats = self._formats(*parts.tags[0])
+            if isinstance(formats, FormatNfa):
+                restriction = self._intersection(parts) if parts.regular or parts.automata else None
+                return self._values.graph(formats, restriction, self._limits)
+            entry = formats
         else:
             entry, parts = self._json_entry(parts)
         pushdown = self._builder.build(entry)
@@ -244,14 +254,18 @@ class Combination:
 
     # -- JSON --------------------------------------------------------------------------------------------------------
 
-    def _json_entry(self, parts: _Parts) -> tuple[int, _Parts]:
+    def _json_entry(
+        self, parts: _Parts, options: GrammarOptions | None = None, *, any_of: bool = False
+    ) -> tuple[int, _Parts]:
         """The entry state of the values that all JSON parts allow, and the regular parts that the raw text must match.
+
+        With `any_of`, of the values that one of them allows.
 
         Banned words are taken into account in every string, and are left over only where they matter outside of them.
         """
         banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
         permitted = None
-        options = self._options
+        options = self._options if options is None else options
         if banned:
             if options.escapes == "any":
                 # A word could be hidden in an escape, or be one: what is searched has one spelling.
@@ -272,12 +286,12 @@ class Combination:
             if isinstance(part, JsonObjectSpecification):
                 formulas.append(pool.types(JsonType.OBJECT))
                 continue
-            reader = SchemaReader(part.json_schema, self._resources, pool, self._options, self._limits)
+            reader = SchemaReader(part.json_schema, self._resources, pool, options, self._limits)
             with located(pointer, "/schema"):
                 formulas.append(reader.read())
             self.notes += reader.notes
-        root = Demand(pool.canonical(pool.all_of(formulas)))
-        solver = Solver(pool, self._options, self._limits, self._vocabulary.spellable, permitted)
+        root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
+        solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted)
         solver.solve(root)
         with located(parts.json[0][0], "/schema"):
             entry = Emitter(solver, self._builder, options).emit(root)
@@ -302,6 +316,63 @@ class Combination:
         return self._outside_of_strings(part, words[:half]) + self._outside_of_strings(part, words[half:])
 
     # -- structural tags ---------------------------------------------------------------------------------------------
+
+    def _formats(self, pointer: str, part: StructuralTagSpecification) -> int | FormatNfa:
+        """The first state of what formats allow; their automaton where they hold recursive grammars."""
+        if part.format is None:
+            return self._structural_tag_entry(pointer, part)
+        nfa = Construction(self._vocabulary, self._limits, self).run(part.format, f"{pointer}/format")
+        if self._values.grammars:
+            return nfa
+        return self._values.entry(nfa, self._vocabulary, self._builder, self._budget)
+
+    def format_content(self, format_: tag_formats.Format, pointer: str) -> Content:
+        """What a format allows that is a language of its own."""
+        match format_:
+            case tag_formats.RegexFormat():
+                return self._automaton(pointer, RegexSpecification(pattern=format_.pattern))
+            case tag_formats.GrammarFormat():
+                with located(pointer):
+                    found = read_grammar(
+                        format_.grammar, guess_syntax(format_.grammar), self._vocabulary.alphabet, self._limits
+                    )
+                return found if isinstance(found, Dfa) else self._values.add_grammar(found, f"{pointer}/grammar")
+            case tag_formats.JsonSchemaFormat() if format_.style == "json":
+                return self.json_value([(format_, pointer)])
+            case tag_formats.SpecificationFormat():
+                inside, specification = f"{pointer}/specification", format_.specification
+                if isinstance(specification, StructuralTagSpecification) and specification.format is not None:
+                    return specification.format, f"{inside}/format"
+                content = self._content(inside, specification, last=False)
+                return content if isinstance(content, Dfa) else self._values.add_json(content, inside)
+        raise UnsupportedFeatureError(f"a structural tag of the type {format_.type!r}", pointer=pointer)
+
+    def json_value(self, alternatives: Sequence[tuple[tag_formats.JsonSchemaFormat, str]]) -> int:
+        """The number of the value that one of these formats, which differ in their schemas alone, allows."""
+        format_, pointer = alternatives[0]
+        known = self._json_values.get(pointer)
+        if known is None:
+            parts = _Parts(
+                json=[(place, JsonSchemaSpecification(json_schema=one.json_schema)) for one, place in alternatives]
+            )
+            if format_.excludes:
+                banned = BannedWordsSpecification(words=format_.excludes, case_sensitive=True)
+                parts.regular.append((f"{pointer}/excludes", banned))
+            changes: dict[str, Any] = {"property_order": "any"} if format_.any_order else {}
+            if format_.max_whitespace_cnt is not None:
+                if not 0 < format_.max_whitespace_cnt <= 64:
+                    raise UnsupportedFeatureError(
+                        "white space is limited to between 1 and 64 characters", pointer=f"{pointer}/max_whitespace_cnt"
+                    )
+                changes |= {"whitespace": "flexible", "whitespace_limit": format_.max_whitespace_cnt}
+            options = self._options.model_copy(update=changes)
+            entry, left = self._json_entry(parts, options, any_of=True)
+            if left.regular:
+                raise UnsupportedFeatureError(
+                    "a text that may occur in JSON outside of strings", pointer=f"{pointer}/excludes"
+                )
+            known = self._json_values[pointer] = self._values.add_json(entry, pointer)
+        return known
 
     def _structural_tag_entry(self, pointer: str, part: StructuralTagSpecification) -> int:
         with located(pointer):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.documents import REPOSITORY, blocks, printed
 
-DOCUMENTS = ("docs/how-it-works.md", "docs/constraints.md")
+DOCUMENTS = ("docs/how-it-works.md", "docs/constraints.md", "docs/structural-tags.md")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

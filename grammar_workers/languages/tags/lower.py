@@ -1,0 +1,99 @@
+"""Lowers the deterministic automaton of a format to pushdown states.
+
+Values (JSON, for the time being) are rules that are called. Where something else may come in place of one, its first
+byte decides: the state that the byte leads to calls the rest of the value.
+
+    may hold text or a value   s -'a'-> s ;  s -'{'-> t ;  t calls what the rule does after '{', returns to r
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from grammar_workers.dfa.dfa import DEAD, Dfa
+from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.languages.tags.automaton import FormatDfa, Value
+from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.pushdown.strings import StringLowering
+
+_GOES_ON = frozenset(b"0123456789.eE")
+"""What may follow a digit of a number."""
+_NUMBER_BEGINS = frozenset(b"-0123456789")
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueRule:
+    """A rule that is called: the state in which it begins, and where it stands in the specification."""
+
+    entry: int
+    pointer: str
+
+    def moves(self, builder: PushdownBuilder) -> dict[int, int]:
+        """First byte -> the state after it."""
+        row = builder.row_targets(builder.row_of(self.entry))
+        return {byte: int(row[byte]) for byte in np.flatnonzero(row != DEAD).tolist()}
+
+
+def lower(automaton: FormatDfa, values: Mapping[Value, ValueRule], builder: PushdownBuilder) -> int:
+    """The first of the states; those in which the text may end carry exit label 0.
+
+    Raises UnsupportedFeatureError where the first byte does not tell what begins.
+    """
+    many = len(automaton.final)
+    table = np.full((many, len(automaton.starts)), DEAD, np.int32)
+    for state, row in enumerate(automaton.characters):
+        table[state, list(row)] = list(row.values())
+    final = tuple(map(int, automaton.final))
+    states = StringLowering(builder).raw_states(Dfa(tuple(automaton.starts), table, final), {})
+    moves = {value: rule.moves(builder) for value, rule in values.items()}
+    for state, tokens in enumerate(automaton.tokens):
+        builder.spend(len(tokens))
+        for token, target in tokens.items():
+            builder.token_edge(states[state], token, states[target])
+    for state, following in enumerate(automaton.values):
+        if not following:
+            continue
+        alone = not (automaton.final[state] or automaton.characters[state] or automaton.tokens[state])
+        if alone and len(following) == 1:
+            ((value, target),) = following.items()
+            builder.set_op(states[state], builder.call(values[value].entry, [states[target]]))
+            continue
+        begun = builder.row_targets(builder.row_of(states[state]))
+        for value, target in following.items():
+            for byte, inside in moves[value].items():
+                if begun[byte] != DEAD:
+                    raise UnsupportedFeatureError(
+                        f"a value that begins like something else that may come in its place ({chr(byte)!r}); begin "
+                        "them differently, or make one JSON Schema of both",
+                        pointer=values[value].pointer,
+                    )
+                begun[byte] = builder.state(op=builder.call(inside, [states[target]]))
+        builder.fill(states[state], row=builder.row(begun), exit_label=0 if automaton.final[state] else -1)
+    _check_numbers(automaton, values, moves, states, builder)
+    return states[0]
+
+
+def _check_numbers(
+    automaton: FormatDfa,
+    values: Mapping[Value, ValueRule],
+    moves: Mapping[Value, Mapping[int, int]],
+    states: list[int],
+    builder: PushdownBuilder,
+) -> None:
+    """A number ends where no digit follows, so what comes after it may not begin with one."""
+    for following in automaton.values:
+        for value, target in following.items():
+            if _NUMBER_BEGINS.isdisjoint(moves[value]):
+                continue
+            begins = set().union(*(moves[after] for after in automaton.values[target]))
+            if automaton.characters[target]:
+                row = builder.row_targets(builder.row_of(states[target]))
+                begins |= set(np.flatnonzero(row != DEAD).tolist())
+            if found := sorted(begins & _GOES_ON):
+                raise UnsupportedFeatureError(
+                    f"a value that may be a number, before what a number could go on with ({chr(found[0])!r})",
+                    pointer=values[value].pointer,
+                )

@@ -1,0 +1,196 @@
+"""Structural tags made of formats: what they allow, token by token, and what is refused where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from grammar_workers import Vocabulary, compile_grammar
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.keys import grammar_key
+
+Format = dict[str, Any]
+
+OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
+JSON = {"type": "json_schema", "json_schema": OBJECT}
+ANY = {"type": "any_text"}
+
+CALL, END_OF_CALL, END = 256, 257, 258
+VOCABULARY = Vocabulary(
+    [*(bytes([byte]) for byte in range(256)), None, None, None],
+    eos_token_ids=[END],
+    special_tokens={"<|call|>": CALL, "<|/call|>": END_OF_CALL, "<|end|>": END},
+)
+
+
+def const(value: str) -> Format:
+    return {"type": "const_string", "value": value}
+
+
+def tag(begin: Any, content: Format, end: Any) -> Format:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
+
+
+def specification(one: Format) -> dict[str, Any]:
+    return {"type": "structural_tag", "format": one}
+
+
+def accepts(one: Format, *pieces: str | int) -> bool:
+    """Whether a text of characters and special tokens is allowed as a whole."""
+    grammar = compile_grammar(specification(one), VOCABULARY)
+    state = grammar.initial_state
+    for piece in pieces:
+        for token in [piece] if isinstance(piece, int) else piece.encode():
+            state = grammar.next_state(state, token)
+            if state < 0:
+                return False
+    return grammar.is_terminal(state)
+
+
+def refusal(one: Format) -> GrammarError:
+    with pytest.raises(GrammarError) as caught:
+        compile_grammar(specification(one), VOCABULARY)
+    return caught.value
+
+
+def test_texts_that_name_special_tokens_are_these() -> None:
+    call = tag("<|call|>f", JSON, "<|/call|>")
+    calls = {"type": "triggered_tags", "triggers": ["<|call|>"], "tags": [call]}
+    assert accepts(calls, "some text ", CALL, 'f{"a": 1}', END_OF_CALL, " and more")
+    assert not accepts(calls, '<|call|>f{"a": 1}<|/call|>')
+    assert not accepts(calls, "as text: <|call|>")
+    assert not accepts(calls, CALL, 'f{"a": 1}</call>')
+
+
+def test_tokens_and_free_text_stand_side_by_side() -> None:
+    one = {
+        "type": "sequence",
+        "elements": [
+            tag(
+                {"type": "token", "token": "<|call|>"}, {"type": "any_tokens"}, {"type": "token", "token": END_OF_CALL}
+            ),
+            ANY,
+        ],
+    }
+    assert accepts(one, CALL, "anything", END_OF_CALL, "text")
+    assert not accepts(one, CALL, "anything")
+    # What is any token may be a special one, too, but not the end.
+    assert accepts(one, CALL, CALL, END_OF_CALL)
+    assert not accepts(one, CALL, END_OF_CALL, END_OF_CALL)
+
+
+def test_a_token_may_stand_for_its_text() -> None:
+    one = {"type": "sequence", "elements": [{"type": "any_tokens", "exclude_tokens": ["b"]}, const("ab")]}
+    assert accepts(one, "aaab")
+    assert accepts(one, "cab")
+    assert not accepts(one, "abab")
+    assert not accepts(one, "ca")
+
+
+def test_several_schemas_are_one_value() -> None:
+    other = {"type": "json_schema", "json_schema": {"type": "object", "required": ["b"]}}
+    one = tag("[", {"type": "or", "elements": [JSON, other, const("none")]}, "]")
+    assert accepts(one, '[{"a": 1}]')
+    assert accepts(one, '[{"b": 1}]')
+    assert accepts(one, "[none]")
+    assert not accepts(one, "[{}]")
+
+
+def test_recursive_grammars() -> None:
+    nested = {"type": "grammar", "grammar": 'root ::= "(" root ")" | "x"'}
+    one = {"type": "plus", "content": tag("<", nested, ">")}
+    assert accepts(one, "<((x))><x>")
+    assert not accepts(one, "<((x)>")
+    error = refusal({"type": "sequence", "elements": [nested, JSON]})
+    assert isinstance(error, UnsupportedFeatureError)
+    assert error.pointer == "/format/elements/0/grammar"
+
+
+def test_limits_of_free_text() -> None:
+    one = tag("<", {"type": "any_text", "max_chars": 2}, ">")
+    assert accepts(one, "<é€>")
+    assert not accepts(one, "<abc>")
+    assert refusal({"type": "any_text", "max_tokens": 3}).pointer == "/format/max_tokens"
+    assert "limit" in str(refusal({"type": "any_text", "max_chars": 10**9}))
+
+
+def test_json_has_its_fields() -> None:
+    both = {"type": "object", "properties": {"a": {"const": 1}, "b": {"type": "string"}}, "required": ["a", "b"]}
+    value = {"type": "json_schema", "json_schema": {**both, "additionalProperties": False}}
+    assert not accepts(value, '{"b": "x", "a": 1}')
+    assert accepts({**value, "any_order": True}, '{"b": "x", "a": 1}')
+    assert not accepts({**value, "any_order": True}, '{"b": "x", "b": "x"}')
+    assert accepts({**value, "max_whitespace_cnt": 2}, '{  "a":1,\n"b": "x"}')
+    assert not accepts({**value, "max_whitespace_cnt": 2}, '{   "a": 1, "b": "x"}')
+    assert accepts({**value, "excludes": ["</"]}, '{"a": 1, "b": "<a"}')
+    assert not accepts({**value, "excludes": ["</"]}, '{"a": 1, "b": "</a"}')
+
+
+def test_specifications_are_formats() -> None:
+    words = {"type": "specification", "specification": {"type": "banned_words", "words": ["no"]}}
+    one = tag("<", words, ">")
+    assert accepts(one, "<yes>")
+    assert not accepts(one, "<No>")
+    assert not accepts(one, "<a>b>")
+    inner = {"type": "specification", "specification": specification({"type": "star", "content": JSON})}
+    assert accepts(tag("<", inner, ">"), '<{"a": 1}{"a": 2}>')
+
+
+@pytest.mark.parametrize(
+    ("one", "kind", "pointer"),
+    [
+        ({"type": "sequence", "elements": []}, InvalidSpecificationError, "/format/elements"),
+        ({"type": "nothing"}, InvalidSpecificationError, "/format"),
+        ({"type": "repeat", "min": 2, "max": 1, "content": ANY}, InvalidSpecificationError, "/format"),
+        ({"type": "or", "elements": [ANY, JSON]}, UnsupportedFeatureError, "/format/elements/1"),
+        (
+            {"type": "sequence", "elements": [{"type": "json_schema", "json_schema": {"type": "integer"}}, const("1")]},
+            UnsupportedFeatureError,
+            "/format/elements/0",
+        ),
+        (
+            {"type": "triggered_tags", "triggers": ["<"], "tags": [tag("a", ANY, "b")]},
+            InvalidSpecificationError,
+            "/format/tags/0/begin",
+        ),
+        (
+            {"type": "triggered_tags", "triggers": ["a", "b"], "tags": [tag("a", ANY, "b")]},
+            InvalidSpecificationError,
+            "/format/triggers/1",
+        ),
+        (
+            {"type": "triggered_tags", "triggers": ["ab", "xab"], "tags": [tag("ab", ANY, "b"), tag("xab", ANY, "b")]},
+            UnsupportedFeatureError,
+            "/format/triggers/1",
+        ),
+        ({"type": "token", "token": "no such token"}, InvalidSpecificationError, "/format/token"),
+        ({"type": "token", "token": 9999}, InvalidSpecificationError, "/format/token"),
+        ({"type": "token", "token": "<|end|>"}, InvalidSpecificationError, "/format/token"),
+        (const("\ud800"), InvalidSpecificationError, "/format/value"),
+        (tag("a", {"type": "json_schema", "json_schema": {"type": 1}}, "b"), InvalidSpecificationError, None),
+    ],
+)
+def test_refusals_point_at_their_place(one: Format, kind: type[GrammarError], pointer: str | None) -> None:
+    error = refusal(one)
+    assert isinstance(error, kind), error
+    if pointer is None:
+        assert str(error.pointer).startswith("/format/content/")
+    else:
+        assert error.pointer == pointer
+
+
+def test_one_shape_at_a_time() -> None:
+    for wrong in ({"format": ANY, "tags": []}, {"format": ANY, "at_least_one": True}, {}):
+        with pytest.raises(InvalidSpecificationError):
+            compile_grammar({"type": "structural_tag", **wrong}, VOCABULARY)
+
+
+def test_keys_are_those_of_the_language() -> None:
+    def key(one: Format) -> str:
+        return grammar_key(specification(one), VOCABULARY.fingerprint)
+
+    titled = {"type": "json_schema", "json_schema": {"title": "t", **OBJECT}}
+    assert key(JSON) == key(titled) == key({**JSON, "style": "json", "any_order": False})
+    assert len({key(JSON), key({**JSON, "any_order": True}), key(ANY), key({**ANY, "excludes": ["a"]})}) == 4
+    assert key(tag("a", ANY, "b")) != key(tag("a", ANY, ["b", "c"]))
