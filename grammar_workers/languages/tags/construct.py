@@ -368,9 +368,7 @@ class Construction:
                     self._laid.nfa.silent[end].append(last if format_.stop_after_first else again)
         return last
 
-    def _token_dispatch(
-        self, format_: formats.TokenDispatchFormat, pointer: str, first: State, ends: Ends
-    ) -> State:
+    def _token_dispatch(self, format_: formats.TokenDispatchFormat, pointer: str, first: State, ends: Ends) -> State:
         begin, last = self._laid.fresh(first), self._laid.state()
         patterns = [
             self._speller.token(name, f"{pointer}/rules/{index}/0") for index, (name, _) in enumerate(format_.rules)
