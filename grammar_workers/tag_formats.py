@@ -134,6 +134,26 @@ class SpecificationFormat(_Format):
     specification: GrammarSpecification  # type: ignore[name-defined]  # noqa: F821 - of grammar_workers.specification
 
 
+class ParametersFormat(_Format):
+    """The properties of an object one after the other, each as `element` says (see `languages/tags/parameters.py`)."""
+
+    type: Literal["parameters"] = "parameters"
+    json_schema: _Schema
+    element: _Pattern
+
+    @model_validator(mode="after")
+    def _has_holes(self) -> ParametersFormat:
+        for hole in ("$key", "$value"):
+            if self.element.count(hole) != 1:
+                raise PydanticCustomError("element", "`element` has $key and $value, once each")
+        before, _, after = self.element.partition("$value")
+        if before.startswith("$") or "$key$" in before or "$key" not in before or not after.strip() or "$" in after:
+            raise PydanticCustomError(
+                "element", "`element` begins with a text, has one after $key, and ends with one behind $value"
+            )
+        return self
+
+
 class SequenceFormat(_Format):
     """One format after the other."""
 
@@ -290,7 +310,8 @@ Format = Annotated[
     | RepeatFormat
     | DispatchFormat
     | TokenDispatchFormat
-    | SpecificationFormat,
+    | SpecificationFormat
+    | ParametersFormat,
     Field(discriminator="type"),
 ]
 Formats = Annotated[list[Format], FailFast(), Field(min_length=1, max_length=MOST_FORMATS)]

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from grammar_workers import tag_formats
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa.dfa import Dfa, intersect, restrict
+from grammar_workers.dfa.dfa import Dfa, combine, intersect, literal_set, restrict
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages import automaton as automata
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
@@ -33,12 +34,17 @@ from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.solver import Solver
+from grammar_workers.languages.json_schema.solve.spelling import Spelling
+from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.positions import names_tokens, token_positions
+from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.languages.regex.counters import NotCountableError, counted_text
 from grammar_workers.languages.regular_kinds import RegularSpecification, choices, dfa_of
 from grammar_workers.languages.structural_tag import StructuralTag
 from grammar_workers.languages.tags.automaton import FormatNfa
 from grammar_workers.languages.tags.construct import Construction, Content
+from grammar_workers.languages.tags.free_text import free_text
+from grammar_workers.languages.tags.parameters import JSON_TEXTS, Constant, StringTexts, parameters_of
 from grammar_workers.languages.tags.values import Values
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.pushdown import intersect as product
@@ -255,7 +261,12 @@ class Combination:
     # -- JSON --------------------------------------------------------------------------------------------------------
 
     def _json_entry(
-        self, parts: _Parts, options: GrammarOptions | None = None, *, any_of: bool = False
+        self,
+        parts: _Parts,
+        options: GrammarOptions | None = None,
+        *,
+        any_of: bool = False,
+        inside: str = "/schema",
     ) -> tuple[int, _Parts]:
         """The entry state of the values that all JSON parts allow, and the regular parts that the raw text must match.
 
@@ -287,13 +298,13 @@ class Combination:
                 formulas.append(pool.types(JsonType.OBJECT))
                 continue
             reader = SchemaReader(part.json_schema, self._resources, pool, options, self._limits)
-            with located(pointer, "/schema"):
+            with located(pointer, inside):
                 formulas.append(reader.read())
             self.notes += reader.notes
         root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
         solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted)
         solver.solve(root)
-        with located(parts.json[0][0], "/schema"):
+        with located(parts.json[0][0], inside):
             entry = Emitter(solver, self._builder, options).emit(root)
         self.notes += solver.notes
         self._doubt = self._doubt or solver.doubt
@@ -339,13 +350,37 @@ class Combination:
                 return found if isinstance(found, Dfa) else self._values.add_grammar(found, f"{pointer}/grammar")
             case tag_formats.JsonSchemaFormat() if format_.style == "json":
                 return self.json_value([(format_, pointer)])
+            case tag_formats.JsonSchemaFormat() | tag_formats.QwenXmlParameterFormat() | tag_formats.ParametersFormat():
+                return parameters_of(format_, pointer, self._options.whitespace_limit), pointer
+            case StringTexts():
+                return self._string_texts(format_, pointer)
+            case Constant():
+                value = {**format_.json_schema, "const": json.loads(format_.text)}
+                try:
+                    self._json_entry(_Parts(json=[(pointer, JsonSchemaSpecification(json_schema=value))]))
+                except UnsatisfiableError:
+                    return literal_set({})
+                return restrict(literal_set({format_.text: 1}), self._vocabulary.alphabet)
             case tag_formats.SpecificationFormat():
                 inside, specification = f"{pointer}/specification", format_.specification
                 if isinstance(specification, StructuralTagSpecification) and specification.format is not None:
                     return specification.format, f"{inside}/format"
                 content = self._content(inside, specification, last=False)
                 return content if isinstance(content, Dfa) else self._values.add_json(content, inside)
-        raise UnsupportedFeatureError(f"a structural tag of the type {format_.type!r}", pointer=pointer)
+        raise AssertionError(f"a format without a meaning: {format_!r}")
+
+    def _string_texts(self, leaf: StringTexts, pointer: str) -> Dfa:
+        pool = FormulaPool(self._limits)
+        reader = SchemaReader(leaf.json_schema, self._resources, pool, self._options, self._limits)
+        with located(pointer):
+            formula = reader.read()
+        self.notes += reader.notes
+        found = Strings(pool, self._limits, Spelling(self._vocabulary.spellable)).texts(pool.canonical(formula))
+        automata = [found, free_text({}, [text for text in leaf.excludes if text], self._vocabulary, self._limits)]
+        if leaf.but_json:
+            automata.append(compile_regex(JSON_TEXTS, search=False, limits=self._limits))
+        verdict = combine(automata, lambda found: int(found[0] and found[1] and not any(found[2:])), self._limits)
+        return restrict(verdict, self._vocabulary.alphabet)
 
     def json_value(self, alternatives: Sequence[tuple[tag_formats.JsonSchemaFormat, str]]) -> int:
         """The number of the value that one of these formats, which differ in their schemas alone, allows."""
@@ -366,7 +401,7 @@ class Combination:
                     )
                 changes |= {"whitespace": "flexible", "whitespace_limit": format_.max_whitespace_cnt}
             options = self._options.model_copy(update=changes)
-            entry, left = self._json_entry(parts, options, any_of=True)
+            entry, left = self._json_entry(parts, options, any_of=True, inside="/json_schema")
             if left.regular:
                 raise UnsupportedFeatureError(
                     "a text that may occur in JSON outside of strings", pointer=f"{pointer}/excludes"

@@ -127,6 +127,48 @@ def test_json_has_its_fields() -> None:
     assert not accepts({**value, "excludes": ["</"]}, '{"a": 1, "b": "</a"}')
 
 
+def arguments(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def test_arguments_in_the_markup_of_a_family() -> None:
+    schema = arguments(city={"type": "string", "maxLength": 5}, days={"type": "integer", "maximum": 9})
+    one = {"type": "json_schema", "style": "qwen_xml", "json_schema": schema}
+    assert accepts(one, "<parameter=city>Paris</parameter>\n<parameter=days> 3</parameter>")
+    assert not accepts(one, "<parameter=city>Lisbon</parameter>\n<parameter=days> 3</parameter>")
+    assert not accepts(one, "<parameter=city>Paris</parameter><parameter=days>10</parameter>")
+    assert not accepts(one, "<parameter=days>3</parameter><parameter=city>Paris</parameter>")
+    own = {"type": "parameters", "json_schema": schema, "element": "[$key: $value]\n"}
+    assert accepts(own, "[city: a ]\n[days: 3]\n")
+    assert not accepts(own, "[city: a]\n [days: 3]\n")
+    assert not accepts(own, "[city: ]]\n[days: 3]\n")
+
+
+def test_what_may_be_a_string_never_looks_like_other_json() -> None:
+    schema = arguments(a={"type": ["string", "null", "array"], "items": {"const": 1}})
+    one = {"type": "json_schema", "style": "qwen_xml", "json_schema": schema}
+    for text, allowed in (("x", 1), ("null", 1), ("[1]", 1), ("[2]", 0), ("1", 0), ("true", 0), ('"x"', 0), ("1x", 1)):
+        assert accepts(one, f"<parameter=a>{text}</parameter>") == bool(allowed), text
+    told = {"type": "json_schema", "style": "kimi_k3_xml", "json_schema": schema}
+    element = '<|open|>argument key="a" type="{}"<|sep|>{}<|close|>argument<|sep|>'
+    assert accepts(told, element.format("string", "1"))
+    assert accepts(told, element.format("null", "null"))
+    assert not accepts(told, element.format("null", "x"))
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"type": "object", "anyOf": [{}]}, "/format/json_schema/anyOf"),
+        (arguments(**{"a>b": {}}), "/format/json_schema/properties/a>b"),
+        ({"required": ["a"]}, "/format/json_schema"),
+        (arguments(a={"type": "string", "pattern": "("}), "/format"),
+    ],
+)
+def test_arguments_that_markup_cannot_hold(schema: Any, pointer: str) -> None:
+    assert refusal({"type": "json_schema", "style": "qwen_xml", "json_schema": schema}).pointer == pointer
+
+
 def test_specifications_are_formats() -> None:
     words = {"type": "specification", "specification": {"type": "banned_words", "words": ["no"]}}
     one = tag("<", words, ">")

@@ -19,6 +19,7 @@ Format = dict[str, Any]
 TOKENS: list[bytes] = [
     *(bytes([byte]) for byte in range(128)),
     "é".encode(),
+    "｜".encode(),
     b"ab",
     b"<a",
     b"</a>",

@@ -53,7 +53,22 @@ def test_every_class_and_field_of_the_language_is_known() -> None:
     assert set(styles) == set(typing.get_args(tag_formats.Style))
 
 
+ARGUMENTS = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string"},
+        "b": {"type": "integer"},
+        "ab": {"type": "object", "properties": {"a": {"type": "boolean"}}, "additionalProperties": False},
+        "x": {"type": "array", "items": {"enum": [0, "a"]}},
+    },
+    "required": ["a", "ab"],
+    "additionalProperties": False,
+}
+STYLES = ("qwen_xml", "minimax_xml", "deepseek_xml", "deepseek_v4_1_xml", "glm_xml", "kimi_k3_xml")
+
 EXAMPLES: list[Format] = [
+    *({"type": "json_schema", "json_schema": ARGUMENTS, "style": style} for style in STYLES),
+    {"type": "qwen_xml_parameter", "json_schema": ARGUMENTS},
     const("Let us see."),
     JSON,
     {**JSON, "max_whitespace_cnt": 2},
@@ -91,7 +106,7 @@ EXAMPLES: list[Format] = [
         "at_least_one": False,
         "stop_after_first": False,
     },
-    {"type": "token_dispatch", "rules": [[TOKEN, const("x")], ["</a>", JSON]], "loop": True, "exclude_tokens": [129]},
+    {"type": "token_dispatch", "rules": [[TOKEN, const("x")], ["</a>", JSON]], "loop": True, "exclude_tokens": ["ab"]},
     {
         "type": "sequence",
         "elements": [

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
-from grammar_workers.errors import LimitExceededError, UnsupportedFeatureError
+from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -117,7 +117,8 @@ class Determinizer:
                 }
             )
             result.final.append(nfa.last in subset)
-        _drop_dead(result)
+        if not _drop_dead(result):
+            raise UnsatisfiableError("no text matches the structural tag")
         return result
 
     def _number(self, states: Iterable[State]) -> int:
@@ -188,8 +189,8 @@ def _both(token: TokenId, vocabulary: Vocabulary) -> UnsupportedFeatureError:
     )
 
 
-def _drop_dead(automaton: FormatDfa) -> None:
-    """Remove moves to states from which no final one is reached. States keep their numbers."""
+def _drop_dead(automaton: FormatDfa) -> bool:
+    """Remove moves to states from which no final one is reached; False if the first state is such a state."""
     sources: list[set[State]] = [set() for _ in automaton.final]
     for moves in (automaton.characters, automaton.tokens, automaton.values):
         for state, row in enumerate(moves):
@@ -204,3 +205,4 @@ def _drop_dead(automaton: FormatDfa) -> None:
     for moves in (automaton.characters, automaton.tokens, automaton.values):
         for state, row in enumerate(moves):
             moves[state] = {letter: target for letter, target in row.items() if target in alive}
+    return 0 in alive

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from grammar_workers import tag_formats as formats
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa.dfa import Dfa, intersect
-from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.languages.tags.free_text import FREE, free_text
@@ -121,7 +121,14 @@ class Construction:
             last = self._laid.state()
             self._laid.nfa.values[first].append((found, last))
             return last
-        return self._add(*found, first, ends)
+        inside, place = found
+        try:
+            return self._add(inside, place, first, ends)
+        except GrammarError as error:
+            # What a format was rewritten to is not the client's.
+            if place == pointer and error.pointer is not None:
+                error.pointer = pointer
+            raise
 
     def _any_of(self, format_: formats.OrFormat, pointer: str, first: State, ends: Ends) -> State:
         """The alternatives; JSON in one style is one value, for its beginning does not tell which is meant."""

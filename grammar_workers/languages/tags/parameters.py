@@ -1,0 +1,191 @@
+"""Arguments written one after the other as markup, as formats: `<parameter=city>Paris</parameter><parameter=days>3...`.
+
+An element has holes: `$key` and `$value`; `$string` (whether the value is a string) or `$type` (its JSON type) where
+the markup tells; `$space` where white space may stand. Strings are written as they are, other values as JSON. Where a
+value may be either and the markup does not tell, a reader takes for JSON what is JSON (`json_types.types_of`), so no
+string looks like it, and of other values only those come that no string begins like: no numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from grammar_workers import tag_formats as formats
+from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.json_types import types_of
+from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS
+
+_HOLES = re.compile(r"(\$key|\$value|\$string|\$type|\$space)")
+_DEFINITIONS = ("$defs", "definitions", "$schema", "$id")
+_UNDERSTOOD = {*ANNOTATIONS, *_DEFINITIONS, "type", "properties", "required", "additionalProperties", "strict"}
+
+ELEMENTS: Mapping[formats.Style, str] = {
+    "qwen_xml": "<parameter=$key>$value</parameter>",
+    "minimax_xml": '<parameter name="$key">$value</parameter>',
+    "deepseek_xml": '<｜DSML｜parameter name="$key" string="$string">$value</｜DSML｜parameter>',
+    "deepseek_v4_1_xml": '<｜DSML｜ parameter name="$key" string="$string">$value</｜DSML｜ parameter>',
+    "glm_xml": "<arg_key>$key</arg_key>$space<arg_value>$value</arg_value>",
+    "kimi_k3_xml": '<|open|>argument key="$key" type="$type"<|sep|>$value<|close|>argument<|sep|>',
+}
+"""The styles of XGrammar that write arguments so. White space may stand around elements and JSON values."""
+
+JSON_TEXTS = (
+    r"""[ \t\n\r]*([\[{"][\s\S]*|(true|false|null|NaN|-?Infinity|-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?)[ \t\n\r]*)"""
+)
+"""Texts that are JSON, or might be: what a reader of JSON takes for more than a string."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StringTexts:
+    """A leaf: the strings that `json_schema` allows, written as they are, without `excludes`.
+
+    `but_json`: without those that are JSON values of other types.
+    """
+
+    json_schema: Any
+    excludes: tuple[str, ...]
+    but_json: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """A leaf: the JSON text of one value, where `json_schema` allows it."""
+
+    json_schema: Any
+    text: str
+
+
+def parameters_of(
+    format_: formats.JsonSchemaFormat | formats.QwenXmlParameterFormat | formats.ParametersFormat,
+    pointer: str,
+    whitespace_limit: int,
+) -> formats.Format:
+    """The formats of arguments in a style, or in an element of one's own (then without more white space)."""
+    if isinstance(format_, formats.ParametersFormat):
+        return _Parameters(format_.json_schema, format_.element, "", (), f"{pointer}/json_schema").format()
+    style: formats.Style = "qwen_xml"
+    excludes: Sequence[str] = ()
+    if isinstance(format_, formats.JsonSchemaFormat):
+        style, excludes = format_.style, format_.excludes
+        if format_.any_order:
+            raise UnsupportedFeatureError(f"any order in the style {style}", pointer=f"{pointer}/any_order")
+        if format_.max_whitespace_cnt is not None:
+            whitespace_limit = format_.max_whitespace_cnt
+    if style not in ELEMENTS:
+        raise UnsupportedFeatureError(f"the style {style}", pointer=f"{pointer}/style")
+    space = f"[ \\n\\r\\t]{{0,{whitespace_limit}}}" if whitespace_limit else ""
+    return _Parameters(format_.json_schema, ELEMENTS[style], space, excludes, f"{pointer}/json_schema").format()
+
+
+class _Parameters:
+    """The formats of the arguments of one function; `space` is a regular expression for where white space may stand."""
+
+    def __init__(self, schema: Any, element: str, space: str, excludes: Sequence[str], pointer: str) -> None:
+        self._schema = schema
+        self._parts = [part for part in _HOLES.split(element) if part]
+        self._space = space
+        self._excludes = tuple(excludes)
+        self._pointer = pointer
+        self._holes = [part for part in self._parts if part.startswith("$")]
+
+    def format(self) -> formats.Format:
+        """Raises UnsupportedFeatureError for what elements in a row cannot say."""
+        schema = self._schema if isinstance(self._schema, dict) else {}
+        for keyword in schema:
+            if keyword not in _UNDERSTOOD:
+                raise UnsupportedFeatureError(
+                    f"`{keyword}` beside `properties`, where arguments are written one by one",
+                    pointer=f"{self._pointer}/{_escaped(keyword)}",
+                )
+        required = schema.get("required", [])
+        elements: list[Any] = []
+        for key, value in schema.get("properties", {}).items():
+            one = self._element(key, value)
+            elements.append(one if key in required else formats.OptionalFormat.model_construct(content=one))
+        for key in required:
+            if key not in schema.get("properties", {}):
+                raise UnsupportedFeatureError(f"the required property {key!a} has no schema", pointer=self._pointer)
+        return _sequence([*elements, *self._spaces()])
+
+    def _spaces(self) -> list[Any]:
+        return [formats.RegexFormat(pattern=self._space)] if self._space else []
+
+    def _element(self, key: str, schema: Any) -> Any:
+        pointer = f"{self._pointer}/properties/{_escaped(key)}"
+        place = self._parts.index("$key")
+        after = self._parts[place + 1]
+        if after in key or key.strip() != key or not key:
+            raise UnsupportedFeatureError(f"the name {key!a} in this markup", pointer=pointer)
+        types = types_of(self._schema, key)
+        hole = next((one for one in self._holes if one in ("$string", "$type")), None)
+        if hole is None:
+            alternatives = [("", self._untold(schema, types))]
+        elif hole == "$string":
+            alternatives = [("true", self._string(schema, but_json=False))] if "string" in types else []
+            if others := types - {"string"}:
+                alternatives.append(("false", self._json(schema, others)))
+        else:
+            names = {"number" if one == "integer" else one for one in types}
+            alternatives = [
+                (one, self._string(schema, but_json=False) if one == "string" else self._json(schema, {one}))
+                for one in sorted(names)
+            ]
+        return _any_of([self._written(key, told, content) for told, content in alternatives])
+
+    def _written(self, key: str, told: str, content: Any) -> Any:
+        made: list[Any] = [*self._spaces()]
+        for part in self._parts:
+            if part == "$value":
+                made.append(content)
+            elif part == "$space":
+                made += self._spaces()
+            else:
+                text = {"$key": key, "$string": told, "$type": told}.get(part, part)
+                made.append(formats.ConstStringFormat(value=text))
+        return _sequence(made)
+
+    def _untold(self, schema: Any, types: frozenset[str]) -> Any:
+        """A value whose type the markup does not tell."""
+        if types == {"string"}:
+            return self._string(schema, but_json=False)
+        if "string" not in types:
+            return self._json(schema, types)
+        contents: list[Any] = [self._string(schema, but_json=True)]
+        inside = self._within(schema)
+        constants = {"null": ["null"], "boolean": ["true", "false"]}
+        contents += [Constant(inside, text) for one in sorted(types) for text in constants.get(one, [])]
+        if nested := types & {"object", "array"}:
+            contents.append(self._json(schema, nested))
+        return _any_of(contents)
+
+    def _string(self, schema: Any, *, but_json: bool) -> StringTexts:
+        closing = "".join(self._parts[self._parts.index("$value") + 1 :]).strip()
+        return StringTexts(self._within(schema), (*self._excludes, closing), but_json)
+
+    def _json(self, schema: Any, types: Any) -> Any:
+        typed = self._within({"allOf": [schema, {"type": sorted(types)}]})
+        value = formats.JsonSchemaFormat(json_schema=typed, excludes=list(self._excludes))
+        return _sequence([*self._spaces(), value, *self._spaces()])
+
+    def _within(self, schema: Any) -> dict[str, Any]:
+        """The schema of one property with what its references may lead to."""
+        named = {name: self._schema[name] for name in _DEFINITIONS if name in self._schema}
+        return {**named, "allOf": [schema]}
+
+
+def _sequence(elements: list[Any]) -> Any:
+    # What is inside is no format that came from outside, and has been checked.
+    if len(elements) == 1:
+        return elements[0]
+    return formats.SequenceFormat.model_construct(elements=elements or [formats.ConstStringFormat(value="")])
+
+
+def _any_of(elements: list[Any]) -> Any:
+    return elements[0] if len(elements) == 1 else formats.OrFormat.model_construct(elements=elements)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
