@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from deployments.chat.json_types import types_of
 from deployments.chat.thinking import beginning_of
 from deployments.chat.tool_formats.declaration import Parameters
+from grammar_workers.json_types import types_of
 
 
 class JsonValue:

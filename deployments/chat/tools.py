@@ -15,9 +15,9 @@ from deployments.chat.tool_formats import (
     renders_tools,
     takes_argument_text,
 )
-from deployments.chat.tool_formats.tags import answer_format, call_pointers
+from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format
 from deployments.openai.tool_bodies import NamedTool, Tool, ToolChoice
-from grammar_workers.specification import StructuralTagSpecification
+from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
 Message = dict[str, Any]
 """One turn as chat templates take it."""
@@ -67,6 +67,15 @@ class ToolDialect:
     def specification(self, offer: Offer) -> StructuralTagSpecification:
         """Free text in which the model may call, or calls alone where the client demands one."""
         return StructuralTagSpecification.model_validate({"format": self._answer(offer)})
+
+    def in_text(self, specification: GrammarSpecification) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
+        """The specification of answers that say what this one allows, in the markup of the model; `places` for it."""
+        if not self.format.texts:
+            return specification, ()
+        whole, pointer = text_format(self.format, {"type": "specification", "specification": specification})
+        inside = f"/format{pointer}/specification"
+        places = ((f"{inside}/schema", ""), (inside, ""))
+        return StructuralTagSpecification.model_validate({"format": whole}), places
 
     def places(self, offer: Offer) -> tuple[tuple[str, str], ...]:
         """Prefixes of JSON Pointers into `specification`, and into the HTTP body in their stead."""

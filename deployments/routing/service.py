@@ -210,6 +210,8 @@ class Service:
             specification, param, places = dialect.specification(offer), "tools", dialect.places(offer)
         elif (asked := body.specification) is not None:
             specification, param = asked
+            if chat_format is not None:
+                specification, places = chat_format.dialect.in_text(specification)
         else:
             return None
         if thinks and chat_format is not None:

@@ -16,6 +16,7 @@ from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
 from grammar_workers import compile_grammar
+from grammar_workers.specification import SPECIFICATION
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
@@ -207,6 +208,45 @@ async def test_tools_of_a_model_that_knows_none_are_text(http: httpx.AsyncClient
         {"role": "assistant", "content": '<call:now>{"a": "é"}</call>'},
         {"role": "user", "content": "now returned: sunny"},
     ]
+
+
+HARMONY = "{% if tools %}<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{% endif %}"
+ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+
+
+async def test_text_that_a_model_marks_is_read_without_tools_too(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.chat_template = HARMONY
+    replica.say(ANALYSIS, '<|channel|>final<|message|>{"a": 1}')
+    asked = {"messages": HELLO, "response_format": {"type": "json_object"}}
+    message = (await http.post("/v1/chat/completions", json=asked)).json()["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": '{"a": 1}', "reasoning_content": "Hm."}
+    request = GenerationRequest.model_validate(replica.requests[0])
+    assert request.special_token_text
+    specification = SPECIFICATION.validate_python(replica.requests[0]["grammar"]["specification"])
+    fsm = compile_grammar(specification, vocabulary(special=True))
+    text = generated(fsm, random.Random(1), f"{ANALYSIS}<|channel|>", 40)
+    assert isinstance(json.loads(text.partition("<|channel|>final<|message|>")[2]), dict)
+
+
+async def test_errors_in_a_region_point_into_the_clients_schema(
+    http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    replica.chat_template = HARMONY
+    pointer = "/format/elements/1/elements/1/specification/schema/properties/a"
+    error = {"code": "unsupported_grammar", "message": "no", "pointer": pointer}
+    compiler.answers = [{"status": "refused", "error": error}]
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": WEATHER}}
+    asked = {"messages": HELLO, "response_format": schema}
+    assert (await http.post("/v1/chat/completions", json=asked)).json()["error"]["pointer"] == "/properties/a"
+
+
+async def test_earlier_calls_reach_the_template_as_it_takes_them(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.chat_template = "{% if tools %}<|tool_calls_section_begin|>{{ call.id + call.function.arguments }}"
+    await ask(http, messages=[USER, CALLED, RESULT])
+    _, called, result = replica.requests[0]["messages"]
+    call = called["tool_calls"][0]
+    assert call["id"] == result["tool_call_id"] == "functions.now:0"
+    assert json.loads(call["function"]["arguments"]) == {"a": "é"}
 
 
 async def test_tool_choice_none_offers_nothing(http: httpx.AsyncClient, replica: FakeReplica) -> None:

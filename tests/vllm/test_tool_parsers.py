@@ -44,6 +44,7 @@ JUDGES = [
 
 _MARKUP = "takes the end of a call inside of a string for the end of the call"
 _MARKUP_PARSERS = ("qwen3_coder", "seed_oss", "glm45", "glm47", "minimax_m2", "deepseek_v32", "deepseek_v4")
+_LINES = "drops line ends at the borders of a string, which the chat template does not put there"
 _TOKENS = "does not tell the text of a special token inside of a string from the token"
 _BRACKET = "takes the first `]` for the end of the list"
 _EMPTY = "gives the empty text for the arguments `{}` of the last call"
@@ -54,6 +55,8 @@ WRONG: dict[tuple[str, str, str], str] = {
     ("granite4", "whole", "own"): _MARKUP,
     ("granite4", "stream", "own"): _MARKUP,
     **{(parser, reader, "own"): _MARKUP for parser in _MARKUP_PARSERS for reader in ("whole", "stream")},
+    ("seed_oss", "whole", "lines"): _LINES,
+    ("seed_oss", "stream", "lines"): _LINES,
     ("mistral", "whole", "own"): _TOKENS,
     ("deepseek_v3", "stream", "own"): _TOKENS,
     ("deepseek_v31", "whole", "own"): _TOKENS,

@@ -27,7 +27,27 @@ def takes(tag: Any, text: str) -> bool:
 def tag_of(name: ToolFormatName, tools: list[dict[str, Any]], **choice: bool) -> dict[str, Any]:
     """Our tag over these functions."""
     functions = [(tool["function"]["name"], tool["function"]["parameters"]) for tool in tools]
-    return {"type": "structural_tag", "format": answer_format(FORMATS[name], functions, **choice)}
+    return {"type": "structural_tag", "format": in_styles(answer_format(FORMATS[name], functions, **choice))}
+
+
+STYLES = {
+    "<parameter=": "qwen_xml",
+    "<parameter name=": "minimax_xml",
+    "<arg_key>": "glm_xml",
+    "<｜DSML｜": "deepseek_xml",
+}
+
+
+def in_styles(part: Any) -> Any:
+    """Our format with markup in the styles of XGrammar."""
+    if isinstance(part, list):
+        return [in_styles(one) for one in part]
+    if not isinstance(part, dict) or part.get("type") == "object":
+        return part
+    if part["type"] == "parameters":
+        style = next(STYLES[begin] for begin in STYLES if part["element"].startswith(begin))
+        return {"type": "json_schema", "json_schema": part["json_schema"], "style": style}
+    return {name: in_styles(one) for name, one in part.items()}
 
 
 @pytest.mark.parametrize("kind", ARGUMENTS)

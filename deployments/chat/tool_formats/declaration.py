@@ -36,8 +36,6 @@ class TextRegion:
 class Parameters:
     """Arguments one after the other, each between texts: strings are written as they are, other values as JSON."""
 
-    style: str
-    """The `style` of XGrammar's `json_schema` format that means this spelling."""
     element: str
     """One argument, with `$key` and `$value` in their places, and maybe `$string`: whether it is a string."""
 

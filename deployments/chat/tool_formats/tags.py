@@ -8,7 +8,7 @@ from typing import Any
 from deployments.chat.tool_formats.declaration import TextRegion, ToolFormat
 
 Format = dict[str, Any]
-"""A format of a structural tag as plain data, in XGrammar's shape."""
+"""A format of a structural tag as plain data: `grammar_workers.tag_formats`, in XGrammar's shape."""
 
 
 def answer_format(
@@ -28,6 +28,14 @@ def answer_format(
     if demanded:
         return tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
     return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
+
+
+def text_format(tool_format: ToolFormat, content: Format) -> tuple[Format, str]:
+    """An answer without calls: thoughts, and `content` in the last region; the pointer to the content."""
+    last = next(text for text in tool_format.texts if text.last)
+    elements = [_regions_before(tool_format.texts, demanded=True), _region(last, content)]
+    pointer = "/elements/1/content" if last.closes else "/elements/1/elements/1"
+    return {"type": "sequence", "elements": elements}, pointer
 
 
 def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
@@ -50,11 +58,10 @@ def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
 
 
 def _arguments_pointer(content: Format, pointer: str) -> str | None:
-    if content["type"] == "json_schema":
+    if "json_schema" in content:
         return pointer
     elements = content["elements"] if content["type"] == "sequence" else []
-    places = (f"{pointer}/elements/{index}" for index, one in enumerate(elements) if one["type"] == "json_schema")
-    return next(places, None)
+    return next((f"{pointer}/elements/{index}" for index, one in enumerate(elements) if "json_schema" in one), None)
 
 
 def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
@@ -79,8 +86,9 @@ def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
 
 def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Format:
     if part == "$arguments":
-        style = {} if tool_format.parameters is None else {"style": tool_format.parameters.style}
-        return {"type": "json_schema", "json_schema": schema, **style}
+        if tool_format.parameters is None:
+            return {"type": "json_schema", "json_schema": schema}
+        return {"type": "parameters", "json_schema": schema, "element": tool_format.parameters.element}
     if part.startswith("$"):
         return {"type": "regex", "pattern": tool_format.pattern(part)}
     return {"type": "const_string", "value": part}
@@ -93,18 +101,25 @@ def _separated(tags: list[Format], separator: str, *, one: bool) -> Format:
 
 def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool) -> Format:
     """Regions of text, and then calls or the last region; thoughts and calls alone where calls are demanded."""
-    texts = [text for text in tool_format.texts if not (demanded and text.kind == "content")]
-    before = {"type": "star", "content": _any_of([_region(text) for text in texts if not text.last])}
-    return {
-        "type": "sequence",
-        "elements": [before, _any_of([*calls, *(_region(text) for text in texts if text.last)])],
-    }
+    ends = [] if demanded else [_region(text, _ANY_TEXT) for text in tool_format.texts if text.last]
+    elements = [_regions_before(tool_format.texts, demanded=demanded), _any_of([*calls, *ends])]
+    return {"type": "sequence", "elements": elements}
 
 
-def _region(text: TextRegion) -> Format:
+def _regions_before(texts: Sequence[TextRegion], *, demanded: bool) -> Format:
+    """Any number of regions that do not end an answer; with `demanded` thoughts alone."""
+    kinds = ("reasoning_content",) if demanded else ("reasoning_content", "content")
+    regions = [_region(text, _ANY_TEXT) for text in texts if not text.last and text.kind in kinds]
+    return {"type": "star", "content": _any_of(regions)}
+
+
+_ANY_TEXT: Format = {"type": "any_text"}
+
+
+def _region(text: TextRegion, content: Format) -> Format:
     if text.closes:
-        return {"type": "tag", "begin": text.opens, "content": {"type": "any_text"}, "end": text.closes}
-    return {"type": "sequence", "elements": [{"type": "const_string", "value": text.opens}, {"type": "any_text"}]}
+        return {"type": "tag", "begin": text.opens, "content": content, "end": text.closes}
+    return {"type": "sequence", "elements": [{"type": "const_string", "value": text.opens}, content]}
 
 
 def _any_of(formats: list[Format]) -> Format:

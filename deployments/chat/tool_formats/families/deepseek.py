@@ -6,7 +6,7 @@ import dataclasses
 
 from deployments.chat.tool_formats.declaration import Parameters, ToolFormat
 
-_PARAMETERS = Parameters("deepseek_xml", '<｜DSML｜parameter name="$key" string="$string">$value</｜DSML｜parameter>\n')
+_PARAMETERS = Parameters('<｜DSML｜parameter name="$key" string="$string">$value</｜DSML｜parameter>\n')
 
 DEEPSEEK_V3 = ToolFormat(
     call="<｜tool▁call▁begin｜>function<｜tool▁sep｜>$name\n```json\n$arguments\n```<｜tool▁call▁end｜>",

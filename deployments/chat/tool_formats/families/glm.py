@@ -9,12 +9,12 @@ GLM_4_5 = ToolFormat(
     trigger="<tool_call>",
     marks=("<tool_call>", "<arg_key>", "</arg_key>\n<arg_value>"),
     separator="\n",
-    parameters=Parameters("glm_xml", "<arg_key>$key</arg_key>\n<arg_value>$value</arg_value>\n"),
+    parameters=Parameters("<arg_key>$key</arg_key>\n<arg_value>$value</arg_value>\n"),
 )
 
 GLM_4_7 = ToolFormat(
     call="<tool_call>$name$arguments</tool_call>",
     trigger="<tool_call>",
     marks=("<tool_call>", "<arg_key>"),
-    parameters=Parameters("glm_xml", "<arg_key>$key</arg_key><arg_value>$value</arg_value>"),
+    parameters=Parameters("<arg_key>$key</arg_key><arg_value>$value</arg_value>"),
 )

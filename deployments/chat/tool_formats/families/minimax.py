@@ -20,5 +20,5 @@ MINIMAX_M2 = ToolFormat(
     opens="<minimax:tool_call>\n",
     separator="\n",
     closes="\n</minimax:tool_call>",
-    parameters=Parameters("minimax_xml", '<parameter name="$key">$value</parameter>\n'),
+    parameters=Parameters('<parameter name="$key">$value</parameter>\n'),
 )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from deployments.chat.tool_formats.declaration import Parameters, ToolFormat
 
-_PARAMETERS = Parameters("qwen_xml", "<parameter=$key>\n$value\n</parameter>\n")
-
 QWEN_3_CODER = ToolFormat(
     call="<tool_call>\n<function=$name>\n$arguments</function>\n</tool_call>",
     trigger="<tool_call>",
     marks=("<tool_call>", "<function=", "<parameter="),
     separator="\n",
-    parameters=_PARAMETERS,
+    parameters=Parameters("<parameter=$key>\n$value\n</parameter>\n"),
 )
 
 SEED_OSS = ToolFormat(
@@ -19,6 +17,6 @@ SEED_OSS = ToolFormat(
     trigger="<seed:tool_call>",
     marks=("<seed:tool_call>",),
     separator="\n",
-    parameters=_PARAMETERS,
+    parameters=Parameters("<parameter=$key>$value</parameter>\n"),
 )
-"""Seed-OSS by ByteDance. Its template has no line ends around values; where there are some, they are markup, too."""
+"""Seed-OSS by ByteDance, without line ends around values."""
