@@ -163,7 +163,9 @@ class ToolCallParser:
 
     def _between(self) -> Deltas | None:
         """In a section after a call: another one, or the end of the section."""
-        again, held = (self._format.separator + self._format.parts[0]).lstrip(), self._held.lstrip()
+        first = self._format.parts[0]
+        again = (self._format.separator + ("" if first.startswith("$") else first)).lstrip()
+        held = self._held.lstrip()
         if held.startswith(again):
             return self._read(self._format.separator, self._begin_call)
         if again.startswith(held):

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any, get_args
 
 import pytest
 
+from benchmarks.tool_calls import vocabulary
+from deployments.arguments import REPOSITORY
+from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS, ToolFormatName, detected_format, renders_tools, takes_argument_text
+from deployments.chat.tool_formats.declaration import ToolFormat
+from deployments.chat.tool_formats.tags import answer_format
+from grammar_workers import compile_grammar
+from grammar_workers.specification import StructuralTagSpecification
+from tests.deployments.test_tool_calls import read
 
 TEMPLATES = {
     # What marks the templates of these families, as they write it.
@@ -74,3 +83,21 @@ def test_a_trigger_begins_every_call() -> None:
     for tool_format in FORMATS.values():
         assert tool_format.write([("f", "{}")]).startswith(tool_format.trigger)
         assert tool_format.call.count("$name") == tool_format.call.count("$arguments") == 1
+
+
+def test_the_example_of_the_documentation_is_a_format() -> None:
+    (block,) = [part for part in (REPOSITORY / "docs/tools.md").read_text().split("```python") if "ACME" in part]
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(block.partition("```")[0]), names)
+    acme: ToolFormat = names["ACME"]
+    text = '<acts>f:0 {"x": 1};g:1 {}</acts>'
+    assert acme.write([("f", '{"x": 1}'), ("g", "{}")]) == text
+    _, calls = read(ToolCallParser(acme, 1), list(text))
+    assert [(call["name"], call["arguments"]) for call in calls] == [("f", '{"x": 1}'), ("g", "{}")]
+    functions = [("f", {"type": "object"}), ("g", {"type": "object"})]
+    answer = answer_format(acme, functions, demanded=True, one=False)
+    fsm = compile_grammar(StructuralTagSpecification.model_validate({"format": answer}), vocabulary(special=False))
+    state = fsm.initial_state
+    for token in fsm.vocabulary.encode(text.encode()) or []:
+        state = fsm.next_state(state, token)
+    assert fsm.is_terminal(state)
