@@ -42,6 +42,11 @@ TEMPLATES = {
     "qwen3_coder": "{% if tools %}<tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>",
     "glm4_5": "{% if tools %}<tool_call>{function-name}\\n<arg_key>{key}</arg_key>\\n<arg_value>{value}</arg_value>",
     "glm4_7": "{% if tools %}<tool_call>{function-name}<arg_key>{key}</arg_key><arg_value>{value}</arg_value>",
+    "jamba": '{% if tools %}{% set tool_calls_prefix = "<tool_calls>" %}{{ tool_calls_prefix }}[',
+    "apertus": "{% if tools %}{{ '<|tools_prefix|>[' }}{{ '{\"' + name + '\": ' + arguments + '}' }}",
+    "longcat": "{% if tools %}<longcat_tool_call>\\n{...}\\n</longcat_tool_call>",
+    "internlm2": "{% if tools %}<|action_start|><|plugin|>\\n",
+    "granite_20b": "{% if tools %}please output <function_call> {...}",
     "turnstile": "{% for message in messages %}{{ message.content }}{% endfor %}",
 }
 

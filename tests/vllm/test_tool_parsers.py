@@ -33,6 +33,11 @@ JUDGES = [
     Judge("granite", "granite3", ("<|tool_call|>",)),
     Judge("phi4_mini_json", "functools"),
     Judge("cohere_command3", "cohere", _COHERE),
+    Judge("jamba", "jamba", ("<tool_calls>", "</tool_calls>")),
+    Judge("apertus", "apertus", ("<|tools_prefix|>", "<|tools_suffix|>")),
+    Judge("longcat", "longcat", ("<longcat_tool_call>", "</longcat_tool_call>")),
+    Judge("internlm", "internlm2", ("<|action_start|>", "<|plugin|>", "<|action_end|>")),
+    Judge("granite-20b-fc", "granite_20b"),
     Judge("qwen3_coder", "qwen3_coder", _QWEN, _NO_THOUGHTS),
     Judge("seed_oss", "seed_oss", _SEED, _NO_THOUGHTS),
     Judge("glm45", "glm4_5", _QWEN, _NO_THOUGHTS),
@@ -42,11 +47,13 @@ JUDGES = [
     Judge("deepseek_v4", "deepseek_v4", ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", "<think>", "</think>")),
 ]
 
-_MARKUP = "takes the end of a call inside of a string for the end of the call"
+_MARKUP = "takes a marker inside of a string for the marker"
 _MARKUP_PARSERS = ("qwen3_coder", "seed_oss", "glm45", "glm47", "minimax_m2", "deepseek_v32", "deepseek_v4")
 _LINES = "drops line ends at the borders of a string, which the chat template does not put there"
 _TOKENS = "does not tell the text of a special token inside of a string from the token"
 _BRACKET = "takes the first `]` for the end of the list"
+_PARTIAL = "sends the differences of JSON texts that it completes itself, which do not add up to the arguments"
+_PARTIAL_KINDS = ("numbers", "nested", "quotes", "keys", "characters", "own")
 _EMPTY = "gives the empty text for the arguments `{}` of the last call"
 
 WRONG: dict[tuple[str, str, str], str] = {
@@ -63,6 +70,18 @@ WRONG: dict[tuple[str, str, str], str] = {
     ("deepseek_v31", "stream", "own"): _TOKENS,
     ("kimi_k2", "whole", "own"): _TOKENS,
     ("granite", "stream", "none"): "gives the empty text for the arguments `{}` where another call follows",
+    **{(parser, "stream", kind): _PARTIAL for parser in ("jamba", "internlm") for kind in _PARTIAL_KINDS},
+    ("jamba", "stream", "none"): "gives the empty text for the arguments `{}` where another call follows",
+    ("jamba", "whole", "own"): _MARKUP,
+    ("internlm", "whole", "own"): _MARKUP,
+    ("apertus", "whole", "own"): _MARKUP,
+    ("apertus", "stream", "own"): _MARKUP,
+    ("apertus", "stream", "nested"): "reads `2e+30` as 2e+33 where a token ends behind the first digit of the exponent",
+    ("apertus", "stream", "characters"): "sends the first half of a pair of surrogates twice",
+    ("longcat", "whole", "own"): _MARKUP,
+    ("longcat", "stream", "own"): _MARKUP,
+    ("granite-20b-fc", "whole", "own"): _MARKUP,
+    ("granite-20b-fc", "stream", "none"): "gives the empty text for the arguments `{}` where another call follows",
     ("phi4_mini_json", "whole", "nested"): _BRACKET,
     ("phi4_mini_json", "whole", "braces"): _BRACKET,
     ("phi4_mini_json", "whole", "own"): _BRACKET,

@@ -1,4 +1,4 @@
-"""Granite 3 by IBM; Granite 4 writes as Hermes does."""
+"""Granite by IBM: 3, and the model for functions before it; Granite 4 writes as Hermes does."""
 
 from __future__ import annotations
 
@@ -11,4 +11,11 @@ GRANITE_3 = ToolFormat(
     opens="<|tool_call|>[",
     separator=", ",
     closes="]",
+)
+
+GRANITE_20B = ToolFormat(
+    call='<function_call> {"name": "$name", "arguments": $arguments}',
+    trigger="<function_call>",
+    marks=("<function_call>",),
+    separator=" ",
 )
