@@ -73,7 +73,7 @@ class TurnstileSession:
 
 class Turnstile:
     def __init__(self, options: dict[str, Any]) -> None:
-        self._options = GrammarOptions(**options)
+        self.grammar_options = GrammarOptions(**options)
         self._vocabulary = tekken_vocabulary()
         warm_up(self._vocabulary)
         warm_up_formats(self._vocabulary)
@@ -81,7 +81,7 @@ class Turnstile:
     def compile(self, schema: Any) -> TurnstileSession:
         specification = {"type": "json_schema", "schema": schema}
         try:
-            fsm = compile_grammar(specification, self._vocabulary, options=self._options)
+            fsm = compile_grammar(specification, self._vocabulary, options=self.grammar_options)
         except GrammarError as error:
             raise RefusedError(f"{type(error).__name__}: {error.message}") from None
         return TurnstileSession(fsm, schema)
@@ -125,7 +125,10 @@ class Llguidance:
 
     def compile(self, schema: Any) -> LlguidanceSession:
         defaults = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        grammar = self._matcher.grammar_from_json_schema(schema, defaults)
+        return self.session(self._matcher.grammar_from_json_schema(schema, defaults))
+
+    def session(self, grammar: str) -> LlguidanceSession:
+        """One text under a grammar of its own notation. Raises RefusedError."""
         matcher = self._matcher(self.tokenizer, grammar, log_level=0)
         if matcher.is_error():
             raise RefusedError(matcher.get_error())
@@ -176,13 +179,16 @@ class Xgrammar:
         # It takes empty strings for special tokens of its own accord only under this name.
         tokens = [vocabulary.token_bytes(i) or f"<SPECIAL_{i}>".encode() for i in range(vocabulary.size)]
         information = xgrammar.TokenizerInfo(tokens, xgrammar.VocabType.RAW, stop_token_ids=[2])
-        self._compiler = xgrammar.GrammarCompiler(information, max_threads=1)
+        self.compiler = xgrammar.GrammarCompiler(information, max_threads=1)
 
     def compile(self, schema: Any) -> XgrammarSession:
         try:
-            compiled = self._compiler.compile_json_schema(json.dumps(schema))
+            return self.session(self.compiler.compile_json_schema(json.dumps(schema)))
         except RuntimeError as error:
             raise RefusedError(str(error)) from None
+
+    def session(self, compiled: Any) -> XgrammarSession:
+        """One text under a compiled grammar."""
         return XgrammarSession(self._matcher(compiled), self._words)
 
 

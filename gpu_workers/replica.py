@@ -22,10 +22,10 @@ from gpu_workers.config import AnyEngineConfig, EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.inference_engine import InferenceEngine
-from gpu_workers.model.loader import load
-from gpu_workers.model.prompt import chat_template, generation_prompt
+from gpu_workers.model.loader import load, token_limit
+from gpu_workers.model.prompt import chat_template, detokenize, generation_prompt, tokenize
 from gpu_workers.output import GenerationOutput
-from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
+from gpu_workers.request import GenerationRequest, GrammarReference, RequestError, TokenizeRequest
 from gpu_workers.speculative.draft_model import load_draft_model
 from gpu_workers.speculative.eagle_drafter import load_eagle
 from grammar_workers import GrammarOptions, Vocabulary, grammar_key, warm_up
@@ -118,6 +118,24 @@ class Replica:
                 generation_prompt(self._engine.tokenizer, **arguments) for arguments in template_arguments or ()
             ],
         }
+
+    async def tokenize(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The tokens of a `TokenizeRequest`, or `{"error": ...}` as in `generate`."""
+        parsed = TokenizeRequest.model_validate(request)
+        try:
+            answer = await asyncio.to_thread(tokenize, self._engine.tokenizer, parsed)
+        except RequestError as error:
+            return {"error": error.to_dict()}
+        return {"count": len(answer["tokens"]), "max_model_len": self._engine.max_length, **answer}
+
+    async def detokenize(self, tokens: list[int]) -> dict[str, Any]:
+        """The text of tokens as `prompt`, or `{"error": ...}` as in `generate`."""
+        tokenizer = self._engine.tokenizer
+        limit = token_limit(tokenizer, self._engine.vocabulary.size)
+        try:
+            return {"prompt": await asyncio.to_thread(detokenize, tokenizer, tokens, limit)}
+        except RequestError as error:
+            return {"error": error.to_dict()}
 
     async def check_health(self) -> None:
         """Called by Serve every few seconds; it replaces a replica whose check raises."""

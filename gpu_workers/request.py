@@ -249,6 +249,22 @@ class GenerationRequest(BaseModel):
         return self
 
 
+class TokenizeRequest(BaseModel):
+    """A prompt or chat messages of which the tokens are asked for; the first fields are those of a generation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompt: str | None
+    messages: list[dict[str, Any]] | None
+    tools: list[dict[str, Any]] | None = None
+    template_arguments: dict[str, Any] = Field(default_factory=dict)
+    answer_prefix: str = ""
+    add_special_tokens: bool
+    add_generation_prompt: bool
+    continue_final_message: bool
+    return_token_strs: bool
+
+
 class RequestError(Exception):
     """A generation that cannot be served: ends that request alone.
 

@@ -16,7 +16,7 @@ from deployments.chat.tool_formats import (
     takes_argument_text,
 )
 from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format
-from deployments.openai.tool_bodies import NamedTool, Tool, ToolChoice
+from deployments.openai.tool_bodies import NamedTool, Tool
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
 Message = dict[str, Any]
@@ -25,18 +25,17 @@ Message = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """The tools of one request. `choice` is no "none": then nothing is offered."""
+    """The tools of one request; `allowed`: the names of those that may be called, where these are not all of them."""
 
     tools: list[Tool]
-    choice: ToolChoice
+    choice: Literal["auto", "required"] | NamedTool
     parallel: bool
+    allowed: frozenset[str] | None = None
 
     def callable_tools(self) -> list[tuple[int, Tool]]:
         """The tools that may be called, with their places in the request."""
-        tools = enumerate(self.tools)
-        if not isinstance(self.choice, NamedTool):
-            return list(tools)
-        return [(place, tool) for place, tool in tools if tool.function.name == self.choice.function.name]
+        names = {self.choice.function.name} if isinstance(self.choice, NamedTool) else self.allowed
+        return [(place, tool) for place, tool in enumerate(self.tools) if names is None or tool.function.name in names]
 
     def schemas(self) -> dict[str, Any]:
         """The JSON Schemas of the arguments of functions that may be called, in their order."""

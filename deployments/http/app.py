@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Path, Request, Response
+from fastapi.responses import JSONResponse
 
 from deployments.arguments import RouterArguments
 from deployments.explorer import explorer
@@ -20,6 +21,7 @@ from deployments.openai.responses.answer import Response as ResponseModel
 from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammars import grammar_routes
 from deployments.routing.service import Health, ModelCard, ModelList, Service
+from deployments.tokens.body import DetokenizeBody, Detokenized, TokenizeBody, Tokens
 
 BODIES = 64
 """How many of the largest bodies may be arriving at the same time."""
@@ -75,6 +77,16 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     ) -> Response:
         """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
         return await service.respond(body, request, tenant)
+
+    @api.post("/tokenize", response_model=Tokens, responses=ERRORS, tags=["tokens"])
+    async def tokenize(body: TokenizeBody, tenant: LimitedCaller) -> Response:
+        """The tokens of a prompt; of a conversation those that a chat completion would count."""
+        return JSONResponse(await service.tokenize(body))
+
+    @api.post("/detokenize", response_model=Detokenized, responses=ERRORS, tags=["tokens"])
+    async def detokenize(body: DetokenizeBody, tenant: LimitedCaller) -> Response:
+        """The text of tokens."""
+        return JSONResponse(await service.detokenize(body))
 
     app = FastAPI(
         title="Turnstile",

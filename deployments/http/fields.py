@@ -55,6 +55,24 @@ class Only:
         return {"enum": list(self.accepted)}
 
 
+class Refused:
+    """Annotation of a field of OpenAI's API that accepts null alone. `reason`: why, and what to send instead."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def check(self, value: Any) -> Any:
+        if value is not None:
+            raise PydanticCustomError("refused_field", "is not supported: {reason}", {"reason": self.reason})
+        return value
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"enum": [None], "description": f"Not supported: {self.reason}."}
+
+
 def contradiction(param: str, message: str, place: tuple[str | int, ...] = ()) -> PydanticCustomError:
     """The error of a field that is fine alone, but not beside the others.
 

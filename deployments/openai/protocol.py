@@ -14,10 +14,18 @@ from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, T
 from pydantic_core import PydanticCustomError
 
 from deployments.chat.tools import Offer
-from deployments.http.fields import Metadata, Only, Positive, TokenId, contradiction, text_parts
+from deployments.http.fields import Metadata, Only, Positive, Refused, TokenId, contradiction, text_parts
 from deployments.openai.constraints import ResponseFormat, StructuredOutputs
 from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
-from deployments.openai.tool_bodies import MAX_CALLS, MAX_TOOLS, NamedTool, Tool, ToolCall, ToolChoice
+from deployments.openai.tool_bodies import (
+    MAX_CALLS,
+    MAX_TOOLS,
+    AllowedToolsChoice,
+    NamedTool,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
@@ -92,6 +100,20 @@ class StreamOptions(StrictModel):
 
     include_usage: StrictBool = Field(False, description="Send one more chunk with the token counts before the end.")
     include_obfuscation: Annotated[Any, Only(False)] = None
+
+
+class Prediction(StrictModel):
+    """Text that the answer may repeat."""
+
+    type: Literal["content"]
+    content: Content
+
+
+class PromptCacheOptions(StrictModel):
+    """How long OpenAI keeps a prompt."""
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: Literal["30m"] | None = None
 
 
 class GenerationBody(SamplingBody):
@@ -201,7 +223,7 @@ class ChatCompletionBody(GenerationBody):
     tool_choice: ToolChoice | None = Field(
         None,
         description="`auto`, the default: calls or text. `required`: calls alone. `none`: text. Or the one function "
-        "that must be called.",
+        "that must be called, or those that may be.",
     )
     parallel_tool_calls: StrictBool | None = Field(None, description="Allow several calls in one answer; default true.")
     thinking: StrictBool | None = Field(
@@ -215,9 +237,19 @@ class ChatCompletionBody(GenerationBody):
     verbosity: Annotated[Any, Only("medium")] = None
     safety_identifier: str | None = Field(None, description="Accepted and ignored.")
     prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = Field(
+        None, description="Accepted and ignored."
+    )
+    prompt_cache_options: PromptCacheOptions | None = Field(None, description="Accepted and ignored.")
+    prediction: Prediction | None = Field(None, description="Accepted and ignored: it does not change the answer.")
     modalities: Annotated[Any, Only(["text"])] = None
     store: Annotated[Any, Only(False)] = None
     service_tier: Annotated[Any, Only("auto", "default")] = None
+    functions: Annotated[Any, Refused("send `tools`, its newer form")] = None
+    function_call: Annotated[Any, Refused("send `tool_choice`, its newer form")] = None
+    audio: Annotated[Any, Refused("answers are text")] = None
+    moderation: Annotated[Any, Refused("nothing here moderates")] = None
+    web_search_options: Annotated[Any, Refused("nothing here searches the web; offer a function in `tools`")] = None
 
     @model_validator(mode="after")
     def _check_logprobs(self) -> ChatCompletionBody:
@@ -240,6 +272,11 @@ class ChatCompletionBody(GenerationBody):
             raise contradiction("tool_choice", "needs `tools`")
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise contradiction("tool_choice", "names a function that is not in `tools`")
+        if isinstance(self.tool_choice, AllowedToolsChoice):
+            for index, tool in enumerate(self.tool_choice.allowed_tools.tools):
+                if tool.function.name not in names:
+                    where = ("tool_choice", "allowed_tools", "tools", index)
+                    raise contradiction("tool_choice", "names a function that is not in `tools`", where)
         if (offer := self.offer()) is not None:
             # Where calls are demanded there is no text that the other constraint could be about.
             if super().constrained and offer.choice == "auto":
@@ -273,7 +310,10 @@ class ChatCompletionBody(GenerationBody):
         """The tools that may be called; None where there are none."""
         if not self.tools or self.tool_choice == "none":
             return None
-        return Offer(self.tools, self.tool_choice or "auto", self.parallel_tool_calls is not False)
+        choice, parallel = self.tool_choice or "auto", self.parallel_tool_calls is not False
+        if isinstance(choice, AllowedToolsChoice):
+            return Offer(self.tools, choice.allowed_tools.mode, parallel, choice.names())
+        return Offer(self.tools, choice, parallel)
 
     def top_logprobs_wanted(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, StrictBool, Tag
 from pydantic_core import PydanticCustomError
 
 from deployments.http.fields import parsed_json
-from grammar_workers.validation import StrictModel, by_json_type
+from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
 MAX_TOOLS = 128
 MAX_CALLS = 128
@@ -78,9 +78,29 @@ class NamedTool(StrictModel):
     function: FunctionChoice
 
 
+class AllowedTools(StrictModel):
+    """Some of the tools, and whether one of them must be called."""
+
+    mode: Literal["auto", "required"] = Field(description="As in `tool_choice`.")
+    tools: Annotated[list[NamedTool], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)] = Field(
+        description="Those of `tools` that may be called; the model is told about all of them."
+    )
+
+
+class AllowedToolsChoice(StrictModel):
+    """Only some of the tools may be called."""
+
+    type: Literal["allowed_tools"]
+    allowed_tools: AllowedTools
+
+    def names(self) -> frozenset[str]:
+        return frozenset(tool.function.name for tool in self.allowed_tools.tools)
+
+
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("string")] | Annotated[NamedTool, Tag("object")],
-    by_json_type('"none", "auto", "required", or an object that names a function'),
+    Annotated[Literal["none", "auto", "required"], Tag("string")]
+    | Annotated[NamedTool | AllowedToolsChoice, Field(discriminator="type"), Tag("object")],
+    by_json_type('"none", "auto", "required", or an object that names functions'),
 ]
 
 

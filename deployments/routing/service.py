@@ -31,6 +31,7 @@ from deployments.openai.responses.body import ResponsesBody, in_these_words
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
+from deployments.tokens.body import DetokenizeBody, TokenizeBody
 from deployments.version import version
 from grammar_workers.errors import shortened
 from grammar_workers.specification import GrammarSpecification
@@ -91,7 +92,7 @@ class Service:
         answer = Answer(
             begun.generation,
             request_id=begun.request_id,
-            model=self._model_of(body),
+            model=self._model_of(body.model),
             system_fingerprint=self.system_fingerprint,
             logprobs=body.top_logprobs_wanted() is not None,
             readers=begun.readers,
@@ -108,7 +109,7 @@ class Service:
         except ApiError as error:
             raise in_these_words(error) from error
         (reader,) = begun.readers
-        model = self._model_of(body.chat)
+        model = self._model_of(body.chat.model)
         answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
         if body.stream:
             return EventStream(answer.blocks(), begun.generation)
@@ -117,14 +118,14 @@ class Service:
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
         """Check a request against the served model and start it. Raises `ApiError`."""
-        self._check_model(self._model_of(body))
+        self._check_model(self._model_of(body.model))
         request_id = _request_id(request)
         drawn_seed = _drawn_seed(request_id)
         chat = body if isinstance(body, ChatCompletionBody) else None
         self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
-        if (name := self._model_of(body)) != self.model:
+        if (name := self._model_of(body.model)) != self.model:
             generation_request["adapter"] = name
         chat_format = None if chat is None else await self._served_chat_format()
         grammar = await self._grammar(body, chat_format)
@@ -135,6 +136,22 @@ class Service:
         self._check_prompt(generation_request)
         generation = await self._tiers.start_generation(generation_request, grammar, tenant.name, choices=body.choices)
         return Begun(request_id, generation, readers)
+
+    async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
+        """`/tokenize`. A chat's tokens are those that a chat completion of the same fields would begin with."""
+        self._check_model(self._model_of(body.model))
+        prompt: dict[str, Any] = {}
+        if (chat := body.chat) is not None:
+            self._check_size(chat.sent_characters(), "messages")
+            prompt = chat.prompt_fields() | (await self._served_chat_format()).prompt_fields(chat)
+        request = body.request(prompt)
+        self._check_prompt(request)
+        return await self._tiers.tokenize(request)
+
+    async def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
+        """`/detokenize`."""
+        self._check_model(self._model_of(body.model))
+        return await self._tiers.detokenize(body.tokens)
 
     async def models(self) -> dict[str, Any]:
         cards = [await self._card(name) for name in self._args.model_names]
@@ -155,8 +172,8 @@ class Service:
             max_model_len=info["max_length"],
         )
 
-    def _model_of(self, body: GenerationBody) -> str:
-        return self.model if body.model is None else body.model
+    def _model_of(self, name: str | None) -> str:
+        return self.model if name is None else name
 
     def _check_model(self, name: str) -> None:
         if name not in self._args.model_names:

@@ -149,6 +149,14 @@ class Tiers:
         """`ModelReplica.info`."""
         return await self._retried(REPLICA, lambda: self._replica.info.remote(list(template_arguments)))
 
+    async def tokenize(self, request: dict[str, Any]) -> dict[str, Any]:
+        """`ModelReplica.tokenize`; raises `ApiError` where it refuses."""
+        return _accepted(await self._retried(REPLICA, lambda: self._replica.tokenize.remote(request)))
+
+    async def detokenize(self, tokens: list[int]) -> dict[str, Any]:
+        """`ModelReplica.detokenize`; raises `ApiError` where it refuses."""
+        return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens)))
+
     async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
         """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other.
 
@@ -237,6 +245,12 @@ class Tiers:
             return await self._retries.answer(deployment, call)
         except BackPressureError as error:
             raise ApiError.full(retry_after_s=error.retry_after_s) from error
+
+
+def _accepted(answer: dict[str, Any]) -> dict[str, Any]:
+    if (error := answer.get("error")) is not None:
+        raise ApiError.of_replica(error)
+    return answer
 
 
 async def _cancelled(calls: Iterable[asyncio.Future[Any]]) -> None:

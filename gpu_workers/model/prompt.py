@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from gpu_workers.request import GenerationRequest, RequestError
+from gpu_workers.request import GenerationRequest, RequestError, TokenizeRequest
 
 
 def chat_template(tokenizer: Tokenizer) -> str | None:
@@ -44,7 +44,7 @@ class PromptEncoder:
         """Token ids of the prompt, at least one and few enough to leave room for output. Raises RequestError."""
         param = "messages" if request.messages is not None else "prompt"
         if request.messages is not None:
-            token_ids = self._apply_template(request)
+            token_ids = render(self._tokenizer, request)
         elif isinstance(request.prompt, str):
             token_ids = self._tokenizer(request.prompt)["input_ids"]
         else:
@@ -59,24 +59,60 @@ class PromptEncoder:
             raise RequestError(message, code="context_length_exceeded", param=param)
         return token_ids
 
-    def _apply_template(self, request: GenerationRequest) -> list[int]:
-        if self._tokenizer.chat_template is None:
-            raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
-        try:
-            conversation: Any = request.messages
-            tools: Any = request.tools
-            rendered: Any = self._tokenizer.apply_chat_template(
-                conversation,
-                tools=tools,
-                add_generation_prompt=True,
-                return_dict=False,
-                tokenize=not request.answer_prefix,
-                **request.template_arguments,
-            )
-        except Exception as error:  # a template is a program of the model's author and may raise anything
-            message = f"the chat template refuses these messages: {error}"
-            raise RequestError(message, code="invalid_messages", param="messages") from error
-        if not request.answer_prefix:
-            return list(rendered)
-        # Templates write special tokens themselves.
-        return list(self._tokenizer(rendered + request.answer_prefix, add_special_tokens=False)["input_ids"])
+
+def render(
+    tokenizer: Tokenizer,
+    request: GenerationRequest | TokenizeRequest,
+    *,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+    add_special_tokens: bool = False,
+) -> list[int]:
+    """Token ids of the messages. Templates write special tokens themselves. Raises RequestError."""
+    if tokenizer.chat_template is None:
+        raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
+    prefix = request.answer_prefix if add_generation_prompt else ""
+    as_text = bool(prefix) or add_special_tokens
+    try:
+        conversation: Any = request.messages
+        tools: Any = request.tools
+        rendered: Any = tokenizer.apply_chat_template(
+            conversation,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            return_dict=False,
+            tokenize=not as_text,
+            **request.template_arguments,
+        )
+    except Exception as error:  # a template is a program of the model's author and may raise anything
+        message = f"the chat template refuses these messages: {error}"
+        raise RequestError(message, code="invalid_messages", param="messages") from error
+    if not as_text:
+        return list(rendered)
+    return list(tokenizer(rendered + prefix, add_special_tokens=add_special_tokens)["input_ids"])
+
+
+def tokenize(tokenizer: Tokenizer, request: TokenizeRequest) -> dict[str, Any]:
+    """`tokens` of the prompt, however many, and `token_strs`, if they are wanted. Raises RequestError."""
+    tokens: list[int]
+    if request.messages is None:
+        tokens = list(tokenizer(str(request.prompt), add_special_tokens=request.add_special_tokens)["input_ids"])
+    else:
+        tokens = render(
+            tokenizer,
+            request,
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=request.continue_final_message,
+            add_special_tokens=request.add_special_tokens,
+        )
+    written = tokenizer.convert_ids_to_tokens(tokens) if request.return_token_strs else None
+    return {"tokens": tokens, "token_strs": written}
+
+
+def detokenize(tokenizer: Tokenizer, tokens: list[int], token_limit: int) -> str:
+    """The text of token ids, special tokens by their names. Raises RequestError."""
+    if any(token >= token_limit for token in tokens):
+        message = f"token ids must be between 0 and {token_limit - 1}"
+        raise RequestError(message, code="invalid_token_id", param="tokens")
+    return str(tokenizer.decode(tokens))

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -218,7 +218,8 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, vocab_size: int, generation_config: Any = None) -> Vocabulary:
-        """From a transformers tokenizer: byte-level BPE, SentencePiece with byte fallback, or plain text pieces.
+        """From a transformers tokenizer: byte-level BPE, SentencePiece with byte fallback, plain text pieces, or a
+        class around tiktoken.
 
         `vocab_size` is the width of the model's logits (often padded beyond the tokenizer). End ids are those of the
         tokenizer and of the generation config. Raises ValueError when the tokenizer has more tokens than the model.
@@ -228,19 +229,38 @@ class Vocabulary:
             raise ValueError(f"the tokenizer has {many} tokens but the model only {vocab_size}")
         added = tokenizer.added_tokens_decoder
         pieces = tokenizer.convert_ids_to_tokens(list(range(many)))
-        decode = _piece_decoder(tokenizer)
+        decode = _token_decoder(tokenizer)
         token_bytes: list[bytes | None] = []
         for token, piece in enumerate(pieces):
             if token in added:
                 token_bytes.append(None if added[token].special else added[token].content.encode())
             else:
-                token_bytes.append(None if piece is None else decode(piece))
+                token_bytes.append(None if piece is None else decode(token, piece))
         eos: set[TokenId] = set()
         for source in (tokenizer, generation_config):
             ids = getattr(source, "eos_token_id", None)
             eos.update([ids] if isinstance(ids, int) else ids or [])
         special = {added[token].content: token for token in added if added[token].special}
         return cls(token_bytes, sorted(eos), special, vocab_size)
+
+
+def _token_decoder(tokenizer: Any) -> Callable[[TokenId, str], bytes | None]:
+    """How a token becomes bytes, given its id and written form; None for one that has none."""
+    # Tokenizers in Python around tiktoken (Kimi, Qwen's first) spell bytes in ways of their own.
+    for name in ("model", "tokenizer"):
+        encoding: Any = getattr(tokenizer, name, None)
+        if hasattr(encoding, "decode_single_token_bytes"):
+            return lambda token, _: None if encoding.is_special_token(token) else _tiktoken_bytes(encoding, token)
+    decode = _piece_decoder(tokenizer)
+    return lambda _, piece: decode(piece)
+
+
+def _tiktoken_bytes(encoding: Any, token: TokenId) -> bytes | None:
+    """None for ids between its ranks and its special tokens."""
+    try:
+        return bytes(encoding.decode_single_token_bytes(token))
+    except KeyError:
+        return None
 
 
 def _piece_decoder(tokenizer: Any) -> Any:

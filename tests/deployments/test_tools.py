@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
+import re
+from typing import Any, Literal
 
 import httpx
 import openai
 import pytest
+from openai.types.chat import ChatCompletionAllowedToolChoiceParam
 
 from benchmarks.tool_calls import fault, generated, prefixes, vocabulary
 from deployments.chat.tool_formats import FORMATS
@@ -46,6 +48,14 @@ def function(name: str, parameters: Any = WEATHER, **fields: Any) -> dict[str, A
 
 
 TOOLS = [function("get_weather", strict=True), function("search", SEARCH), function("now", None)]
+
+
+def allowed(mode: str, *names: str) -> dict[str, Any]:
+    """The `tool_choice` that leaves these functions."""
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 NAMED = {"type": "function", "function": {"name": "search"}}
 CALL = '<call:get_weather>{"city": "Paris", "days": 3}</call>'
 USER, RESULT = {"role": "user", "content": "hi"}, {"role": "tool", "tool_call_id": "c1", "content": "sunny"}
@@ -255,6 +265,28 @@ async def test_tool_choice_none_offers_nothing(http: httpx.AsyncClient, replica:
     assert replica.requests[0]["grammar"]["specification"] == {"type": "json_object"}
 
 
+@pytest.mark.parametrize("mode", ["auto", "required"])
+async def test_only_allowed_tools_may_be_called_and_all_are_described(
+    client: Any, replica: FakeReplica, mode: Literal["auto", "required"]
+) -> None:
+    replica.say(CALL)
+    choice = ChatCompletionAllowedToolChoiceParam(**allowed(mode, "now", "get_weather"))  # type: ignore[typeddict-item]
+    answer = await client.create(model="tiny", messages=HELLO, tools=TOOLS, tool_choice=choice)
+    assert answer.choices[0].message.tool_calls[0].function.name == "get_weather"
+    (request,) = replica.requests
+    grammar = request["grammar"]["specification"]
+    answers = grammar["format"]
+    assert [tag["begin"] for tag in answers["tags"]] == ["<call:get_weather>", "<call:now>"]
+    assert bool(answers.get("at_least_one")) == (mode == "required") and not answers.get("stop_after_first")
+    assert all(f'"name": "{name}"' in request["messages"][0]["content"] for name in ("get_weather", "search", "now"))
+    fsm = compile_grammar(grammar, vocabulary(special=False))
+    calls = [call for seed in range(20) for call in CALLS.findall(generated(fsm, random.Random(seed), "<call:", 20))]
+    assert set(calls) == {"get_weather", "now"}
+
+
+CALLS = re.compile(r"<call:(\w+)>")
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -267,6 +299,12 @@ async def test_tool_choice_none_offers_nothing(http: httpx.AsyncClient, replica:
         ({"tools": [], "tool_choice": "auto"}, "tool_choice"),
         ({"tool_choice": "any"}, "tool_choice"),
         ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+        ({"tool_choice": {"type": "custom", "custom": {"name": "now"}}}, "tool_choice.type"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
+        ({"tool_choice": allowed("auto")}, "tool_choice.allowed_tools.tools"),
+        ({"tool_choice": allowed("none", "now")}, "tool_choice.allowed_tools.mode"),
+        ({"tool_choice": allowed("auto", "now", "other")}, "tool_choice.allowed_tools.tools[1]"),
+        ({"tool_choice": allowed("auto", "now"), "response_format": {"type": "json_object"}}, "tools"),
         ({"response_format": {"type": "json_object"}}, "tools"),
         ({"structured_outputs": {"key": "0" * 64}}, "tools"),
         ({"beam_search": {"num_beams": 2}}, "beam_search"),

@@ -285,3 +285,16 @@ def test_only_the_replica_imports_ray_and_nothing_here_compiles() -> None:
         assert path.name == "replica.py" or not any(module.split(".")[0] == "ray" for module in modules)
         assert not any(module.split(".")[0] == "deployments" for module in modules)
         assert "compile_grammar" not in path.read_text()
+
+
+def test_tokens_of_a_chat_are_the_prompt_of_its_generation(replica: Any) -> None:
+    settings = {"add_special_tokens": False, "add_generation_prompt": True, "continue_final_message": False}
+    prompt = {"prompt": None, "messages": body()["messages"], "return_token_strs": False, **settings}
+
+    async def scenario() -> None:
+        tokenized = await replica.tokenize(prompt)
+        _, last = await answer(replica, body(max_tokens=1))
+        assert tokenized["count"] == last["prompt_tokens"] and tokenized["max_model_len"] == 512
+        assert "Alice Moore is 34" in (await replica.detokenize(tokenized["tokens"]))["prompt"]
+
+    asyncio.run(scenario())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import operator
 import random
@@ -13,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiktoken.load import load_tiktoken_bpe
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -115,6 +118,43 @@ def test_end_ids_specials_and_padding(make: Any) -> None:
     assert not any(vocabulary.is_special(token) for token in allowed - set(vocabulary.eos_token_ids))
     with pytest.raises(ValueError, match="tokens"):
         Vocabulary.from_tokenizer(tokenizer, many - 1)
+
+
+class TiktokenTokenizer:
+    """As Python tokenizers around a ranks file are (Kimi K2): a `tiktoken.Encoding` as `model`, specials added."""
+
+    def __init__(self, ranks: Path, specials: dict[str, int]) -> None:
+        self.model = tiktoken.Encoding(
+            "file", pat_str=r"\S+|\s+", mergeable_ranks=load_tiktoken_bpe(str(ranks)), special_tokens=specials
+        )
+        self.added_tokens_decoder = {token: SimpleNamespace(content=n, special=True) for n, token in specials.items()}
+        self.eos_token_id = specials["</s>"]
+
+    def __len__(self) -> int:
+        return self.model.n_vocab
+
+    def convert_ids_to_tokens(self, tokens: list[int]) -> list[str | None]:
+        return [repr(token) for token in tokens]
+
+
+def test_a_tokenizer_around_a_tiktoken_file_has_the_fingerprint_of_the_fast_one(tmp_path: Path) -> None:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    backend.train_from_iterator(TEXTS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet))
+    backend.add_special_tokens([AddedToken("</s>", normalized=False), AddedToken("<tool>", normalized=False)])
+    fast = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+    expected = Vocabulary.from_tokenizer(fast, len(fast) + 5)
+    specials = dict(expected.special_tokens)
+    ordinary = [token for token in range(len(fast)) if token not in specials.values()]
+    lines = [base64.b64encode(expected.token_bytes(token)) + b" %d" % token for token in ordinary]
+    (tmp_path / "tiktoken.model").write_bytes(b"\n".join(lines))
+    slow: Any = TiktokenTokenizer(tmp_path / "tiktoken.model", specials)
+    vocabulary = Vocabulary.from_tokenizer(slow, len(fast) + 5)
+    assert vocabulary.fingerprint == expected.fingerprint
+    for text in TEXTS:
+        assert text_of(vocabulary, slow.model.encode(text)).decode() == text
 
 
 def test_added_tokens_are_text_unless_they_are_special() -> None:

@@ -42,12 +42,7 @@ def lower(automaton: FormatDfa, values: Mapping[Value, ValueRule], builder: Push
 
     Raises UnsupportedFeatureError where the first byte does not tell what begins.
     """
-    many = len(automaton.final)
-    table = np.full((many, len(automaton.starts)), DEAD, np.int32)
-    for state, row in enumerate(automaton.characters):
-        table[state, list(row)] = list(row.values())
-    final = tuple(map(int, automaton.final))
-    states = StringLowering(builder).raw_states(Dfa(tuple(automaton.starts), table, final), {})
+    states = _text_states(automaton, builder)
     moves = {value: rule.moves(builder) for value, rule in values.items()}
     for state, tokens in enumerate(automaton.tokens):
         builder.spend(len(tokens))
@@ -76,11 +71,58 @@ def lower(automaton: FormatDfa, values: Mapping[Value, ValueRule], builder: Push
     return states[0]
 
 
+def _text_states(automaton: FormatDfa, builder: PushdownBuilder) -> dict[int, int]:
+    """The number of each state, its characters and exits filled in; tokens and values are left out.
+
+    Most states of a tag read one letter of a begin or an end: these become literals, the others dense rows.
+    """
+    letters = {
+        state: read for state in range(len(automaton.final)) if (read := _only_letter(automaton, state)) is not None
+    }
+    numbers: dict[int, int] = {}
+    ends = []
+    for first in letters:
+        state = first
+        while state in letters and state not in numbers:
+            letter, target = letters[state]
+            numbers[state] = builder.state(lit=letter)
+            state = target
+        if state != first:
+            ends.append((builder.state(), state))
+    dense = [state for state in range(len(automaton.final)) if state not in numbers]
+    entered = {target: None for state in dense for target in automaton.characters[state].values() if target in numbers}
+    rows = {state: row for row, state in enumerate([*dense, *entered])}
+    table = np.full((len(rows), len(automaton.starts)), DEAD, np.int32)
+    for state in dense:
+        moves = automaton.characters[state]
+        table[rows[state], list(moves)] = [rows[target] for target in moves.values()]
+    labels = [*(int(automaton.final[state]) for state in dense), *range(2, 2 + len(entered))]
+    known = {label: numbers[state] for label, state in enumerate(entered, 2)}
+    if rows:
+        laid = StringLowering(builder).raw_states(Dfa(tuple(automaton.starts), table, tuple(labels)), known)
+        numbers |= {state: laid[rows[state]] for state in dense}
+    for end, state in ends:
+        builder.set_op(end, builder.goto(numbers[state]))
+    return numbers
+
+
+def _only_letter(automaton: FormatDfa, state: int) -> tuple[int, int] | None:
+    """The ASCII character that is all that a state reads, and where it leads."""
+    if automaton.final[state] or automaton.tokens[state] or automaton.values[state]:
+        return None
+    if len(automaton.characters[state]) != 1:
+        return None
+    ((one, target),) = automaton.characters[state].items()
+    starts = automaton.starts
+    letter = starts[one]
+    return (letter, target) if letter < 0x80 and one + 1 < len(starts) and starts[one + 1] == letter + 1 else None
+
+
 def _check_numbers(
     automaton: FormatDfa,
     values: Mapping[Value, ValueRule],
     moves: Mapping[Value, Mapping[int, int]],
-    states: list[int],
+    states: Mapping[int, int],
     builder: PushdownBuilder,
 ) -> None:
     """A number ends where no digit follows, so what comes after it may not begin with one."""
@@ -89,7 +131,9 @@ def _check_numbers(
             if _NUMBER_BEGINS.isdisjoint(moves[value]):
                 continue
             begins = set().union(*(moves[after] for after in automaton.values[target]))
-            if automaton.characters[target]:
+            if (only := _only_letter(automaton, target)) is not None:
+                begins.add(only[0])
+            elif automaton.characters[target]:
                 row = builder.row_targets(builder.row_of(states[target]))
                 begins |= set(np.flatnonzero(row != DEAD).tolist())
             if found := sorted(begins & _GOES_ON):
