@@ -17,9 +17,11 @@ import collections
 import functools
 import json
 import random
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema
@@ -34,7 +36,14 @@ from deployments.openai.tool_bodies import FunctionChoice, NamedTool, Tool, Tool
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
-WORDS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<call:", "</call>")
+WORDS = sorted(
+    {
+        word
+        for one in FORMATS.values()
+        for text in (one.call, one.opens, one.closes, *(part for region in one.texts for part in region.markers))
+        for word in re.findall(r"<[^<>\s$=]+>|<call:|\[[A-Z_]+\]", text)
+    }
+)
 """What some tokenizer has, or could have, as a special token."""
 
 
@@ -75,9 +84,11 @@ def _spelled(one: Vocabulary, text: str) -> list[int]:
     return tokens
 
 
-def called(tool_format: ToolFormat, text: str) -> tuple[str, list[tuple[str, str]]]:
-    """Content, and (name, arguments) of each call."""
-    parser = ToolCallParser(tool_format, 0)
+def called(
+    tool_format: ToolFormat, text: str, schemas: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[str, list[tuple[str, str]]]:
+    """Content, and (name, arguments) of each call of functions with such schemas."""
+    parser = ToolCallParser(tool_format, 0, schemas=schemas)
     content, calls = "", []
     for delta in (*parser.feed(text), *parser.finish(cut=False)):
         content += delta.get("content", "")
@@ -91,8 +102,8 @@ def called(tool_format: ToolFormat, text: str) -> tuple[str, list[tuple[str, str
 
 def fault(tool_format: ToolFormat, offer: Offer, text: str, *, triggered: bool) -> str | None:
     """What is wrong with a finished answer; None when nothing is."""
-    content, calls = called(tool_format, text)
-    schemas = {tool.function.name: tool.function.arguments_schema() for _, tool in offer.callable_tools()}
+    schemas = offer.schemas()
+    content, calls = called(tool_format, text, schemas)
     demanded = offer.choice != "auto"
     if not calls and (demanded or triggered):
         return "no call"
@@ -117,7 +128,8 @@ def choices(tools: Sequence[Tool]) -> list[ToolChoice]:
 
 def prefixes(tool_format: ToolFormat, choice: ToolChoice, rng: random.Random) -> list[str]:
     """How answers begin: freely, and under `auto` with the trigger behind some text, too."""
-    return [""] if choice != "auto" else ["", "x " * rng.randrange(6) + tool_format.trigger]
+    text = "" if tool_format.texts else "x " * rng.randrange(6)
+    return [""] if choice != "auto" else ["", text + tool_format.trigger]
 
 
 def requests(folder: Path) -> Iterator[tuple[str, list[Tool]]]:

@@ -195,8 +195,7 @@ class AppArguments(_Arguments):
     )
     tool_format: ToolFormatName | Literal["auto"] = Field(
         "auto",
-        description="How the model writes tool calls (`deployments/chat/tool_formats.py`); `auto`: by its chat "
-        "template.",
+        description="How the model writes tool calls (`docs/tools.md`); `auto`: by its chat template.",
     )
     thinking: ThinkingArguments | Literal["auto", "off"] = Field(
         "auto", description="How the model marks what it thinks before it answers; `auto`: by its chat template."

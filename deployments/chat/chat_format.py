@@ -29,7 +29,7 @@ class ChatFormat:
         offer = body.offer()
         if body.speaks_of_tools:
             fields |= self.dialect.prompt_fields(body.template_messages, offer)
-        if offer is not None or self.thinks(body):
+        if offer is not None or self.thinks(body) or self.dialect.format.texts:
             fields["special_token_text"] = True
         return fields
 
@@ -37,5 +37,9 @@ class ChatFormat:
         """Reads one choice of the answer."""
         markers = self.thinking.markers
         thoughts = ReasoningParser(markers) if markers is not None and self.thinks(body) else None
-        calls = None if body.offer() is None else ToolCallParser(self.dialect.format, *call_id_seed)
-        return OutputParser(thoughts, calls)
+        offer, tool_format = body.offer(), self.dialect.format
+        if offer is None and not tool_format.texts:
+            return OutputParser(thoughts)
+        schemas = {} if offer is None else offer.schemas()
+        calls = ToolCallParser(tool_format, *call_id_seed, schemas=schemas)
+        return OutputParser(thoughts, calls, may_call=offer is not None)

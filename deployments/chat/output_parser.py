@@ -9,21 +9,26 @@ from deployments.chat.tool_calls import Delta, ToolCallParser
 
 
 class OutputParser:
-    """Puts the readers of a choice in a row; each is None where the model writes no such thing."""
+    """Puts the readers of a choice in a row; each is None where the model writes no such thing.
 
-    def __init__(self, thoughts: ReasoningParser | None = None, calls: ToolCallParser | None = None) -> None:
+    `may_call`: the model was offered tools; `calls` is there also where it marks all of its text.
+    """
+
+    def __init__(
+        self,
+        thoughts: ReasoningParser | None = None,
+        calls: ToolCallParser | None = None,
+        *,
+        may_call: bool = False,
+    ) -> None:
         self.thoughts = thoughts
+        self.may_call = may_call
         self._calls = calls
 
     @property
     def plain(self) -> bool:
         """Whether all of the text is content."""
         return self.thoughts is None and self._calls is None
-
-    @property
-    def may_call(self) -> bool:
-        """Whether the model was offered tools."""
-        return self._calls is not None
 
     @property
     def called(self) -> bool:

@@ -3,136 +3,193 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from deployments.chat.thinking import beginning_of
-from deployments.chat.tool_formats import ToolFormat
+from deployments.chat.tool_arguments import JsonValue, ParameterReader
+from deployments.chat.tool_formats.declaration import ToolFormat
 
 Delta = dict[str, Any]
 """What one more piece of text adds to an answer: `{"content": text}` or `{"tool_calls": [...]}`, OpenAI's shape."""
+Deltas = list[Delta]
 
 
-def call_id(tool_format: ToolFormat, *seed: object) -> str:
-    """The id of a call, the same for the same `seed`: a repeated request has the same ids."""
-    digest = hashlib.sha256(repr(seed).encode()).hexdigest()
-    return tool_format.id_prefix + digest[: tool_format.id_length]
+def call_id(tool_format: ToolFormat, name: str, number: int, written: dict[str, str], *seed: object) -> str:
+    """The id of the call of this number, the same for the same `seed`: a repeated request has the same ids.
 
-
-class JsonValue:
-    """Finds the end of one JSON value in text that is known to begin with one."""
-
-    def __init__(self) -> None:
-        self.over = False
-        self._depth = 0
-        self._quoted = self._escaped = self._begun = False
-
-    def feed(self, text: str) -> int:
-        """How many characters of `text` belong to the value."""
-        for position, character in enumerate(text):
-            if self._quoted:
-                self._read_quoted(character)
-            elif character == '"':
-                self._quoted = True
-            elif character in "{[":
-                self._depth += 1
-            elif self._depth == 0 and self._begun and character not in "+-.0123456789aeflnrstuE":
-                self.over = True  # a number, true, false or null has ended before this character
-                return position
-            elif character in "}]":
-                self._depth -= 1
-            self._begun = True
-            if self._depth == 0 and not self._quoted and character in '"}]':
-                self.over = True
-                return position + 1
-        return len(text)
-
-    def _read_quoted(self, character: str) -> None:
-        if self._escaped:
-            self._escaped = False
-        elif character == "\\":
-            self._escaped = True
-        elif character == '"':
-            self._quoted = False
+    `written`: what the model wrote into holes for ids.
+    """
+    digest = hashlib.sha256(repr((*seed, number)).encode()).hexdigest()
+    made = {"$name": name, "$count": str(number), "$random": digest[: tool_format.id_length]}
+    return tool_format.id_for_client({**made, **written})
 
 
 class ToolCallParser:
     """One choice's text, cut into content and calls.
 
-        text --trigger--> header (the name) --before_arguments--> arguments --JSON is whole--> end --> text
+        text --trigger--> opens -> call, part by part -> separator -> call, part by part -> closes --> text
 
     White space and separators at the borders of calls are no content. A call that was cut off keeps what there is of
     its arguments; of one that was cut off before them nothing is told.
     """
 
-    def __init__(self, tool_format: ToolFormat, *id_seed: object) -> None:
+    def __init__(
+        self, tool_format: ToolFormat, *id_seed: object, schemas: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
+        """`schemas`: those of the arguments by the names of functions, as far as they are known."""
         self.calls = 0
         self._format = tool_format
+        self._schemas = schemas
         self._id_seed = id_seed
-        self._steps = {"text": self._text, "header": self._header, "arguments": self._arguments, "end": self._end}
-        self._place: Literal["text", "header", "arguments", "end"] = "text"
+        self._step: Callable[[], Deltas | None] = self._text
         self._held = ""
-        self._value = JsonValue()
+        self._part = 0
+        self._filled: dict[str, str] = {}
+        self._value: JsonValue | ParameterReader | None = None
         self._after_call = False
+        self._kind = "content"
+        self._markers = {tool_format.trigger: ""}
+        for region in tool_format.texts:
+            self._markers |= {region.opens: region.kind} | ({region.closes: "content"} if region.closes else {})
 
     def feed(self, text: str) -> Iterator[Delta]:
         """What is certain now."""
         self._held += text
         while True:
-            place = self._place
-            yield from self._steps[place]()
-            if place == self._place:
+            deltas = self._step()
+            yield from deltas or ()
+            if deltas is None:
                 return
 
     def finish(self, *, cut: bool) -> Iterator[Delta]:
         """The rest, when no more text comes; `cut`: more would have come, so what may begin a call is no content."""
-        if self._place == "text":
-            begun = beginning_of(self._format.trigger, self._held) if cut else 0
+        if self._step == self._text:
+            begun = self._begun_marker() if cut else 0
             if text := self._held[: len(self._held) - begun]:
-                yield {"content": text}
+                yield {self._kind: text}
         self._held = ""
 
-    def _text(self) -> Iterator[Delta]:
-        """Content up to the next trigger; white space or the beginning of a trigger at its end has to wait."""
+    # Each step returns what it has found out, or None where it needs more text; it may choose the next one.
+
+    def _text(self) -> Deltas | None:
+        """Text up to the next marker; white space or the beginning of a marker at its end has to wait."""
         if self._after_call:
-            self._held = self._held.lstrip().removeprefix(self._format.separator.strip()).lstrip()
-        trigger = self._format.trigger
-        found = self._held.find(trigger)
-        certain = len(self._held) - beginning_of(trigger, self._held) if found < 0 else found
+            separator = "" if self._format.in_sections else self._format.separator.strip()
+            self._held = self._held.lstrip().removeprefix(separator).lstrip()
+        places = {marker: self._held.find(marker) for marker in self._markers}
+        found = min((marker for marker in places if places[marker] >= 0), key=lambda one: places[one], default=None)
+        certain = len(self._held) - self._begun_marker() if found is None else places[found]
         text = self._held[:certain].rstrip()
+        deltas: Deltas = [{self._kind: text}] if text else []
         if text:
             self._after_call = False
-            yield {"content": text}
-        self._held = self._held[len(text) if found < 0 else found :]
-        if found >= 0:
-            self._place = "header"
+        if found is None:
+            self._held = self._held[len(text) :]
+            return deltas or None
+        self._held = self._held[certain:]
+        if found == self._format.trigger:
+            self._step = self._opening
+        else:
+            self._held = self._held[len(found) :]
+            self._kind = self._markers[found]
+        return deltas
 
-    def _header(self) -> Iterator[Delta]:
-        tool_format = self._format
-        end = self._held.find(tool_format.before_arguments, len(tool_format.before_name))
-        if end < 0:
-            return
-        name = self._held[len(tool_format.before_name) : end]
-        self._held = self._held[end + len(tool_format.before_arguments) :]
-        self._value = JsonValue()
-        self._place = "arguments"
-        self.calls += 1
-        identity = call_id(tool_format, *self._id_seed, self.calls)
-        yield self._call(id=identity, type="function", function={"name": name, "arguments": ""})
+    def _begun_marker(self) -> int:
+        return max(beginning_of(marker, self._held) for marker in self._markers)
 
-    def _arguments(self) -> Iterator[Delta]:
-        many = self._value.feed(self._held)
-        piece, self._held = self._held[:many], self._held[many:]
+    def _opening(self) -> Deltas | None:
+        return self._read(self._format.opens, self._begin_call)
+
+    def _begin_call(self) -> Deltas:
+        self._part, self._filled, self._step = 0, {}, self._call_part
+        return []
+
+    def _call_part(self) -> Deltas | None:
+        """One more part of a call."""
+        parts = self._format.parts
+        if self._part == len(parts):
+            return self._end_call()
+        part = parts[self._part]
+        if part == "$arguments":
+            return self._arguments()
+        if not part.startswith("$"):
+            return self._read(part, self._next_part)
+        # What follows a hole in a declaration is never in what fills it.
+        ends = [place for text in self._following() if (place := self._held.find(text)) >= 0]
+        if not ends:
+            return None
+        end = min(ends)
+        self._filled[part], self._held = self._held[:end], self._held[end:]
+        return self._next_part()
+
+    def _following(self) -> tuple[str, ...]:
+        """Texts one of which stands behind the hole that is read."""
+        after, *others = self._format.parts[self._part + 1 :]
+        if after != "$arguments":
+            return (after,)
+        assert self._format.parameters is not None
+        return (self._format.parameters.parts[0], others[0])
+
+    def _next_part(self) -> Deltas:
+        self._part += 1
+        return []
+
+    def _arguments(self) -> Deltas | None:
+        if self._value is None:
+            return [self._announced()]
+        if not self._held:
+            return None
+        piece, self._held = self._value.read(self._held)
         if self._value.over:
-            self._place = "end"
-        if piece:
-            yield self._call(function={"arguments": piece})
+            self._value = None
+            self._part += 1
+            return [self._delta(function={"arguments": piece})] if piece else []
+        return [self._delta(function={"arguments": piece})] if piece else None
 
-    def _end(self) -> Iterator[Delta]:
-        if len(self._held) >= len(self._format.end):
-            self._held = self._held[len(self._format.end) :]
-            self._place, self._after_call = "text", True
-        yield from ()
+    def _announced(self) -> Delta:
+        name = self._filled.pop("$name")
+        parameters = self._format.parameters
+        self._value = JsonValue() if parameters is None else ParameterReader(parameters, self._schemas.get(name))
+        identity = call_id(self._format, name, self.calls, self._filled, *self._id_seed)
+        self.calls += 1
+        return self._delta(id=identity, type="function", function={"name": name, "arguments": ""})
 
-    def _call(self, **fields: Any) -> Delta:
+    def _end_call(self) -> Deltas:
+        self._step = self._between if self._format.in_sections else self._text
+        self._after_call = True
+        return []
+
+    def _between(self) -> Deltas | None:
+        """In a section after a call: another one, or the end of the section."""
+        first = self._format.parts[0]
+        again = (self._format.separator + ("" if first.startswith("$") else first)).lstrip()
+        held = self._held.lstrip()
+        if held.startswith(again):
+            return self._read(self._format.separator, self._begin_call)
+        if again.startswith(held):
+            return None
+        return self._read(self._format.closes, self._end_section)
+
+    def _end_section(self) -> Deltas:
+        self._step = self._text
+        return []
+
+    def _read(self, expected: str, then: Callable[[], Deltas]) -> Deltas | None:
+        """Goes on with `then` behind a text that the constraint puts here; what is something else is text.
+
+        White space before it says nothing.
+        """
+        held, expected = self._held.lstrip(), expected.lstrip()
+        if held.startswith(expected):
+            self._held = held[len(expected) :]
+            return then()
+        if expected.startswith(held):
+            return None
+        self._step = self._text
+        kept, self._held = self._held[:1], self._held[1:]
+        return [{self._kind: kept}]
+
+    def _delta(self, **fields: Any) -> Delta:
         return {"tool_calls": [{"index": self.calls - 1, **fields}]}

@@ -6,9 +6,18 @@ import dataclasses
 import json
 from typing import Any, Literal
 
-from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName, detected_format, renders_tools
+from deployments.chat.tool_calls import call_id
+from deployments.chat.tool_formats import (
+    FORMATS,
+    ToolFormat,
+    ToolFormatName,
+    detected_format,
+    renders_tools,
+    takes_argument_text,
+)
+from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format
 from deployments.openai.tool_bodies import NamedTool, Tool
-from grammar_workers.specification import JsonSchemaSpecification, StructuralTagSpecification, Tag
+from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
 Message = dict[str, Any]
 """One turn as chat templates take it."""
@@ -28,21 +37,21 @@ class Offer:
         names = {self.choice.function.name} if isinstance(self.choice, NamedTool) else self.allowed
         return [(place, tool) for place, tool in enumerate(self.tools) if names is None or tool.function.name in names]
 
-    def places(self) -> tuple[tuple[str, str], ...]:
-        """Prefixes of JSON Pointers into `ToolDialect.specification`, and into the HTTP body in their stead."""
-        pairs: list[tuple[str, str]] = []
-        for index, (place, _) in enumerate(self.callable_tools()):
-            function = f"/tools/{place}/function"
-            pairs += [(f"/tags/{index}/content/schema", f"{function}/parameters"), (f"/tags/{index}", function)]
-        return tuple(pairs)
+    def schemas(self) -> dict[str, Any]:
+        """The JSON Schemas of the arguments of functions that may be called, in their order."""
+        return {tool.function.name: tool.function.arguments_schema() for _, tool in self.callable_tools()}
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolDialect:
-    """How the served model writes calls, and whether its chat template tells it about tools (`by_template`)."""
+    """How the served model writes calls, and what its chat template does about tools.
+
+    `by_template`: it tells the model about them. `argument_text`: it wants the arguments of earlier calls as JSON text.
+    """
 
     format: ToolFormat
     by_template: bool
+    argument_text: bool = False
 
     @classmethod
     def of_model(cls, name: ToolFormatName | Literal["auto"], chat_template: str | None) -> ToolDialect:
@@ -51,32 +60,40 @@ class ToolDialect:
         A template that teaches a format which is none of ours is not asked to describe tools.
         """
         chosen = detected_format(chat_template) if name == "auto" else name
-        return cls(FORMATS[chosen], renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile"))
+        by_template = renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile")
+        return cls(FORMATS[chosen], by_template, by_template and takes_argument_text(chat_template))
 
     def specification(self, offer: Offer) -> StructuralTagSpecification:
         """Free text in which the model may call, or calls alone where the client demands one."""
-        tags = [
-            Tag(
-                begin=self.format.begin(tool.function.name),
-                content=JsonSchemaSpecification(json_schema=tool.function.arguments_schema()),
-                end=self.format.end,
-            )
-            for _, tool in offer.callable_tools()
-        ]
-        demanded = offer.choice != "auto"
-        return StructuralTagSpecification(
-            tags=tags,
-            triggers=[self.format.trigger],
-            at_least_one=demanded,
-            stop_after_first=isinstance(offer.choice, NamedTool) or not (offer.parallel and self.format.several),
-            separator=self.format.separator if demanded else None,
-        )
+        return StructuralTagSpecification.model_validate({"format": self._answer(offer)})
+
+    def in_text(self, specification: GrammarSpecification) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
+        """The specification of answers that say what this one allows, in the markup of the model; `places` for it."""
+        if not self.format.texts:
+            return specification, ()
+        whole, pointer = text_format(self.format, {"type": "specification", "specification": specification})
+        inside = f"/format{pointer}/specification"
+        places = ((f"{inside}/schema", ""), (inside, ""))
+        return StructuralTagSpecification.model_validate({"format": whole}), places
+
+    def places(self, offer: Offer) -> tuple[tuple[str, str], ...]:
+        """Prefixes of JSON Pointers into `specification`, and into the HTTP body in their stead."""
+        pairs: list[tuple[str, str]] = []
+        pointers = call_pointers(self._answer(offer), "/format")
+        for (tag, schema), (place, _) in zip(pointers, offer.callable_tools(), strict=True):
+            function = f"/tools/{place}/function"
+            pairs += [(f"{schema}/json_schema", f"{function}/parameters"), (tag, function)]
+        return tuple(pairs)
+
+    def _answer(self, offer: Offer) -> dict[str, Any]:
+        one = isinstance(offer.choice, NamedTool) or not offer.parallel
+        return answer_format(self.format, list(offer.schemas().items()), demanded=offer.choice != "auto", one=one)
 
     def prompt_fields(self, messages: list[Message], offer: Offer | None) -> dict[str, Any]:
         """`messages` and `tools` of a generation request; text in place of what the chat template does not know."""
         tools = [] if offer is None else [tool.template_input() for tool in offer.tools]
         if self.by_template:
-            return {"messages": messages, "tools": tools or None}
+            return {"messages": self._for_template(messages), "tools": tools or None}
         described = [self._described(tools)] if tools else []
         plain = [self._plain(message) for message in messages]
         if described and plain[0]["role"] == "system":
@@ -84,10 +101,34 @@ class ToolDialect:
             described[0]["content"] = f"{first['content']}\n\n{described[0]['content']}"
         return {"messages": described + plain}
 
+    def _for_template(self, messages: list[Message]) -> list[Message]:
+        """Messages with ids and arguments of earlier calls as the chat template takes them."""
+        ids: dict[str, str] = {}
+        fitting: list[Message] = []
+        for message in messages:
+            one = dict(message)
+            if message["role"] == "tool":
+                one["tool_call_id"] = ids.get(message["tool_call_id"], message["tool_call_id"])
+            if "tool_calls" in message:
+                one["tool_calls"] = [self._earlier_call(call, ids) for call in message["tool_calls"]]
+            fitting.append(one)
+        return fitting
+
+    def _earlier_call(self, call: dict[str, Any], ids: dict[str, str]) -> dict[str, Any]:
+        """The call; `ids` holds the new id of each call before it, and then this one's."""
+        function = call["function"]
+        new = call["id"]
+        if not self.format.accepts_id(new, function["name"]):
+            new = call_id(self.format, function["name"], len(ids), {}, call["id"])
+        ids[call["id"]] = new
+        if self.argument_text:
+            function = {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}
+        return {**call, "id": new, "function": function}
+
     def _described(self, tools: list[dict[str, Any]]) -> Message:
         """The system message for models whose chat template knows no tools."""
         lines = [json.dumps(tool["function"], ensure_ascii=False) for tool in tools]
-        how = self.format.spell("NAME", "ARGUMENTS")
+        how = self.format.example()
         text = "\n".join(["You can call these functions:", *lines, f"To call one, write {how}"])
         return {"role": "system", "content": text}
 
@@ -98,8 +139,6 @@ class ToolDialect:
         if "tool_calls" not in message:
             return message
         functions = [call["function"] for call in message["tool_calls"]]
-        calls = [self.format.spell(one["name"], json.dumps(one["arguments"], ensure_ascii=False)) for one in functions]
-        return {
-            "role": "assistant",
-            "content": self.format.separator.join([*filter(None, [message["content"]]), *calls]),
-        }
+        calls = [(one["name"], json.dumps(one["arguments"], ensure_ascii=False)) for one in functions]
+        content = [*filter(None, [message["content"]]), self.format.write(calls)]
+        return {"role": "assistant", "content": "\n".join(content)}

@@ -261,7 +261,7 @@ class Answer:
                 else:
                     calls[-1]["function"]["arguments"] += call["function"]["arguments"]
         message: dict[str, Any] = {"role": "assistant", "content": (content or None) if reader.may_call else content}
-        if reader.thoughts is not None:
+        if thoughts or reader.thoughts is not None:
             message["reasoning_content"] = thoughts
         return message | {"tool_calls": calls} if calls else message
 

@@ -252,9 +252,12 @@ class Service:
         specification: GrammarSpecification
         places: tuple[tuple[str, str], ...] = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
-            specification, param, places = chat_format.dialect.specification(offer), "tools", offer.places()
+            dialect = chat_format.dialect
+            specification, param, places = dialect.specification(offer), "tools", dialect.places(offer)
         elif (asked := body.specification) is not None:
             specification, param = asked
+            if chat_format is not None:
+                specification, places = chat_format.dialect.in_text(specification)
         else:
             return None
         if thinks and chat_format is not None:

@@ -4,9 +4,11 @@
                   `-.-'   `-.-'
         safe: streamed        held
 
-A token is let go only when no banned word can still begin in it. When a word is complete, the output returns to the
-token that the word begins in, and that token is excluded at that position. So no position is tried twice with the same
-token, the text before a held token never changes, and after `PATIENCE` tries at one position the output ends there.
+A token is let go only when no banned word can still begin in it, as the text goes on. When a word is complete, the
+output returns to the token that the word begins in, and that token is excluded at that position. What comes in its
+place may complete a word that begins in text that was let go before: then the first held token is the one excluded. So
+no position is tried twice with the same token, the text before a held token never changes, and after `PATIENCE` tries
+at one position the output ends there.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class BannedText:
         self._stop_characters = {text[0] for text in stop}
         self._held: list[HeldToken] = []
         self._first = 0  # output position of the first held token
-        self._before = ""  # last character that was let go
+        self._before = ""  # the last characters that were let go: a word and one more
         self._excluded: dict[int, frozenset[int]] = {}
 
     def __len__(self) -> int:
@@ -61,7 +63,7 @@ class BannedText:
     def skip(self, data: bytes) -> None:
         """One token that was let go before a resume."""
         self._first += 1
-        self._before = data.decode("utf-8", "replace")[-1:] or self._before
+        self._let_go(data.decode("utf-8", "replace"))
 
     def append(self, token: HeldToken) -> None:
         self._held.append(token)
@@ -75,7 +77,7 @@ class BannedText:
         at = self._find(self._fold(text), over)
         if at is None:
             return None
-        index = max(i for i, start in enumerate(starts) if start <= at)
+        index = max((i for i, start in enumerate(starts) if start <= at), default=0)
         position = self._first + index
         tried = self.excluded(position) | {self._held[index].token_id}
         del self._held[index:]
@@ -91,10 +93,10 @@ class BannedText:
         if not over:
             reach = self._reach(self._fold(text))
             stops = [*starts[1:], end][: len(starts)]
-            many = max((i for i, stop in enumerate(stops, 1) if stop <= reach and stop.is_integer()), default=0)
+            may_stop = (stop.is_integer() and stop <= reach and self._may_part(text, int(stop)) for stop in stops)
+            many = max((i for i, stops_here in enumerate(may_stop, 1) if stops_here), default=0)
         if many:
-            last = text[: int(starts[many]) if many < len(starts) else len(text)][-1:]
-            self._before = last or self._before
+            self._let_go(text[: int(starts[many]) if many < len(starts) else len(text)])
         released, self._held = self._held[:many], self._held[many:]
         self._first += many
         self._excluded = {place: ids for place, ids in self._excluded.items() if place >= self._first}
@@ -112,29 +114,45 @@ class BannedText:
             text += decoder.decode(token.data)
         return text, starts, len(text) + (0.5 if decoder.getstate()[0] else 0.0)
 
-    def _find(self, text: str, over: bool) -> int | None:
-        """Where the first banned word begins in the folded text."""
+    def _let_go(self, text: str) -> None:
+        self._before = (self._before + text)[-self._lengths[-1] - 1 :]
+
+    def _find(self, held: str, over: bool) -> int | None:
+        """Where the first banned word that ends in the folded text begins; negative: before it."""
+        before = len(self._before)
+        text = self._fold(self._before) + held
         for at in range(len(text)):
             if self._may_begin(text, at):
                 for length in self._lengths:
                     if (
-                        at + length <= len(text)
+                        before < at + length <= len(text)
                         and text[at : at + length] in self._words
                         and self._ends(text, at + length, over)
                     ):
-                        return at
+                        return at - before
         return None
 
-    def _reach(self, text: str) -> int:
+    def _reach(self, held: str) -> int:
         """The first character of the folded text from which a banned word may still begin."""
-        first = max(0, len(text) - self._lengths[-1]) if self._lengths else len(text)
-        for at in range(first, len(text)):
+        text = self._fold(self._before) + held
+        for at in range(max(len(self._before), len(text) - self._lengths[-1]), len(text)):
             if text[at:] in self._beginnings and self._may_begin(text, at):
-                return at
-        return len(text)
+                return at - len(self._before)
+        return len(held)
+
+    def _may_part(self, held: str, stop: int) -> bool:
+        """Whether the text may be let go up to here: what looks like a whole word must have its neighbour beside it."""
+        if not self._whole_words:
+            return True
+        text = self._fold(self._before + held[:stop])
+        return not any(
+            text[len(text) - length :] in self._words and self._may_begin(text, len(text) - length)
+            for length in self._lengths
+            if length <= len(text)
+        )
 
     def _may_begin(self, text: str, at: int) -> bool:
-        return not self._whole_words or not _is_word(text[at - 1] if at else self._before)
+        return not self._whole_words or at == 0 or not _is_word(text[at - 1])
 
     def _ends(self, text: str, end: int, over: bool) -> bool:
         if not self._whole_words:

@@ -433,7 +433,10 @@ class Combination:
                 "structural_tag inside a tag, unless it is all of the last region", pointer=parts.tags[-1][0]
             )
         if parts.tags:
-            entry = self._structural_tag_entry(*parts.tags[0])
+            formats = self._formats(*parts.tags[0])
+            if isinstance(formats, FormatNfa):
+                raise UnsupportedFeatureError("a recursive grammar inside a tag", pointer=parts.tags[0][0])
+            entry = formats
         else:
             entry, parts = self._json_entry(parts)
         if parts.regular or parts.automata:

@@ -139,7 +139,11 @@ async def test_what_cannot_be_honoured_is_refused_by_name(
 
 
 async def test_errors_point_into_this_body(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
-    error = {"code": "unsupported_grammar", "message": "no", "pointer": "/tags/0/content/schema/properties/a"}
+    error = {
+        "code": "unsupported_grammar",
+        "message": "no",
+        "pointer": "/format/tags/0/content/json_schema/properties/a",
+    }
     compiler.answers = [{"status": "refused", "error": error}]
     detail = (await http.post("/v1/responses", json={"input": "x", "tools": [TOOL]})).json()["error"]
     assert detail["pointer"] == "/tools/0/parameters/properties/a" and detail["pointer"] in detail["message"]

@@ -131,7 +131,7 @@ async def test_errors_point_into_the_clients_schema(
     error = {"code": "unsupported_grammar", "message": "no", "pointer": "/tags/0/content/schema/properties/a/pattern"}
     compiler.answers = [{"status": "refused", "error": error}]
     assert (await ask(http, response_format=STRUCTURED))["error"]["pointer"] == "/properties/a/pattern"
-    error["pointer"] = "/tags/0/content/tags/0/content/schema/properties/a"
+    error["pointer"] = "/tags/0/content/format/tags/0/content/json_schema/properties/a"
     tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
     assert (await ask(http, tools=[tool]))["error"]["pointer"] == "/tools/0/function/parameters/properties/a"
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployments.chat.tool_calls import JsonValue, ToolCallParser, call_id
-from deployments.chat.tool_formats import FORMATS, ToolFormat, detected_format, renders_tools
+from deployments.chat.tool_arguments import JsonValue
+from deployments.chat.tool_calls import ToolCallParser, call_id
+from deployments.chat.tool_formats import FORMATS
 
 VALUES: list[dict[str, Any]] = [
     {},
@@ -49,8 +50,8 @@ def cut(text: str, rng: random.Random) -> list[str]:
 def test_calls_are_read_whole_and_in_pieces(name: Any, before: str, after: str) -> None:
     tool_format = FORMATS[name]
     arguments = [json.dumps(value, ensure_ascii=False) for value in VALUES]
-    calls = [tool_format.spell(f"f_{index}", text) for index, text in enumerate(arguments)]
-    text = f"{before}\n" * bool(before) + tool_format.separator.join(calls) + after
+    calls = tool_format.write([(f"f_{index}", text) for index, text in enumerate(arguments)])
+    text = f"{before}\n" * bool(before) + calls + after
     rng = random.Random(1)
     for pieces in ([text], list(text), *(cut(text, rng) for _ in range(20))):
         content, found = read(ToolCallParser(tool_format, 7), pieces)
@@ -71,15 +72,20 @@ def test_text_without_calls_is_unchanged(text: str, seed: int) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_of_a_call_that_was_cut_off_nothing_is_content(name: Any) -> None:
     tool_format = FORMATS[name]
-    call = tool_format.spell("f", '{"a": [1, 2]}')
-    begin = len(tool_format.begin("f"))
+    call = tool_format.write([("f", '{"a": [1, 2]}')])
+    begin = len(tool_format.opens + tool_format.begin("f", 0, "0" * tool_format.id_length))
     for length in range(len(call) + 1):
         content, calls = read(ToolCallParser(tool_format, 1), [call[:length]], cut=True)
         assert content == ""
         if length < begin:
             assert calls == []
-        else:
+        elif tool_format.parameters is None:
             assert calls[0]["arguments"] == '{"a": [1, 2]}'[: length - begin]
+        else:
+            arguments = calls[0]["arguments"] if calls else ""
+            assert '{"a": [1, 2]}'.startswith(arguments)
+            closed = call.rindex(tool_format.parameters.parts[-1].strip())
+            assert arguments != '{"a": [1, 2]}' or length > closed
         content, _ = read(ToolCallParser(tool_format, 1), [f"Well, {call[:length]}"], cut=True)
         assert content.rstrip() == "Well,"
 
@@ -107,32 +113,34 @@ def test_the_end_of_a_json_value_is_found(value: Any, ascii_only: bool, size: in
 
 
 def test_ids_fit_their_templates_and_repeat() -> None:
-    assert call_id(FORMATS["hermes"], 1, 0) == call_id(FORMATS["hermes"], 1, 0) != call_id(FORMATS["hermes"], 2, 0)
-    mistral = call_id(FORMATS["mistral"], 1, 0)
-    assert len(mistral) == 9 and mistral.isalnum()
+    hermes = FORMATS["hermes"]
+    assert call_id(hermes, "f", 0, {}, 1) == call_id(hermes, "f", 0, {}, 1) != call_id(hermes, "f", 0, {}, 2)
+    assert call_id(hermes, "f", 0, {}, 1) != call_id(hermes, "f", 1, {}, 1)
+    mistral = call_id(FORMATS["mistral"], "f", 0, {}, 1)
+    assert len(mistral) == 9 and mistral.isalnum() and FORMATS["mistral"].accepts_id(mistral, "f")
+    assert not FORMATS["mistral"].accepts_id("call_1", "f")
+    assert FORMATS["kimi_k2"].accepts_id("functions.f:12", "f")
+    assert not FORMATS["kimi_k2"].accepts_id("functions.f:12", "g")
 
 
-TEMPLATES = {
-    # What marks the templates of these families, as they write it.
-    "hermes": '{%- if tools %}... return within <tool_call></tool_call>:\\n<tool_call>\\n{\\"name\\": <function-name>, '
-    '\\"arguments\\": <args-json-object>}\\n</tool_call>',
-    "llama3": "{% if tools %}<|start_header_id|>... {{- '{\"name\": \"' + name + '\", ' }}{{- '\"parameters\": ' }}",
-    "mistral": "{{- '[AVAILABLE_TOOLS]' + tools }}{{- '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}",
-    "mistral_list": '{{- "[AVAILABLE_TOOLS] [" + tools }}{{- "[TOOL_CALLS] [" }}',
-    "turnstile": "{% for message in messages %}{{ message.content }}{% endfor %}",
-}
+def test_an_id_that_the_model_wrote_is_the_calls_id() -> None:
+    text = FORMATS["kimi_k2"].write([("f", "{}"), ("g", "{}")])
+    _, calls = read(ToolCallParser(FORMATS["kimi_k2"], 1), list(text))
+    assert [call["id"] for call in calls] == ["functions.f:0", "functions.g:1"]
+    text = "[TOOL_CALLS]f[CALL_ID]abcDEF123[ARGS]{}"
+    _, calls = read(ToolCallParser(FORMATS["mistral_call_id"], 1), list(text))
+    assert [call["id"] for call in calls] == ["abcDEF123"]
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_the_format_follows_from_the_chat_template(name: Any) -> None:
-    assert detected_format(TEMPLATES[name]) == name
-    assert renders_tools(TEMPLATES[name]) == (name != "turnstile")
-
-
-def test_a_model_without_a_template_has_our_format() -> None:
-    assert detected_format(None) == "turnstile" and not renders_tools(None)
-
-
-def test_a_trigger_begins_every_call() -> None:
-    for tool_format in FORMATS.values():
-        assert isinstance(tool_format, ToolFormat) and tool_format.before_name.startswith(tool_format.trigger)
+def test_text_in_regions_goes_to_its_field() -> None:
+    harmony = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+    harmony += "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}"
+    cohere = "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>I look.<|END_RESPONSE|><|START_ACTION|>[\n    "
+    cohere += '{"tool_call_id": "0", "tool_name": "f", "parameters": {}}\n]<|END_ACTION|>'
+    texts: list[tuple[Any, str]] = [("harmony", harmony), ("cohere", cohere)]
+    for name, text in texts:
+        parser = ToolCallParser(FORMATS[name], 1)
+        deltas = [delta for piece in text for delta in parser.feed(piece)]
+        fields = ("reasoning_content", "content")
+        assert ["".join(delta.get(field, "") for delta in deltas) for field in fields] == ["Hm.", "I look."]
+        assert next(call["function"]["name"] for delta in deltas for call in delta.get("tool_calls", ())) == "f"

@@ -18,6 +18,7 @@ from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
 from grammar_workers import compile_grammar
+from grammar_workers.specification import SPECIFICATION
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 
@@ -196,7 +197,7 @@ async def test_tools_of_a_model_whose_template_knows_them(http: httpx.AsyncClien
         {**CALLED, "content": "", "tool_calls": [{**CALLED["tool_calls"][0], "function": ARGUMENTS_AS_DATA}]},  # type: ignore[index]
         {**RESULT, "name": "now"},
     ]
-    tags = replica.requests[0]["grammar"]["specification"]["tags"]
+    tags = replica.requests[0]["grammar"]["specification"]["format"]["tags"]
     assert tags[0]["begin"] == '{"name": "get_weather", "parameters": ' and tags[0]["end"] == "}"
 
 
@@ -219,6 +220,45 @@ async def test_tools_of_a_model_that_knows_none_are_text(http: httpx.AsyncClient
     ]
 
 
+HARMONY = "{% if tools %}<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{% endif %}"
+ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+
+
+async def test_text_that_a_model_marks_is_read_without_tools_too(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.chat_template = HARMONY
+    replica.say(ANALYSIS, '<|channel|>final<|message|>{"a": 1}')
+    asked = {"messages": HELLO, "response_format": {"type": "json_object"}}
+    message = (await http.post("/v1/chat/completions", json=asked)).json()["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": '{"a": 1}', "reasoning_content": "Hm."}
+    request = GenerationRequest.model_validate(replica.requests[0])
+    assert request.special_token_text
+    specification = SPECIFICATION.validate_python(replica.requests[0]["grammar"]["specification"])
+    fsm = compile_grammar(specification, vocabulary(special=True))
+    text = generated(fsm, random.Random(1), f"{ANALYSIS}<|channel|>", 40)
+    assert isinstance(json.loads(text.partition("<|channel|>final<|message|>")[2]), dict)
+
+
+async def test_errors_in_a_region_point_into_the_clients_schema(
+    http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica
+) -> None:
+    replica.chat_template = HARMONY
+    pointer = "/format/elements/1/elements/1/specification/schema/properties/a"
+    error = {"code": "unsupported_grammar", "message": "no", "pointer": pointer}
+    compiler.answers = [{"status": "refused", "error": error}]
+    schema = {"type": "json_schema", "json_schema": {"name": "n", "schema": WEATHER}}
+    asked = {"messages": HELLO, "response_format": schema}
+    assert (await http.post("/v1/chat/completions", json=asked)).json()["error"]["pointer"] == "/properties/a"
+
+
+async def test_earlier_calls_reach_the_template_as_it_takes_them(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    replica.chat_template = "{% if tools %}<|tool_calls_section_begin|>{{ call.id + call.function.arguments }}"
+    await ask(http, messages=[USER, CALLED, RESULT])
+    _, called, result = replica.requests[0]["messages"]
+    call = called["tool_calls"][0]
+    assert call["id"] == result["tool_call_id"] == "functions.now:0"
+    assert json.loads(call["function"]["arguments"]) == {"a": "é"}
+
+
 async def test_tool_choice_none_offers_nothing(http: httpx.AsyncClient, replica: FakeReplica) -> None:
     body = (await ask(http, tool_choice="none", response_format={"type": "json_object"})).json()
     assert replica.requests[0]["messages"] == HELLO and body["choices"][0]["finish_reason"] == "stop"
@@ -235,8 +275,9 @@ async def test_only_allowed_tools_may_be_called_and_all_are_described(
     assert answer.choices[0].message.tool_calls[0].function.name == "get_weather"
     (request,) = replica.requests
     grammar = request["grammar"]["specification"]
-    assert [tag["begin"] for tag in grammar["tags"]] == ["<call:get_weather>", "<call:now>"]
-    assert grammar["at_least_one"] == (mode == "required") and not grammar["stop_after_first"]
+    answers = grammar["format"]
+    assert [tag["begin"] for tag in answers["tags"]] == ["<call:get_weather>", "<call:now>"]
+    assert bool(answers.get("at_least_one")) == (mode == "required") and not answers.get("stop_after_first")
     assert all(f'"name": "{name}"' in request["messages"][0]["content"] for name in ("get_weather", "search", "now"))
     fsm = compile_grammar(grammar, vocabulary(special=False))
     calls = [call for seed in range(20) for call in CALLS.findall(generated(fsm, random.Random(seed), "<call:", 20))]
@@ -294,7 +335,7 @@ async def test_arguments_of_earlier_calls_must_be_objects(http: httpx.AsyncClien
 async def test_a_bad_schema_is_refused_at_its_place(
     http: httpx.AsyncClient, compiler: FakeCompiler, choice: Any, index: int
 ) -> None:
-    pointer = f"/tags/{index}/content/schema/properties/filter/pattern"
+    pointer = f"/format/tags/{index}/content/json_schema/properties/filter/pattern"
     error = {"code": "unsupported_grammar", "message": "back-reference", "pointer": pointer}
     compiler.answers = [{"status": "refused", "error": error}]
     detail = (await ask(http, tool_choice=choice)).json()["error"]
@@ -339,7 +380,7 @@ def test_the_judge_finds_faults() -> None:
 
 
 def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:
-    template = "{% for tool in tools %}write <tool_call><function=name><parameter=x>{% endfor %}"
+    template = "{% for tool in tools %}write <toolcall><f=name><p=x>{% endfor %}"
     assert not ToolDialect.of_model("auto", template).by_template
     assert ToolDialect.of_model("hermes", template) == ToolDialect(FORMATS["hermes"], by_template=True)
 
@@ -347,7 +388,7 @@ def test_a_template_that_teaches_another_format_is_not_asked_to() -> None:
 async def test_the_configured_format_wins(compiler: FakeCompiler, replica: FakeReplica) -> None:
     async with client_of(application(compiler, replica, tool_format="hermes")) as http:
         await ask(http)
-    assert replica.requests[0]["grammar"]["specification"]["triggers"] == ["<tool_call>"]
+    assert replica.requests[0]["grammar"]["specification"]["format"]["triggers"] == ["<tool_call>"]
 
 
 async def test_another_constraint_has_nothing_to_say_where_calls_are_demanded(

@@ -52,6 +52,16 @@ def generate(
     raise AssertionError("no end")
 
 
+def test_what_was_let_go_is_looked_at_again() -> None:
+    """`aa` lets its first letter go; when the second is taken back, what replaces it may not make a word of both."""
+    banned = BannedWords(words=("ab",))
+    text, _ = generate(banned, [b"a", b"b", b"c", b""], [0, 0, 1], 3)
+    assert text == b"acb"
+    whole = BannedWords(words=("a", "cb"), whole_words=True)
+    text, _ = generate(whole, [b"a", b" ", b"c", b"b", b""], [0, 2, 3, 1], 4)
+    assert not pattern(whole).search(text.decode())
+
+
 @settings(max_examples=300)
 @given(
     st.lists(st.text(ALPHABET, min_size=1, max_size=4), min_size=1, max_size=4),

@@ -1,0 +1,126 @@
+"""The constraint that makes calls exact: a structural tag over the tools, derived from the declaration of a format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from deployments.chat.tool_formats.declaration import TextRegion, ToolFormat
+
+Format = dict[str, Any]
+"""A format of a structural tag as plain data: `grammar_workers.tag_formats`, in XGrammar's shape."""
+
+
+def answer_format(
+    tool_format: ToolFormat, functions: Sequence[tuple[str, Any]], *, demanded: bool, one: bool
+) -> Format:
+    """An answer of a model that is offered these functions, each a name and the JSON Schema of its arguments.
+
+    `demanded`: calls alone, at least one; else free text in which calls may stand. `one`: at most one call.
+    """
+    one = one or not tool_format.several
+    tags = [_call(tool_format, name, schema) for name, schema in functions]
+    if tool_format.in_sections:
+        calls = _separated(tags, tool_format.separator, one=one)
+        tags = [{"type": "tag", "begin": tool_format.opens, "content": calls, "end": tool_format.closes}]
+    if tool_format.texts:
+        return _with_texts(tool_format, tags, demanded=demanded)
+    if demanded:
+        return tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
+    return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
+
+
+def text_format(tool_format: ToolFormat, content: Format) -> tuple[Format, str]:
+    """An answer without calls: thoughts, and `content` in the last region; the pointer to the content."""
+    last = next(text for text in tool_format.texts if text.last)
+    elements = [_regions_before(tool_format.texts, demanded=True), _region(last, content)]
+    pointer = "/elements/1/content" if last.closes else "/elements/1/elements/1"
+    return {"type": "sequence", "elements": elements}, pointer
+
+
+def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
+    """JSON Pointers to the tag of each function's call, and to the format of its arguments.
+
+    They begin with `pointer`, which leads to `format_`.
+    """
+    if format_["type"] == "tag":
+        inside = _arguments_pointer(format_["content"], f"{pointer}/content")
+        if inside is not None:
+            yield pointer, inside
+            return
+    for name in ("content", "elements", "tags"):
+        inner = format_.get(name, [])
+        if isinstance(inner, dict):
+            yield from call_pointers(inner, f"{pointer}/{name}")
+        else:
+            for index, one in enumerate(inner):
+                yield from call_pointers(one, f"{pointer}/{name}/{index}")
+
+
+def _arguments_pointer(content: Format, pointer: str) -> str | None:
+    if "json_schema" in content:
+        return pointer
+    elements = content["elements"] if content["type"] == "sequence" else []
+    return next((f"{pointer}/elements/{index}" for index, one in enumerate(elements) if "json_schema" in one), None)
+
+
+def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
+    """One call. What stands before its first hole for an id is its beginning, what follows the arguments its end."""
+    begin, *elements = [_element(tool_format, part, name, schema) for part in _with_name(tool_format, name)]
+    end = elements.pop()["value"] if elements[-1]["type"] == "const_string" else ""
+    content = elements[0] if len(elements) == 1 else {"type": "sequence", "elements": elements}
+    return {"type": "tag", "begin": begin["value"], "content": content, "end": end}
+
+
+def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
+    """The parts of a call, the name joined with the texts around it."""
+    parts: list[str] = []
+    for part in tool_format.parts:
+        text = name if part == "$name" else part
+        if parts and not text.startswith("$") and not parts[-1].startswith("$"):
+            parts[-1] += text
+        else:
+            parts.append(text)
+    return parts
+
+
+def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Format:
+    if part == "$arguments":
+        if tool_format.parameters is None:
+            return {"type": "json_schema", "json_schema": schema}
+        return {"type": "parameters", "json_schema": schema, "element": tool_format.parameters.element}
+    if part.startswith("$"):
+        return {"type": "regex", "pattern": tool_format.pattern(part)}
+    return {"type": "const_string", "value": part}
+
+
+def _separated(tags: list[Format], separator: str, *, one: bool) -> Format:
+    parts = {"tags": tags, "separator": separator, "at_least_one": True, "stop_after_first": one}
+    return {"type": "tags_with_separator", **parts}
+
+
+def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool) -> Format:
+    """Regions of text, and then calls or the last region; thoughts and calls alone where calls are demanded."""
+    ends = [] if demanded else [_region(text, _ANY_TEXT) for text in tool_format.texts if text.last]
+    elements = [_regions_before(tool_format.texts, demanded=demanded), _any_of([*calls, *ends])]
+    return {"type": "sequence", "elements": elements}
+
+
+def _regions_before(texts: Sequence[TextRegion], *, demanded: bool) -> Format:
+    """Any number of regions that do not end an answer; with `demanded` thoughts alone."""
+    kinds = ("reasoning_content",) if demanded else ("reasoning_content", "content")
+    regions = [_region(text, _ANY_TEXT) for text in texts if not text.last and text.kind in kinds]
+    return {"type": "star", "content": _any_of(regions)}
+
+
+_ANY_TEXT: Format = {"type": "any_text"}
+
+
+def _region(text: TextRegion, content: Format) -> Format:
+    if text.closes:
+        return {"type": "tag", "begin": text.opens, "content": content, "end": text.closes}
+    return {"type": "sequence", "elements": [{"type": "const_string", "value": text.opens}, content]}
+
+
+def _any_of(formats: list[Format]) -> Format:
+    return formats[0] if len(formats) == 1 else {"type": "or", "elements": formats}

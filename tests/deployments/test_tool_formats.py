@@ -1,0 +1,108 @@
+"""The declarations of tool formats, and which one a chat template belongs to."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any, get_args
+
+import pytest
+
+from benchmarks.tool_calls import vocabulary
+from deployments.arguments import REPOSITORY
+from deployments.chat.tool_calls import ToolCallParser
+from deployments.chat.tool_formats import FORMATS, ToolFormatName, detected_format, renders_tools, takes_argument_text
+from deployments.chat.tool_formats.declaration import ToolFormat
+from deployments.chat.tool_formats.tags import answer_format
+from grammar_workers import compile_grammar
+from grammar_workers.specification import StructuralTagSpecification
+from tests.deployments.test_tool_calls import read
+
+TEMPLATES = {
+    # What marks the templates of these families, as they write it.
+    "hermes": '{%- if tools %}... return within <tool_call></tool_call>:\\n<tool_call>\\n{\\"name\\": <function-name>, '
+    '\\"arguments\\": <args-json-object>}\\n</tool_call>',
+    "llama3": "{% if tools %}<|start_header_id|>... {{- '{\"name\": \"' + name + '\", ' }}{{- '\"parameters\": ' }}",
+    "mistral": "{{- '[AVAILABLE_TOOLS]' + tools }}{{- '[TOOL_CALLS]' + name + '[ARGS]' + arguments }}",
+    "mistral_call_id": "{{- '[AVAILABLE_TOOLS]' + tools }}{{- '[TOOL_CALLS]' + name + '[CALL_ID]' + id + '[ARGS]' }}",
+    "mistral_list": '{{- "[AVAILABLE_TOOLS] [" + tools }}{{- "[TOOL_CALLS] [" }}',
+    "harmony": '{% if tools %}{{ "<|start|>assistant to=functions." + name + "<|channel|>commentary json" }}',
+    "kimi_k2": "{% if tools %}<|tool_calls_section_begin|><|tool_call_begin|>{{ id }}<|tool_call_argument_begin|>",
+    "deepseek_v3": "{% if tools %}{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + type + name + '\\n```json'}}",
+    "deepseek_v3_1": "{% if tools %}{{'<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>' + name + arguments}}",
+    "cohere": '{% if tools %}<|START_ACTION|>[{"tool_call_id": "{{ id }}", "tool_name": "{{ name }}", ',
+    "phi4_mini": "{% if tools %}<|tool_call|>{{ calls }}<|/tool_call|>",
+    "functools": '{% if tools %}formatted as functools[{"name": [function name], ...',
+    "granite3": "{%- if tools %}<|start_of_role|>... respond with <|tool_call|> followed by a JSON list of tools used",
+    "minimax_m1": "{% if tools %}<beginning_of_sentence>... within <tool_calls></tool_calls> XML tags",
+    "functionary_v3_1": "{% if tools %}start_tag => `<function`{{ '<function=' + name + '>' + arguments }}",
+    "minimax_m2": "{% if tools %}wrapped by <minimax:tool_call></minimax:tool_call>",
+    "deepseek_v3_2": "{% if tools %}<{{ '｜DSML｜' }}function_calls>",
+    "deepseek_v4": "{% if tools %}<{{ '｜DSML｜' }}tool_calls>",
+    "seed_oss": "{% if tools %}<seed:tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>",
+    "qwen3_coder": "{% if tools %}<tool_call>\\n<function=example_function_name>\\n<parameter=example_parameter_1>",
+    "glm4_5": "{% if tools %}<tool_call>{function-name}\\n<arg_key>{key}</arg_key>\\n<arg_value>{value}</arg_value>",
+    "glm4_7": "{% if tools %}<tool_call>{function-name}<arg_key>{key}</arg_key><arg_value>{value}</arg_value>",
+    "jamba": '{% if tools %}{% set tool_calls_prefix = "<tool_calls>" %}{{ tool_calls_prefix }}[',
+    "apertus": "{% if tools %}{{ '<|tools_prefix|>[' }}{{ '{\"' + name + '\": ' + arguments + '}' }}",
+    "longcat": "{% if tools %}<longcat_tool_call>\\n{...}\\n</longcat_tool_call>",
+    "internlm2": "{% if tools %}<|action_start|><|plugin|>\\n",
+    "granite_20b": "{% if tools %}please output <function_call> {...}",
+    "turnstile": "{% for message in messages %}{{ message.content }}{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_format_follows_from_the_chat_template(name: Any) -> None:
+    if FORMATS[name].marks or name == "turnstile":
+        assert detected_format(TEMPLATES[name]) == name
+        assert renders_tools(TEMPLATES[name]) == (name != "turnstile")
+    else:
+        assert name not in TEMPLATES
+
+
+def test_a_model_without_a_template_has_our_format() -> None:
+    assert detected_format(None) == "turnstile" and not renders_tools(None)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ tool['function']['name'] + sep + tool['function']['arguments'] + end }}", True),
+        ("{{ call.function.arguments }}", True),
+        ("{{ call.arguments | tojson }}", False),
+        ("{% for key, value in call.arguments.items() %}{{ key }}{% endfor %}", False),
+        (
+            "{% if call.arguments is string %}{{ call.arguments }}{% else %}{{ call.arguments | tojson }}{% endif %}",
+            False,
+        ),
+        ("{{ call | tojson }}", False),
+        (None, False),
+    ],
+)
+def test_a_template_says_how_it_takes_arguments(template: str | None, expected: bool) -> None:
+    assert takes_argument_text(template) == expected
+
+
+def test_a_trigger_begins_every_call() -> None:
+    assert FORMATS.keys() == set(get_args(ToolFormatName))
+    for tool_format in FORMATS.values():
+        assert tool_format.write([("f", "{}")]).startswith(tool_format.trigger)
+        assert tool_format.call.count("$name") == tool_format.call.count("$arguments") == 1
+
+
+def test_the_example_of_the_documentation_is_a_format() -> None:
+    (block,) = [part for part in (REPOSITORY / "docs/tools.md").read_text().split("```python") if "ACME" in part]
+    names: dict[str, Any] = {}
+    exec(textwrap.dedent(block.partition("```")[0]), names)
+    acme: ToolFormat = names["ACME"]
+    text = '<acts>f:0 {"x": 1};g:1 {}</acts>'
+    assert acme.write([("f", '{"x": 1}'), ("g", "{}")]) == text
+    _, calls = read(ToolCallParser(acme, 1), list(text))
+    assert [(call["name"], call["arguments"]) for call in calls] == [("f", '{"x": 1}'), ("g", "{}")]
+    functions = [("f", {"type": "object"}), ("g", {"type": "object"})]
+    answer = answer_format(acme, functions, demanded=True, one=False)
+    fsm = compile_grammar(StructuralTagSpecification.model_validate({"format": answer}), vocabulary(special=False))
+    state = fsm.initial_state
+    for token in fsm.vocabulary.encode(text.encode()) or []:
+        state = fsm.next_state(state, token)
+    assert fsm.is_terminal(state)

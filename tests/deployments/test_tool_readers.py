@@ -1,0 +1,64 @@
+"""Formats that vLLM has no parser for, against readers of whole answers, written from what is published."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deployments.chat.tool_calls import ToolCallParser
+from deployments.chat.tool_formats import FORMATS, ToolFormatName
+from tests.deployments.test_tool_calls import VALUES, cut, read
+
+Calls = list[tuple[str, Any]]
+
+
+def _behind(pattern: str, text: str) -> Calls:
+    """A JSON value behind each match, whose first group is the function's name; nothing is looked for in values."""
+    calls: Calls = []
+    place = 0
+    while found := re.compile(pattern).search(text, place):
+        value, place = json.JSONDecoder().raw_decode(text, found.end())
+        calls.append((found[1], value))
+    return calls
+
+
+def _listed(text: str, opens: str, closes: str) -> Calls:
+    """A JSON list of calls between two texts."""
+    inside = text[text.index(opens) + len(opens) : text.rindex(closes)]
+    return [(call["name"], call["arguments"]) for call in json.loads(inside)]
+
+
+def _lines(text: str) -> Calls:
+    """A call in each line of JSON."""
+    lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [(call["name"], call["arguments"]) for call in lines]
+
+
+READERS: dict[ToolFormatName, Callable[[str], Calls]] = {
+    "mistral_call_id": lambda text: _behind(r"\[TOOL_CALLS\](\w+)\[CALL_ID\][a-zA-Z0-9]{9}\[ARGS\]", text),
+    "harmony": lambda text: _behind(
+        r"<\|channel\|>commentary to=functions\.(\w+) <\|constrain\|>json<\|message\|>", text
+    ),
+    "phi4_mini": lambda text: _listed(text, "<|tool_call|>", "<|/tool_call|>"),
+    "minimax_m1": _lines,
+    "functionary_v3_1": lambda text: _behind(r"<function=(\w+)>", text),
+    "json": _lines,
+    "turnstile": lambda text: _behind(r"<call:(\w+)>", text),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_same_calls_are_read(name: ToolFormatName) -> None:
+    tool_format, rng = FORMATS[name], random.Random(name)
+    for _ in range(40):
+        values = rng.sample(VALUES, 1 if not tool_format.several else rng.randrange(1, 5))
+        calls = [(f"f_{index}", value) for index, value in enumerate(values)]
+        text = tool_format.write([(function, json.dumps(value)) for function, value in calls])
+        _, found = read(ToolCallParser(tool_format, 1), cut(text, rng))
+        assert READERS[name](text) == calls
+        assert [(call["name"], json.loads(call["arguments"])) for call in found] == calls
