@@ -96,6 +96,18 @@ async def test_a_chat_has_the_tokens_of_its_completion(
     assert tokenized["token_strs"] is None
 
 
+@pytest.mark.parametrize("fields", [{}, {"system": "Be brief."}, {"tools": [{"name": "now", "input_schema": {}}]}])
+async def test_a_message_is_counted_as_it_will_be(
+    http: httpx.AsyncClient, replica: FakeReplica, fields: dict[str, Any]
+) -> None:
+    body = {"model": "tiny", "messages": HELLO, **fields}
+    counted = (await http.post("/v1/messages/count_tokens", json=body)).json()
+    assert (await http.post("/v1/messages", json={**body, "max_tokens": 5})).status_code == 200
+    request = GenerationRequest.model_validate(replica.requests[0])
+    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=2048)
+    assert counted == {"input_tokens": len(encoder.encode(request))}
+
+
 @pytest.mark.parametrize("fields", [{"add_generation_prompt": False}, {"continue_final_message": True}])
 async def test_the_end_of_a_chat(http: httpx.AsyncClient, fields: dict[str, Any]) -> None:
     fields = {"add_generation_prompt": False, **fields}
