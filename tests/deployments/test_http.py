@@ -359,5 +359,7 @@ async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> Non
     grammars = {"/v1/grammars", "/v1/grammars/{key}"}
     models = {"/v1/models", "/v1/models/{name}"}
     generation = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
-    assert {*generation, "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/health", *models, *grammars} == set(document["paths"])
+    assert {*generation, "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/health", *models, *grammars} == set(
+        document["paths"]
+    )
     assert (await http.get("/docs")).status_code == 200
