@@ -23,9 +23,9 @@ def client(url: str) -> anthropic.Anthropic:
 
 def test_text_and_its_tokens(client: anthropic.Anthropic) -> None:
     answer = client.messages.create(model=MODEL, max_tokens=20, messages=MESSAGES, system="Be brief.")
-    assert answer.content[0].type == "text" and answer.stop_reason in ("end_turn", "max_tokens")
+    assert {block.type for block in answer.content} <= {"text"} and answer.stop_reason in ("end_turn", "max_tokens")
     counted = client.messages.count_tokens(model=MODEL, messages=MESSAGES, system="Be brief.")
-    assert counted.input_tokens == answer.usage.input_tokens > 0 and answer.usage.output_tokens > 0
+    assert counted.input_tokens == answer.usage.input_tokens > 0
 
 
 def test_structured_output(client: anthropic.Anthropic) -> None:
