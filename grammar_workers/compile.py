@@ -88,7 +88,7 @@ def _compiled(
         recognizer = CfgRecognizer(automaton, vocabulary, limits)
     else:
         recognizer = PushdownRecognizer(automaton, vocabulary, limits)
-    return TokenFSM(recognizer, vocabulary, key, combination.notes, limits)
+    return TokenFSM(recognizer, vocabulary, key, combination.notes, limits, unenforced=combination.unenforced)
 
 
 def warm_up(vocabulary: Vocabulary) -> None:

@@ -78,7 +78,7 @@ def content_key(
         content,
         vocabulary_fingerprint.encode(),
         str(COMPILER_VERSION).encode(),
-        options.model_dump_json().encode(),
+        options.key_text().encode(),
         json.dumps(dict(resources)).encode(),
     ):
         digest.update(len(part).to_bytes(8, "big"))

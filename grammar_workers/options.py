@@ -49,6 +49,17 @@ class GrammarOptions(BaseModel):
     format: Literal["assert", "annotate"] = Field(
         "assert", description="Whether `format` constrains what is generated. Unknown formats are always annotations."
     )
+    on_unsupported: Literal["refuse", "report"] = Field(
+        "refuse",
+        description="A keyword of a JSON Schema that cannot be enforced: `refuse` the schema, or leave the keyword out "
+        "and `report` it as `unenforced`, with its JSON Pointer. All other keywords are enforced, but those that would "
+        "then forbid what the schema allows (`docs/constraints.md`).",
+    )
+
+    def key_text(self) -> str:
+        """What stands for the options in a grammar key; an option that came later is told only where it is used."""
+        later = {"on_unsupported"} if self.on_unsupported == "refuse" else set()
+        return self.model_dump_json(exclude=later)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

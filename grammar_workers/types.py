@@ -1,7 +1,7 @@
 """The few types that every part of the grammar library shares."""
 
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,13 @@ MaskRow: TypeAlias = NDArray[np.uint32]
 
 NO_STATE: StateId = -1
 """What `next_state` returns for a forbidden token."""
+
+
+class UnenforcedKeyword(TypedDict):
+    """A keyword that is not enforced: its JSON Pointer in the specification, and why."""
+
+    pointer: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

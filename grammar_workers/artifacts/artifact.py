@@ -25,6 +25,7 @@ from typing import Any
 import zstandard
 
 from grammar_workers.errors import ArtifactError
+from grammar_workers.types import UnenforcedKeyword
 
 HMAC_KEY_VARIABLE = "TURNSTILE_STORE_HMAC_KEY"
 FORMAT_VERSION = 2
@@ -104,14 +105,8 @@ def read_key(data: bytes | memoryview) -> str:
     return key.hex()
 
 
-def read_notes(data: bytes | memoryview, *, key: str) -> list[str]:
-    """The notes that `pack` was given."""
-    notes: list[str] = read_details(data, key=key)["notes"]
-    return notes
-
-
 def read_details(data: bytes | memoryview, *, key: str) -> dict[str, Any]:
-    """The details that `pack` was given, and the notes as "notes"."""
+    """The details that `pack` was given, "notes", and "unenforced" (`TokenFSM.unenforced`)."""
     try:
         details = json.loads(bytes(_open(data, key, None).details))
     except (ValueError, RecursionError) as error:
@@ -121,7 +116,16 @@ def read_details(data: bytes | memoryview, *, key: str) -> dict[str, Any]:
     notes = details.get("notes") if isinstance(details, dict) else None
     if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
         raise ArtifactError("details")
+    # Artifacts that are older than the option have none.
+    unenforced = details.setdefault("unenforced", [])
+    if not isinstance(unenforced, list) or not all(map(_is_unenforced_keyword, unenforced)):
+        raise ArtifactError("details")
     return details
+
+
+def _is_unenforced_keyword(found: Any) -> bool:
+    names = UnenforcedKeyword.__required_keys__
+    return isinstance(found, dict) and found.keys() == names and all(isinstance(text, str) for text in found.values())
 
 
 def _open(data: bytes | memoryview, key: str | None, fingerprint: str | None) -> _Envelope:

@@ -28,10 +28,11 @@ from grammar_workers.languages.banned_in_json import matters_outside, permitted_
 from grammar_workers.languages.cfg.reading import guess_syntax, read_grammar, rule_graph
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
-from grammar_workers.languages.json_schema.assertions import JsonType
+from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
+from grammar_workers.languages.json_schema.read.unenforced import joined
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
@@ -60,11 +61,13 @@ from grammar_workers.specification import (
     GrammarSpecification,
     GrammarTextSpecification,
     JsonObjectSpecification,
+    JsonSchema,
     JsonSchemaSpecification,
     PositionsSpecification,
     RegexSpecification,
     StructuralTagSpecification,
 )
+from grammar_workers.types import UnenforcedKeyword
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 _DOUBTS = (
@@ -98,7 +101,9 @@ class _Parts:
 
 
 class Combination:
-    """One compilation: front ends write into one builder, and `notes` collects what they ignored."""
+    """One compilation: front ends write into one builder; `notes` collects what they ignored, `unenforced` what schemas
+    assert in vain.
+    """
 
     def __init__(
         self, vocabulary: Vocabulary, resources: Mapping[str, Any], options: GrammarOptions, limits: Limits
@@ -110,6 +115,7 @@ class Combination:
         self._budget = budget_of(limits)
         self._builder = PushdownBuilder(limits)
         self.notes: list[str] = []
+        self.unenforced: list[UnenforcedKeyword] = []
         self._doubt: str | None = None
         self._values = Values()
         self._json_values: dict[str, int] = {}
@@ -297,10 +303,7 @@ class Combination:
             if isinstance(part, JsonObjectSpecification):
                 formulas.append(pool.types(JsonType.OBJECT))
                 continue
-            reader = SchemaReader(part.json_schema, self._resources, pool, options, self._limits)
-            with located(pointer, inside):
-                formulas.append(reader.read())
-            self.notes += reader.notes
+            formulas.append(self._schema(part.json_schema, pool, options, pointer, inside))
         root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
         solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted)
         solver.solve(root)
@@ -315,6 +318,19 @@ class Combination:
             for name in solver.disputed_names
         ]
         return entry, parts
+
+    def _schema(
+        self, schema: JsonSchema, pool: FormulaPool, options: GrammarOptions, pointer: str, inside: str = ""
+    ) -> FormulaId:
+        """The formula of a schema; `pointer` and `inside` as in `located`."""
+        reader = SchemaReader(schema, self._resources, pool, options, self._limits)
+        with located(pointer, inside):
+            formula = reader.read()
+        self.notes += reader.notes
+        before = f"{pointer}{inside}" if pointer else ""
+        found = [UnenforcedKeyword(pointer=before + one["pointer"], reason=one["reason"]) for one in reader.unenforced]
+        self.unenforced = joined(self.unenforced, found)
+        return formula
 
     def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
         """Those of the words that can occur in JSON text although they occur in none of its strings."""
@@ -371,10 +387,7 @@ class Combination:
 
     def _string_texts(self, leaf: StringTexts, pointer: str) -> Dfa:
         pool = FormulaPool(self._limits)
-        reader = SchemaReader(leaf.json_schema, self._resources, pool, self._options, self._limits)
-        with located(pointer):
-            formula = reader.read()
-        self.notes += reader.notes
+        formula = self._schema(leaf.json_schema, pool, self._options, pointer)
         found = Strings(pool, self._limits, Spelling(self._vocabulary.spellable)).texts(pool.canonical(formula))
         automata = [found, free_text({}, [text for text in leaf.excludes if text], self._vocabulary, self._limits)]
         if leaf.but_json:

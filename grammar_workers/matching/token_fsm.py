@@ -28,7 +28,7 @@ from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Configuration, Recognizer
 from grammar_workers.matching.spelling import TooManyTokensError
 from grammar_workers.options import Limits
-from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Successor, TokenId
+from grammar_workers.types import NO_STATE, GrammarKey, MaskRow, StateId, Successor, TokenId, UnenforcedKeyword
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 MOST_COMPLETION_TOKENS = 1 << 16
@@ -61,9 +61,12 @@ class TokenFSM:
         key: GrammarKey,
         notes: Sequence[str] = (),
         limits: Limits = Limits(),  # noqa: B008 - immutable
+        *,
+        unenforced: Sequence[UnenforcedKeyword] = (),
     ) -> None:
         self.key = key
         self.notes = list(notes)
+        self.unenforced = list(unenforced)
         self.vocabulary = vocabulary
         self._recognizer = recognizer
         self._limits = limits
@@ -276,7 +279,7 @@ class TokenFSM:
         `details` are plain data that `artifact.read_details` gives back, with the number of "automaton_states".
         """
         payload = self._recognizer.KIND + self._recognizer.to_bytes()
-        details = {**details, "automaton_states": self._recognizer.size}
+        details = {**details, "automaton_states": self._recognizer.size, "unenforced": self.unenforced}
         return artifact.pack(
             payload, key=self.key, fingerprint=self.vocabulary.fingerprint, notes=self.notes, details=details
         )
@@ -304,7 +307,8 @@ class TokenFSM:
         except (ValueError, EOFError) as error:
             raise artifact.ArtifactError(str(error)) from None
         key = artifact.read_key(data)
-        return cls(recognizer, vocabulary, key, artifact.read_notes(data, key=key), limits)
+        details = artifact.read_details(data, key=key)
+        return cls(recognizer, vocabulary, key, details["notes"], limits, unenforced=details["unenforced"])
 
     # -- growth (under the lock) ---------------------------------------------------------------------------------
 

@@ -44,8 +44,7 @@ def test_round_trip(payload: bytes, notes: list[str]) -> None:
     assert unpack(data) == payload
     assert unpack(data, key=None) == payload
     assert unpack(memoryview(data)) == payload  # type: ignore[arg-type]
-    assert artifact.read_notes(data, key=KEY) == notes
-    assert artifact.read_details(data, key=KEY) == {"owner": "a", "notes": notes}
+    assert artifact.read_details(data, key=KEY) == {"owner": "a", "notes": notes, "unenforced": []}
     assert artifact.read_key(data) == KEY
     artifact.verify(data, key=KEY, fingerprint=FINGERPRINT)
 
@@ -59,7 +58,7 @@ def test_any_changed_byte_is_refused(payload: bytes, position: int, change: int)
     with pytest.raises(ArtifactError):
         artifact.verify(bytes(data), key=KEY)
     with pytest.raises(ArtifactError):
-        artifact.read_notes(bytes(data), key=KEY)
+        artifact.read_details(bytes(data), key=KEY)
 
 
 @given(payload=st.binary(max_size=300), length=st.integers(min_value=0), tail=st.binary(min_size=1, max_size=20))
@@ -98,11 +97,22 @@ def test_a_right_digest_does_not_make_the_frame_trusted() -> None:
     assert reason(sealed(streamed, 3)) == "payload length"
 
 
-@pytest.mark.parametrize("details", [b"{", b'{"a":1}', b'{"notes":[1]}', b"[1]", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "details",
+    [
+        b"{",
+        b'{"a":1}',
+        b'{"notes":[1]}',
+        b'{"notes":[],"unenforced":[{"pointer":"/a"}]}',
+        b"[1]",
+        b"\xff",
+        b"[" * 100_000,
+    ],
+)
 def test_hostile_details_are_refused(details: bytes) -> None:
     data = sealed(zstandard.compress(b"abc"), 3, details=details)
     with pytest.raises(ArtifactError, match="details"):
-        artifact.read_notes(data, key=KEY)
+        artifact.read_details(data, key=KEY)
 
 
 @pytest.mark.parametrize("key", ["", "ab", "../" * 20, "G" * 64, "AB" * 32, "a " * 32])

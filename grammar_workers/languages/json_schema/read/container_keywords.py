@@ -26,6 +26,7 @@ from grammar_workers.languages.json_schema.read.schema_keywords import (
     checked_pattern,
     property_names,
 )
+from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.json_schema.read.unevaluated import Evaluated, Unevaluated
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.options import GrammarOptions, Limits
@@ -43,6 +44,7 @@ class ContainerKeywords:
         references: References,
         scalars: ScalarKeywords,
         unevaluated: Unevaluated,
+        left_out: Unenforced,
         options: GrammarOptions,
         limits: Limits,
     ) -> None:
@@ -50,6 +52,7 @@ class ContainerKeywords:
         self._references = references
         self._scalars = scalars
         self._unevaluated = unevaluated
+        self._left_out = left_out
         self._additional_properties = options.additional_properties
         self._limits = limits
 
@@ -67,15 +70,29 @@ class ContainerKeywords:
         if prefix or items != TRUE or minimum or maximum is not None:
             parts.append(self._pool.atom(JsonType.ARRAY, ArrayShape(tuple(prefix), items, minimum, maximum)))
         if "contains" in schema:
-            contained = schema.one("contains")
             least = schema.count("minContains")
             most = schema.count("maxContains")
+            if most is None or self._leaves_out(schema, "maxContains"):
+                contained, most = schema.one("contains"), None
+            else:
+                contained = self._strictly(schema, "contains", "maxContains")
             number = ItemCount(contained, 1 if least is None else least, most)
             if number.minimum or most is not None:
                 parts.append(self._pool.atom(JsonType.ARRAY, number))
         if schema.get("uniqueItems") is True and (maximum is None or maximum > 1):
-            parts.append(self._unique(schema))
+            try:
+                parts.append(self._unique(schema))
+            except UnsupportedFeatureError as error:
+                self._left_out.leave_out(error, schema.schema, schema.scope, "uniqueItems")
         return self._pool.all_of(parts)
+
+    def _leaves_out(self, schema: SchemaKeywords, keyword: str) -> bool:
+        return self._left_out.leaves_out(schema.schema, schema.scope, keyword)
+
+    def _strictly(self, schema: SchemaKeywords, keyword: str, judge: str) -> FormulaId:
+        """The schema that `keyword` holds, of which `judge` needs to know exactly what it allows."""
+        with self._left_out.strict_inside(schema.schema, judge):
+            return schema.one(keyword)
 
     def _unique(self, schema: SchemaKeywords) -> FormulaId:
         """Items out of finitely many values are unique when each value occurs at most once."""
@@ -97,11 +114,16 @@ class ContainerKeywords:
         parts = []
         properties = schema.named("properties")
         patterns = schema.named("patternProperties")
-        for pattern, _ in patterns:
-            checked_pattern(pattern, schema.scope.below("patternProperties", pattern), search_automaton, self._limits)
+        known = [(pattern, inside) for pattern, inside in patterns if self._is_known(schema, pattern)]
         additional = schema.one("additionalProperties")
         if "additionalProperties" not in schema and "properties" in schema and not self._additional_properties:
             additional = FALSE
+        if len(known) < len(patterns):
+            # Which properties are additional is not known.
+            if "additionalProperties" in schema and additional != TRUE:
+                error = UnsupportedFeatureError("a pattern beside it is not enforced")
+                self._left_out.leave_out(error, schema.schema, schema.scope, "additionalProperties")
+            patterns, additional = known, TRUE
         required = property_names(schema["required"], schema.scope.below("required")) if "required" in schema else ()
         if properties or patterns or required or additional != TRUE:
             shape = ObjectShape(tuple(properties), tuple(patterns), additional, required)
@@ -113,15 +135,26 @@ class ContainerKeywords:
         most = schema.count("maxProperties")
         if least > len(properties) + len(required) + 1:
             # Undeclared names may repeat, so only one of them surely adds to the number of properties.
-            raise UnsupportedFeatureError(
+            error = UnsupportedFeatureError(
                 f"minProperties is supported {RESTRICTIONS['minProperties']}",
                 pointer=schema.scope.below("minProperties").pointer,
             )
+            self._left_out.leave_out(error, schema.schema, schema.scope, "minProperties")
+            least = 0
         if least or most is not None:
             parts.append(pool.atom(JsonType.OBJECT, PropertyCount(least, most)))
         if not schema.keys().isdisjoint(DEPENDENCIES):
             parts += self._dependencies(schema)
         return pool.all_of(parts)
+
+    def _is_known(self, schema: SchemaKeywords, pattern: str) -> bool:
+        where = schema.scope.below("patternProperties", pattern)
+        try:
+            checked_pattern(pattern, where, search_automaton, self._limits)
+        except UnsupportedFeatureError as error:
+            self._left_out.leave_out(error, schema.schema, schema.scope, "patternProperties", pattern)
+            return False
+        return True
 
     def _dependencies(self, schema: SchemaKeywords) -> Iterator[FormulaId]:
         """Each as: not an object, or without the property, or what it implies."""
@@ -146,18 +179,21 @@ class ContainerKeywords:
         parts = schema.listed("allOf")
         if "anyOf" in schema:
             parts.append(pool.any_of(schema.listed("anyOf")))
-        if "oneOf" in schema:
-            options = schema.listed("oneOf")
+        if "oneOf" in schema and self._leaves_out(schema, "oneOf"):
+            parts.append(pool.any_of(schema.listed("oneOf")))
+        elif "oneOf" in schema:
+            with self._left_out.strict_inside(schema.schema, "oneOf"):
+                options = schema.listed("oneOf")
             parts.append(
                 pool.any_of(
                     pool.all_of([option, *(pool.not_(other) for j, other in enumerate(options) if j != i)])
                     for i, option in enumerate(options)
                 )
             )
-        if "not" in schema:
-            parts.append(pool.not_(schema.one("not")))
-        if "if" in schema:
-            condition = schema.one("if")
+        if "not" in schema and not self._leaves_out(schema, "not"):
+            parts.append(pool.not_(self._strictly(schema, "not", "not")))
+        if "if" in schema and not self._leaves_out(schema, "if"):
+            condition = self._strictly(schema, "if", "if")
             then, otherwise = schema.one("then"), schema.one("else")
             parts.append(pool.any_of([pool.all_of([condition, then]), pool.all_of([pool.not_(condition), otherwise])]))
         return pool.all_of(parts)
@@ -167,9 +203,13 @@ class ContainerKeywords:
         pool = self._pool
         parts = []
         for keyword in UNEVALUATED:
-            if keyword in schema:
+            if keyword in schema and not self._leaves_out(schema, keyword):
                 rest = schema.one(keyword)
-                evaluations = self._unevaluated.evaluations(schema, keyword, schema.scope)
+                try:
+                    evaluations = self._unevaluated.evaluations(schema, keyword)
+                except UnsupportedFeatureError as error:
+                    self._left_out.leave_out(error, schema.schema, schema.scope, keyword)
+                    continue
                 parts.append(
                     pool.any_of(
                         pool.all_of([condition, self._remaining(keyword, evaluated, rest)])

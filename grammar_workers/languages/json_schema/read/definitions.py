@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.keywords import REFERRING
 from grammar_workers.languages.json_schema.read.references import References, Scope
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
+from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 
 _STEPS_OF_REFERENCE = 40
 """Steps of the budget. Dynamic references may lead to the same subschemas in very many ways."""
@@ -17,9 +19,10 @@ _STEPS_OF_REFERENCE = 40
 class Definitions:
     """The references of a document: one per subschema and scope. `pending` must still be read and defined."""
 
-    def __init__(self, pool: FormulaPool, references: References) -> None:
+    def __init__(self, pool: FormulaPool, references: References, left_out: Unenforced) -> None:
         self._pool = pool
         self._references = references
+        self._left_out = left_out
         self._known: set[str] = set()
         self.pending: list[tuple[str, Any, Scope]] = []
         """Location, contents and scope."""
@@ -30,7 +33,11 @@ class Definitions:
         for keyword in REFERRING:
             if keyword in schema:
                 self._pool.spend(_STEPS_OF_REFERENCE)
-                contents, target = self._references.resolve(schema[keyword], keyword, schema.scope)
+                try:
+                    contents, target = self._references.resolve(schema[keyword], keyword, schema.scope)
+                except UnsupportedFeatureError as error:
+                    self._left_out.leave_out(error, schema.schema, schema.scope, keyword)
+                    continue
                 parts.append(self.refer(contents, target))
         return self._pool.all_of(parts)
 
@@ -42,4 +49,5 @@ class Definitions:
         if location not in self._known:
             self._known.add(location)
             self.pending.append((location, contents, scope))
+        self._left_out.refer(location)
         return self._pool.reference(location)

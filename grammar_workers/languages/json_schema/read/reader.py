@@ -1,4 +1,7 @@
-"""The reader of JSON Schemas: every keyword is enforced, refused with its JSON Pointer, or noted as ignored."""
+"""The reader of JSON Schemas: every keyword is enforced, refused with its JSON Pointer, or noted as ignored.
+
+With `on_unsupported: report` some are left out (`unenforced`).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,10 @@ from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS, REF
 from grammar_workers.languages.json_schema.read.references import References, Scope
 from grammar_workers.languages.json_schema.read.scalar_keywords import ScalarKeywords
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
+from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.json_schema.read.unevaluated import Unevaluated
 from grammar_workers.options import GrammarOptions, Limits
+from grammar_workers.types import UnenforcedKeyword
 
 Schema: TypeAlias = Mapping[str, Any] | bool
 
@@ -30,7 +35,7 @@ _SCHEMA_STEPS = 32
 class SchemaReader:
     """The reader of one document. A schema becomes the conjunction of what its keywords say, group by group.
 
-    `notes` collects what was ignored, for `TokenFSM.notes`.
+    `notes` collects what was ignored, for `TokenFSM.notes`; `unenforced` what was left out though it asserts something.
     """
 
     def __init__(
@@ -42,13 +47,24 @@ class SchemaReader:
         limits: Limits,
     ) -> None:
         self.notes: list[str] = []
+        self.unenforced: list[UnenforcedKeyword] = []
+        self._document = document
         self._pool = pool
+        self._options = options
         self._limits = limits
         self._references = References(document, resources)
-        self._definitions = definitions = Definitions(pool, self._references)
-        scalars = ScalarKeywords(pool, options, limits, self.notes)
-        unevaluated = Unevaluated(pool, self._references, definitions)
-        containers = ContainerKeywords(pool, self._references, scalars, unevaluated, options, limits)
+        self._left_out = Unenforced(report=options.on_unsupported == "report")
+        self._start()
+
+    def _start(self) -> None:
+        """Whatever remembers what has been read, new."""
+        self.notes.clear()
+        self._left_out.begin()
+        pool, options, limits, left_out = self._pool, self._options, self._limits, self._left_out
+        self._definitions = definitions = Definitions(pool, self._references, left_out)
+        scalars = ScalarKeywords(pool, options, limits, left_out, self.notes)
+        unevaluated = Unevaluated(pool, self._references, definitions, left_out)
+        containers = ContainerKeywords(pool, self._references, scalars, unevaluated, left_out, options, limits)
         self._groups: list[tuple[str, Callable[[SchemaKeywords], FormulaId]]] = [
             ("type", scalars.types),
             ("const enum", scalars.listed_values),
@@ -66,12 +82,21 @@ class SchemaReader:
 
     def read(self) -> FormulaId:
         """The formula of the whole document; everything it refers to is defined in the pool."""
+        root = self._read()
+        while not self._left_out.complete():
+            self._start()
+            root = self._read()
+        self.unenforced = self._left_out.listed(self._document)
+        self.notes = list(dict.fromkeys(self.notes))
+        return root
+
+    def _read(self) -> FormulaId:
         scope = self._references.root
         root = self._definitions.refer(scope.resource, scope)
         while self._definitions.pending:
             location, contents, scope = self._definitions.pending.pop()
+            self._left_out.define(location)
             self._pool.define(location, self._schema(contents, scope, 0), scope.pointer)
-        self.notes = list(dict.fromkeys(self.notes))
         return root
 
     def _schema(self, schema: Any, scope: Scope, depth: int) -> FormulaId:
@@ -87,7 +112,7 @@ class SchemaReader:
         scope = self._references.entered(scope, schema)
         if self._references.lacks_dialect(schema):
             self.notes.append(f"{scope.pointer or '#'}: unknown $schema {schema['$schema']!r}, read as {scope.draft}")
-        known = SchemaKeywords(scope, depth, self._schema)
+        known = SchemaKeywords(schema, scope, depth, self._schema)
         if "$ref" in schema and scope.draft <= 7:
             known.update(schema)
             return self._definitions.referred(known)

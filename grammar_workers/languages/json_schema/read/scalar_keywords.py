@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import (
     BOOLEAN,
     ArrayShape,
@@ -29,6 +30,7 @@ from grammar_workers.languages.json_schema.read import formats
 from grammar_workers.languages.json_schema.read.keywords import PLAIN_NUMBERS
 from grammar_workers.languages.json_schema.read.references import Scope
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords, checked_pattern
+from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.options import GrammarOptions, Limits
 
@@ -47,10 +49,13 @@ _PLAIN_NUMBERS = f"bounds and multiples: {PLAIN_NUMBERS}"
 class ScalarKeywords:
     """The keywords of one schema at a time, a method for each group. What is ignored is added to `notes`."""
 
-    def __init__(self, pool: FormulaPool, options: GrammarOptions, limits: Limits, notes: list[str]) -> None:
+    def __init__(
+        self, pool: FormulaPool, options: GrammarOptions, limits: Limits, left_out: Unenforced, notes: list[str]
+    ) -> None:
         self._pool = pool
         self._options = options
         self._limits = limits
+        self._left_out = left_out
         self._notes = notes
 
     # -- any type --------------------------------------------------------------------------------------------------
@@ -123,10 +128,12 @@ class ScalarKeywords:
         if minimum or maximum is not None:
             parts.append(self._pool.atom(JsonType.STRING, StringLengths(minimum, maximum)))
         if "pattern" in schema:
-            pattern = checked_pattern(
-                schema["pattern"], schema.scope.below("pattern"), pattern_and_lengths, self._limits
-            )
-            parts.append(self._pool.atom(JsonType.STRING, StringPattern(pattern)))
+            where = schema.scope.below("pattern")
+            try:
+                pattern = checked_pattern(schema["pattern"], where, pattern_and_lengths, self._limits)
+                parts.append(self._pool.atom(JsonType.STRING, StringPattern(pattern)))
+            except UnsupportedFeatureError as error:
+                self._left_out.leave_out(error, schema.schema, schema.scope, "pattern")
         if "format" in schema:
             parts.append(self._format(schema["format"], schema.scope))
         return self._pool.all_of(parts)

@@ -5,7 +5,7 @@ Errors point to the keyword.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -22,10 +22,13 @@ _MAX_COUNT = 1_000_000_000
 
 
 class SchemaKeywords(dict[str, Any]):
-    """The keywords that mean anything in a schema, which stands at `scope`; `read` reads one at its scope and depth."""
+    """The keywords that mean anything in `schema`, which stands at `scope`; `read` reads one at its scope and depth."""
 
-    def __init__(self, scope: Scope, depth: int, read: Callable[[Any, Scope, int], FormulaId]) -> None:
+    def __init__(
+        self, schema: Mapping[str, Any], scope: Scope, depth: int, read: Callable[[Any, Scope, int], FormulaId]
+    ) -> None:
         super().__init__()
+        self.schema = schema
         self.scope = scope
         self._inside = depth + 1
         self._read = read

@@ -13,12 +13,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.errors import LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
 from grammar_workers.languages.json_schema.read.definitions import Definitions
 from grammar_workers.languages.json_schema.read.keywords import REFERRING
 from grammar_workers.languages.json_schema.read.references import References, Scope
+from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
+from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 
 _MAX_EVALUATIONS = 64
 """Different sets of evaluated parts that one schema may lead to."""
@@ -58,18 +60,24 @@ class Unevaluated:
     evaluates a under the condition TRUE, and a and b under the condition that the first alternative holds.
     """
 
-    def __init__(self, pool: FormulaPool, references: References, definitions: Definitions) -> None:
+    def __init__(
+        self, pool: FormulaPool, references: References, definitions: Definitions, left_out: Unenforced
+    ) -> None:
         self._pool = pool
         self._references = references
         self._definitions = definitions
+        self._left_out = left_out
         self._known: dict[tuple[str, str], Evaluations] = {}
 
-    def evaluations(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> Evaluations:
-        """The evaluations by the keywords beside `keyword` (one of the two) in `schema`; `scope` is that within it.
+    def evaluations(self, schema: SchemaKeywords, keyword: str) -> Evaluations:
+        """The evaluations by the keywords beside `keyword` (one of the two) in `schema`.
 
-        Raises LimitExceededError when there are too many cases to tell apart.
+        Raises LimitExceededError when there are too many cases to tell apart, UnsupportedFeatureError when something
+        that would evaluate parts is not at hand or left out.
         """
-        return self._within({name: value for name, value in schema.items() if name != keyword}, keyword, scope)
+        self._left_out.check_evaluates(schema.schema, schema.scope, but=keyword)
+        beside = {name: value for name, value in schema.items() if name != keyword}
+        return self._within(beside, keyword, schema.scope)
 
     def _of(self, schema: Any, keyword: str, scope: Scope) -> Evaluations:
         """The evaluations of a schema given that it holds."""
@@ -81,7 +89,12 @@ class Unevaluated:
             self._known[identity] = {_NOTHING: TRUE}
             inner = self._references.entered(scope, schema)
             known = {name: value for name, value in schema.items() if name in inner.dialect.keywords}
-            self._known[identity] = self._within(known, keyword, inner)
+            try:
+                self._left_out.check_evaluates(schema, inner)
+                self._known[identity] = self._within(known, keyword, inner)
+            except UnsupportedFeatureError:
+                del self._known[identity]
+                raise
         return self._known[identity]
 
     def _within(self, schema: Mapping[str, Any], keyword: str, scope: Scope) -> Evaluations:
