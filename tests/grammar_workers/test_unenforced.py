@@ -1,0 +1,125 @@
+"""`on_unsupported: report`: what cannot be enforced is named, all else is enforced, nothing valid is forbidden."""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+import referencing
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from grammar_workers import GrammarOptions, TokenFSM, compile_grammar, grammar_key
+from grammar_workers.errors import GrammarError, LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
+from tests.grammar_workers.properties import PROPERTY
+from tests.grammar_workers.schemas import Schema, exact, orders, schemas, values_near, write
+from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, random_walk, text_of
+
+REPORT = GrammarOptions(on_unsupported="report")
+ABSENT = "https://example.com/absent"
+AT_HAND = {ABSENT: {"properties": {"a": {"type": "string"}}, "maxProperties": 2, "maxItems": 2, "maximum": 9}}
+"""What the judge knows and the compiler does not."""
+TWICE = r"^(a|b)\1$"
+UNIQUE = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+
+
+def compiled(schema: Schema, **options: Any) -> TokenFSM:
+    specification = {"type": "json_schema", "schema": schema}
+    return compile_grammar(specification, bytes_vocabulary(), options=REPORT.model_copy(update=options))
+
+
+def reported(schema: Schema, **options: Any) -> list[str]:
+    return [keyword["pointer"] for keyword in compiled(schema, **options).unenforced]
+
+
+def without(schema: Schema, pointers: list[str]) -> Schema:
+    """The schema with the keywords at these pointers taken away; what was `oneOf` is `anyOf`."""
+    schema = copy.deepcopy(schema)
+    for pointer in sorted(pointers, key=len, reverse=True):
+        *way, last = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        holder: Any = schema
+        for part in way:
+            holder = holder[int(part) if isinstance(holder, list) else part]
+        value = holder.pop(last)
+        if last == "oneOf":
+            holder["allOf"] = [*holder.get("allOf", []), {"anyOf": value}]
+    return schema
+
+
+def is_valid(schema: Schema, text: str) -> bool:
+    registry = referencing.Registry().with_contents(
+        AT_HAND.items(), default_specification=referencing.jsonschema.DRAFT202012
+    )
+    with decimal.localcontext(prec=400):
+        kind = jsonschema.Draft202012Validator
+        return bool(kind(exact(json.dumps(schema)), registry=registry).is_valid(exact(text)))
+
+
+@st.composite
+def schemas_and_values(draw: st.DrawFn) -> tuple[Schema, list[Any]]:
+    """Random schemas in which keywords that are not supported stand anywhere."""
+    schema = draw(schemas(wild=True).filter(lambda schema: isinstance(schema, dict)))
+    schema = _spoiled(draw, json.loads(json.dumps(schema)), 0)
+    return schema, draw(st.lists(values_near(_known(schema), _known(schema)), min_size=4, max_size=4))
+
+
+def _spoiled(draw: st.DrawFn, schema: Any, depth: int) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    for keyword, value in schema.items():
+        if keyword in ("properties", "patternProperties", "$defs", "dependentSchemas"):
+            schema[keyword] = {name: _spoiled(draw, part, depth + 1) for name, part in value.items()}
+        elif keyword in ("allOf", "anyOf", "oneOf", "prefixItems"):
+            schema[keyword] = [_spoiled(draw, part, depth + 1) for part in value]
+        elif keyword not in ("const", "enum", "dependentRequired"):
+            schema[keyword] = _spoiled(draw, value, depth + 1)
+    additions: list[dict[str, Any]] = [
+        {"pattern": TWICE},
+        {"patternProperties": {**schema.get("patternProperties", {}), TWICE: {"type": "integer"}, "^(é)\\1": False}},
+        {"uniqueItems": True},
+        {"minProperties": 6},
+        {"not": {"properties": {"b": {"pattern": TWICE}}, "required": ["b"]}},
+    ]
+    if "$ref" not in schema:
+        additions.append({"$ref": ABSENT})
+    if draw(st.integers(0, 3)) == 0:
+        schema |= draw(st.sampled_from(additions))
+    return schema
+
+
+def _known(schema: Any) -> Any:
+    """The schema without references to what only the judge knows."""
+    if isinstance(schema, dict):
+        return {name: _known(value) for name, value in schema.items() if value != ABSENT}
+    return [_known(part) for part in schema] if isinstance(schema, list) else schema
+
+
+@settings(PROPERTY, max_examples=100)
+@given(schemas_and_values(), st.integers(0, 1 << 30).map(random.Random))
+def test_all_else_is_enforced_and_nothing_valid_is_forbidden(
+    case: tuple[Schema, list[Any]], rng: random.Random
+) -> None:
+    schema, values = case
+    try:
+        fsm = compiled(schema)
+    except LimitExceededError:
+        return
+    except UnsupportedFeatureError as error:
+        assert "no value is certain" in error.message
+        return
+    except UnsatisfiableError:
+        assert not any(is_valid(schema, write(value)) for value in values)
+        return
+    left = without(schema, [keyword["pointer"] for keyword in fsm.unenforced])
+    for _ in range(4):
+        text = text_of(fsm.vocabulary, random_walk(fsm, rng, longest=rng.randrange(25))).decode()
+        assert is_valid(left, text), text
+    for value in values:
+        accepted = any(accepts(fsm, write(ordered)) for ordered in orders(value))
+        assert accepted or not is_valid(schema, write(value)), write(value)
+        assert accepted == is_valid(left, write(value)), write(value)
