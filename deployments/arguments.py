@@ -109,6 +109,11 @@ class RouterArguments(Scale):
         description="What each tenant may send; more is answered with 429. Each router replica counts for itself, and "
         "only API keys tell tenants apart for certain.",
     )
+    allow_unenforced: bool = Field(
+        True,
+        description="Whether requests may ask that keywords which cannot be enforced are reported in place of refused "
+        "(`on_unsupported: report`); else such a request is answered with 400.",
+    )
     max_prompt_bytes: int = Field(
         1 << 20,  # more would keep the tokenizer of a replica busy for long
         ge=1,
@@ -210,6 +215,12 @@ class AppArguments(_Arguments):
             raise ValueError(f"replica.engine.lora_adapters: {self.model_name} is the model's own name")
         if self.replica.engine.kind == "vllm" and self.store.startswith("memory:"):
             raise ValueError("store: vLLM's EngineCore is another process, which cannot see memory://; use file://")
+        return self
+
+    @model_validator(mode="after")
+    def _reports_what_is_allowed(self) -> AppArguments:
+        if self.compiler.options.on_unsupported == "report" and not self.router.allow_unenforced:
+            raise ValueError("compiler.options.on_unsupported: report contradicts router.allow_unenforced: false")
         return self
 
     @field_validator("model")

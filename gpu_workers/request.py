@@ -192,7 +192,9 @@ class GrammarReference(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     key: str = Field(pattern="^[0-9a-f]{64}$", description="Grammar key.")
-    specification: dict[str, Any] | None = Field(None, description="The grammar specification as plain data.")
+    specification: dict[str, Any] | None = Field(
+        None, description="The grammar specification as plain data, or as `job`."
+    )
     tenant: str = ""
 
 

@@ -8,6 +8,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
+OnUnsupported = Literal["refuse", "report"]
+
+
 class GrammarOptions(BaseModel):
     """Policies about spelling. They change the language, so they are part of the grammar key."""
 
@@ -49,7 +52,7 @@ class GrammarOptions(BaseModel):
     format: Literal["assert", "annotate"] = Field(
         "assert", description="Whether `format` constrains what is generated. Unknown formats are always annotations."
     )
-    on_unsupported: Literal["refuse", "report"] = Field(
+    on_unsupported: OnUnsupported = Field(
         "refuse",
         description="A keyword of a JSON Schema that cannot be enforced: `refuse` the schema, or leave the keyword out "
         "and `report` it as `unenforced`, with its JSON Pointer. All other keywords are enforced, but those that would "

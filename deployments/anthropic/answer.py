@@ -101,9 +101,7 @@ class MessagesAnswer:
                 pass
         # The input of a call that was cut is no value; a client must not take it for a call.
         content = [part for part in self._blocks if part["type"] != "tool_use" or part["input"] is not None]
-        grammar = self._generation.grammar
-        report = {} if grammar is None else {"grammar": grammar_report(grammar, [self._reader])}
-        return {**self._message(), "content": content, **self._stop, **report}
+        return {**self._message(), "content": content, **self._stop, **self._report()}
 
     async def blocks(self) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
@@ -133,8 +131,12 @@ class MessagesAnswer:
         self._stop = {"stop_reason": self._reason(last), "stop_sequence": last.get("stop_string")}
         if self._stop["stop_reason"] != "stop_sequence":
             self._stop["stop_sequence"] = None
-        yield {"type": "message_delta", "delta": dict(self._stop), "usage": self._usage()}
+        yield {"type": "message_delta", "delta": dict(self._stop), "usage": self._usage(), **self._report()}
         yield {"type": "message_stop"}
+
+    def _report(self) -> dict[str, Any]:
+        grammar = self._generation.grammar
+        return {} if grammar is None else {"grammar": grammar_report(grammar, [self._reader])}
 
     def _reason(self, last: dict[str, Any]) -> str:
         if last.get("finish_reason") != "stop":

@@ -13,10 +13,11 @@ from deployments.anthropic.content import CacheControl, MessageParam, Text, chat
 from deployments.http.body_errors import place_of_problem, shown_place
 from deployments.http.errors import ApiError
 from deployments.http.fields import Only, Positive, Refused, contradiction
-from deployments.openai.constraints import StructuredOutputs
+from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody
 from deployments.openai.sampling import Stop
 from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
 from grammar_workers.validation import FailFast, StrictModel
@@ -179,6 +180,7 @@ class MessagesBody(_Conversation):
     structured_outputs: StructuredOutputs | None = Field(
         None, description="What the text of the answer must match, as in a chat completion."
     )
+    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     metadata: RequestMetadata | None = Field(None, description="Accepted and ignored.")
     service_tier: Annotated[Any, Only("auto", "standard_only")] = None
     inference_geo: Annotated[Any, Refused("this server is where it is")] = None
@@ -195,6 +197,7 @@ class MessagesBody(_Conversation):
             "top_p": self.top_p,
             "top_k": self.top_k,
             "structured_outputs": self.structured_outputs,
+            "on_unsupported": self.on_unsupported,
         }
         return super()._chat_fields() | {name: value for name, value in given.items() if value is not None}
 
@@ -220,11 +223,12 @@ def _in_this_body(place: Place, begins: list[tuple[int, int] | None]) -> Place:
 
 def in_these_words(error: ApiError) -> ApiError:
     """An error about the chat completion, told by the names that this body's fields have."""
-    detail = error.detail
-    if detail.param in FIELDS:
-        detail.param = FIELDS[detail.param]
-    if detail.param == "tools" and detail.pointer is not None:
-        pointer = detail.pointer.replace("/function/parameters", "/input_schema", 1).replace("/function", "", 1)
-        detail.message = detail.message.replace(detail.pointer, pointer)
-        detail.pointer = pointer
+    error.move(place_in_these_words)
     return error
+
+
+def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:
+    """Field and pointer of the chat completion, by the names that this body's fields have."""
+    if param == "tools" and pointer is not None:
+        pointer = pointer.replace("/function/parameters", "/input_schema", 1).replace("/function", "", 1)
+    return (None if param is None else FIELDS.get(param, param)), pointer

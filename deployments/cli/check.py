@@ -91,6 +91,7 @@ def _compile(
         "artifact_bytes": len(data),
         "seconds": seconds,
         "notes": fsm.notes,
+        "unenforced": fsm.unenforced,
         "examples": [example.decode("utf-8", "replace") for example in draw_examples(fsm, count, seed=seed)],
     }
 
@@ -103,6 +104,7 @@ def _as_text(finding: dict[str, Any]) -> list[str]:
         f"  compiled  in {finding['seconds'] * 1000:,.1f} ms, the first mask included",
         f"  key       {finding['key']}",
         *(f"  note      {note}" for note in finding["notes"]),
+        *(f"  NOT ENFORCED  {one['pointer']}: {one['reason']}" for one in finding["unenforced"]),
         *(["  examples, drawn from the automaton without a model:"] if finding["examples"] else []),
         *(f"    {example}" for text in finding["examples"] for example in text.splitlines()),
     ]

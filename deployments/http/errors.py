@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from deployments.http.error_types import anthropic_error_type, error_type
+from deployments.http.unenforced import InTheseWords
 from grammar_workers.errors import shortened
 
 logger = logging.getLogger("ray.serve")
@@ -81,6 +82,14 @@ GENERATION: Answers = {
 """What paths that generate may answer: a stream, too, if the body asks for one."""
 
 
+def in_the_body(pointer: str, places: Sequence[tuple[str, str]]) -> str:
+    """A pointer into a specification as one into what the client wrote; `places` as in `ApiError.of_grammar`."""
+    for inside, place in places:
+        if f"{pointer}/".startswith(f"{inside}/"):
+            return place + pointer[len(inside) :]
+    return pointer
+
+
 class ApiError(Exception):
     """An answer other than success; raised anywhere on a request's way, turned into its body at the edge.
 
@@ -111,6 +120,14 @@ class ApiError(Exception):
             position=position,
         )
 
+    def move(self, words: InTheseWords) -> None:
+        """Tell the place by other names."""
+        detail = self.detail
+        param, pointer = words(detail.param, detail.pointer)
+        if pointer is not None and detail.pointer is not None:
+            detail.message = detail.message.replace(detail.pointer, pointer)
+        detail.param, detail.pointer = param, pointer
+
     def body(self) -> dict[str, Any]:
         """The four keys of OpenAI's body, and the place inside the specification when there is one."""
         places = {name for name in ("pointer", "position") if getattr(self.detail, name) is None}
@@ -129,10 +146,7 @@ class ApiError(Exception):
         specification, and what the client wrote at these places.
         """
         pointer, position = error.get("pointer"), error.get("position")
-        for inside, place in places:
-            if pointer is not None and f"{pointer}/".startswith(f"{inside}/"):
-                pointer = place + pointer[len(inside) :]
-                break
+        pointer = None if pointer is None else in_the_body(pointer, places)
         where = "" if pointer is None else f" (at {shortened(pointer, MAX_POINTER) or 'the root of the schema'})"
         where += "" if position is None else f" (at position {position})"
         return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)

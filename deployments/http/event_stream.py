@@ -10,6 +10,7 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from deployments.http.unenforced import headers_of
 from deployments.routing.tiers import Generation
 
 
@@ -19,7 +20,7 @@ class EventStream(StreamingResponse):
     media_type = "text/event-stream"
 
     def __init__(self, blocks: AsyncGenerator[bytes, None], generation: Generation) -> None:
-        super().__init__(blocks)
+        super().__init__(blocks, headers=headers_of(generation.grammar))
         self._blocks = blocks
         self._generation = generation
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from deployments.chat.output_parser import OutputParser
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import block
+from deployments.http.unenforced import Unenforced
 from deployments.openai.logprobs import (
     ChatLogprobs,
     StepDiagnostics,
@@ -41,12 +42,13 @@ class Usage(BaseModel):
 class GrammarReport(BaseModel):
     """The constraint that applied: its key, where its automaton was found, and what the compiler ignored.
 
-    `applies_to`: all of the output, or what follows the thinking section.
+    `unenforced`: what it does not enforce, where `on_unsupported` is `report`; else nothing. `applies_to`: all of the output, or what follows the thinking section.
     """
 
     key: str
     source: Literal["process", "file", "redis", "compiled"]
     notes: list[str]
+    unenforced: list[Unenforced]
     applies_to: Literal["output", "answer"]
 
 
@@ -201,6 +203,8 @@ class Answer:
         if include_usage:
             head["usage"] = None
         grammar = self._grammar()
+        told_again = grammar if grammar and grammar["grammar"]["unenforced"] else {}
+        running = self._choices
         try:
             for index in range(self._choices if self._chat else 0):
                 content = "" if self._readers[index].plain else None
@@ -210,6 +214,9 @@ class Answer:
             async with aclosing(self._events()) as events:
                 async for event in events:
                     for choice in self._deltas(event):
+                        running -= choice["finish_reason"] is not None
+                        if not running:
+                            grammar = grammar or told_again
                         yield block({**head, "choices": [choice], **grammar})
                         grammar = {}
             if include_usage:
@@ -306,4 +313,4 @@ def grammar_report(grammar: dict[str, Any], readers: Sequence[OutputParser]) -> 
     """Data of `GrammarReport`."""
     thinks = any(reader.thoughts is not None for reader in readers)
     applies_to = "answer" if thinks else "output"
-    return {**{name: grammar[name] for name in ("key", "source", "notes")}, "applies_to": applies_to}
+    return {**{name: grammar[name] for name in ("key", "source", "notes", "unenforced")}, "applies_to": applies_to}

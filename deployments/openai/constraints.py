@@ -127,6 +127,10 @@ AnyBannedWords = Annotated[
     Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
     by_json_type("a list of words, or an object with `words`"),
 ]
+ON_UNSUPPORTED = (
+    "A keyword of a JSON Schema that cannot be enforced: `refuse` it with 400, or `report` it in the answer's "
+    "`grammar.unenforced` and enforce all else. Default: what the server's grammar options say, which is `refuse`."
+)
 BANNED_WORDS = "Words that must not occur: a list, or an object that says how they are compared."
 
 

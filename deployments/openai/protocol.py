@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from deployments.chat.tools import Offer
 from deployments.http.fields import Metadata, Only, Positive, Refused, TokenId, contradiction, text_parts
-from deployments.openai.constraints import ResponseFormat, StructuredOutputs
+from deployments.openai.constraints import ON_UNSUPPORTED, ResponseFormat, StructuredOutputs
 from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
 from deployments.openai.tool_bodies import (
     MAX_CALLS,
@@ -26,6 +26,7 @@ from deployments.openai.tool_bodies import (
     ToolCall,
     ToolChoice,
 )
+from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
@@ -126,6 +127,7 @@ class GenerationBody(SamplingBody):
     structured_outputs: StructuredOutputs | None = Field(
         None, description="What the output must match (vLLM's spelling)."
     )
+    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     timeout_s: StrictFloat | None = Field(
         None,
         gt=0,
@@ -142,6 +144,10 @@ class GenerationBody(SamplingBody):
             raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
         if self.finish_within_budget and not self.constrained:
             raise contradiction("finish_within_budget", "needs a constraint")
+        if self.on_unsupported == "report" and not self.constrained:
+            raise contradiction("on_unsupported", "needs a constraint")
+        if self.on_unsupported is not None and self.grammar_key() is not None:
+            raise contradiction("on_unsupported", "comes too late for a compiled grammar: it is part of its key")
         if self.conditional_sampling is not None:
             if not self.constrained:
                 raise contradiction("conditional_sampling", "needs a constraint: without one nothing is distorted")

@@ -11,7 +11,8 @@ from deployments.routing.tiers import Grammar, Tiers
 from grammar_workers import GrammarError, GrammarOptions
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.keys import canonical_bytes, content_key
-from grammar_workers.options import Limits
+from grammar_workers.options import Limits, OnUnsupported
+from grammar_workers.service.job import job
 from grammar_workers.specification import GrammarSpecification
 
 MAX_INLINE_BYTES = 1 << 16
@@ -21,17 +22,26 @@ MAX_INLINE_BYTES = 1 << 16
 class GrammarKeys:
     """Derives keys with what they depend on besides the specification, which the grammar tier tells once."""
 
-    def __init__(self, tiers: Tiers) -> None:
+    def __init__(self, tiers: Tiers, *, allow_unenforced: bool) -> None:
         self._tiers = tiers
+        self._allow_unenforced = allow_unenforced
         self._settings: tuple[str, GrammarOptions] | None = None
 
     async def grammar(
-        self, specification: GrammarSpecification, param: str, places: tuple[tuple[str, str], ...] = ()
+        self,
+        specification: GrammarSpecification,
+        param: str,
+        places: tuple[tuple[str, str], ...] = (),
+        *,
+        on_unsupported: OnUnsupported | None,
     ) -> Grammar:
-        """`param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`.
+        """`param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`; None: as the grammar tier does.
 
-        Raises `ApiError` 400 for a malformed specification.
+        Raises `ApiError` 400 for a malformed specification, and where the server does not allow `on_unsupported`.
         """
+        if on_unsupported == "report" and not self._allow_unenforced:
+            message = "this server enforces every keyword or refuses it (its setting router.allow_unenforced is false)"
+            raise ApiError(400, message, param="on_unsupported", code="unenforced_not_allowed")
         if self._settings is None:
             info = await self._tiers.compiler_info()
             self._settings = info["vocabulary_fingerprint"], GrammarOptions.model_validate(info["options"])
@@ -40,8 +50,9 @@ class GrammarKeys:
             canonical = await _canonical_bytes(specification)
         except GrammarError as error:
             raise ApiError.of_grammar(error.to_dict(), param=param, places=places) from error
-        key = content_key(canonical, fingerprint, options)
-        return Grammar(key, json.loads(canonical), param, places)
+        given = {} if on_unsupported in (None, options.on_unsupported) else {"on_unsupported": on_unsupported}
+        key = content_key(canonical, fingerprint, options.model_copy(update=given))
+        return Grammar(key, job(json.loads(canonical), given), param, places)
 
 
 async def _canonical_bytes(specification: GrammarSpecification) -> bytes:

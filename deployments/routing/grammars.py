@@ -17,9 +17,11 @@ from deployments.http.fields import contradiction
 from deployments.http.limits import LimitedCaller
 from deployments.http.strict_json import StrictJsonRoute
 from deployments.http.tenants import Caller, Tenant
-from deployments.openai.constraints import ResponseFormat, StructuredOutputs
+from deployments.http.unenforced import Unenforced, headers_of
+from deployments.openai.constraints import ON_UNSUPPORTED, ResponseFormat, StructuredOutputs
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.tiers import Grammar, Tiers
+from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.validation import StrictModel
 
@@ -34,6 +36,7 @@ class GrammarBody(StrictModel):
     response_format: ResponseFormat | None = Field(None, description="OpenAI's spelling.")
     structured_outputs: StructuredOutputs | None = Field(None, description="vLLM's spelling.")
     specification: GrammarSpecification | None = Field(None, description="The grammar library's own spelling.")
+    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     wait: StrictBool = Field(True, description="Answer when it is compiled; else at once with 202.")
 
     @model_validator(mode="after")
@@ -65,6 +68,9 @@ class GrammarStatus(BaseModel):
     seconds: float | None = Field(None, description="How long this request waited for it.")
     owner: str | None = Field(None, description="The tenant it was compiled for.")
     notes: list[str] | None = Field(None, description="What the compiler ignored, as the specification says.")
+    unenforced: list[Unenforced] | None = Field(
+        None, description="Keywords that are not enforced, where `on_unsupported` is `report`."
+    )
     automaton_states: int | None = Field(None, description="States of the byte automaton.")
     artifact_bytes: int | None = Field(None, description="Size of the stored automaton, compressed.")
     compile_seconds: float | None = Field(None, description="Time that compiling took, wherever it was.")
@@ -92,10 +98,10 @@ class Grammars:
     async def compile(self, body: GrammarBody, tenant: Tenant) -> Response:
         specification, param = body.constraint()
         assert specification is not None
-        grammar = await self._keys.grammar(specification, param)
+        grammar = await self._keys.grammar(specification, param, on_unsupported=body.on_unsupported)
         if body.wait:
             return _answer(await self._tiers.compile(grammar, tenant.name))
-        status = await self._tiers.grammar_status(grammar.key)
+        status = _told(await self._tiers.grammar_status(grammar.key), param)
         if status["status"] == "unknown":
             task = asyncio.create_task(self._compile_quietly(grammar, tenant.name))
             self._background.add(task)
@@ -104,7 +110,7 @@ class Grammars:
         return _answer(_known(status, param), accepted=True)
 
     async def status(self, key: str) -> Response:
-        return _answer(_known(await self._tiers.grammar_status(key), "key"))
+        return _answer(_known(_told(await self._tiers.grammar_status(key), "key"), "key"))
 
     async def discard(self, key: str, tenant: Tenant) -> Response:
         found = await self._tiers.discard_grammar(key, tenant.name, tenant.administrator)
@@ -149,6 +155,11 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
     return api
 
 
+def _told(status: dict[str, Any], param: str) -> dict[str, Any]:
+    """A status whose `unenforced` are data of `Unenforced`."""
+    return {**status, "unenforced": [{"param": param, **one} for one in status.get("unenforced", ())]}
+
+
 def _known(status: dict[str, Any], param: str) -> dict[str, Any]:
     if status["status"] == "unknown":
         raise ApiError.grammar_not_found(status["key"])
@@ -159,4 +170,5 @@ def _known(status: dict[str, Any], param: str) -> dict[str, Any]:
 
 def _answer(status: dict[str, Any], *, accepted: bool = False) -> JSONResponse:
     body = GrammarStatus.model_validate(status).model_dump(exclude_none=True)
-    return JSONResponse(body, status_code=202 if accepted and status["status"] != "ready" else 200)
+    code = 202 if accepted and status["status"] != "ready" else 200
+    return JSONResponse(body, status_code=code, headers=headers_of(body))

@@ -27,10 +27,12 @@ from deployments.chat.tools import ToolDialect
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
 from deployments.http.tenants import Tenant
+from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
 from deployments.openai.protocol import ChatCompletionBody, GenerationBody
+from deployments.openai.responses import body as responses
 from deployments.openai.responses.answer import ResponsesAnswer
-from deployments.openai.responses.body import ResponsesBody, in_these_words
+from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
@@ -86,7 +88,7 @@ class Service:
         self.system_fingerprint = f"fp_{hashlib.sha256(f'{version()} {self.model}'.encode()).hexdigest()[:10]}"
         self._started = int(time.time())
         self._chat_format: ChatFormat | None = None
-        self._keys = GrammarKeys(tiers)
+        self._keys = GrammarKeys(tiers, allow_unenforced=args.router.allow_unenforced)
         self.grammars = Grammars(tiers, self._keys)
 
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
@@ -102,22 +104,21 @@ class Service:
         )
         if body.stream:
             return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
-        async with aclosing(begun.generation):
-            return JSONResponse(await answer.whole())
+        return await _whole(answer, begun.generation)
 
     async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
         """`/v1/responses`."""
         try:
             begun = await self.begin(body.chat, request, tenant)
         except ApiError as error:
-            raise in_these_words(error) from error
+            raise responses.in_these_words(error) from error
+        begun.generation.tell_places(responses.place_in_these_words)
         (reader,) = begun.readers
         model = self._model_of(body.chat.model)
         answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
         if body.stream:
             return EventStream(answer.blocks(), begun.generation)
-        async with aclosing(begun.generation):
-            return JSONResponse(await answer.whole())
+        return await _whole(answer, begun.generation)
 
     async def message(self, body: MessagesBody, request: Request, tenant: Tenant) -> Response:
         """`/v1/messages`."""
@@ -125,12 +126,12 @@ class Service:
             begun = await self.begin(body.chat, request, tenant)
         except ApiError as error:
             raise messages.in_these_words(error) from error
+        begun.generation.tell_places(messages.place_in_these_words)
         (reader,) = begun.readers
         answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
         if body.stream:
             return EventStream(answer.blocks(), begun.generation)
-        async with aclosing(begun.generation):
-            return JSONResponse(await answer.whole())
+        return await _whole(answer, begun.generation)
 
     async def count_tokens(self, body: CountTokensBody) -> dict[str, Any]:
         """`/v1/messages/count_tokens`."""
@@ -262,7 +263,12 @@ class Service:
             return None
         if thinks and chat_format is not None:
             specification, places = chat_format.thinking.specification(specification), Thinking.places(places)
-        return await self._keys.grammar(specification, param, places)
+        return await self._keys.grammar(specification, param, places, on_unsupported=body.on_unsupported)
+
+
+async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: Generation) -> Response:
+    async with aclosing(generation):
+        return JSONResponse(await answer.whole(), headers=headers_of(generation.grammar))
 
 
 def _request_id(request: Request) -> str:

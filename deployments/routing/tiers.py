@@ -22,7 +22,8 @@ from typing import Any, TypeVar, cast
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, in_the_body
+from deployments.http.unenforced import InTheseWords, in_words
 from deployments.routing.grammar_admission import NewGrammars
 from deployments.routing.retries import REPLICA_LOST, Retries
 from grammar_workers.errors import GRAMMAR_CODES
@@ -46,7 +47,8 @@ T = TypeVar("T")
 class Grammar:
     """A constraint on its way through the tiers, `specification` None where the client named only its key.
 
-    `param` is the HTTP field it came from, `places` as in `ApiError.of_grammar`.
+    `specification` is a `grammar_workers.service.job`. `param` is the HTTP field it came from, `places` as in
+    `ApiError.of_grammar`.
     """
 
     key: str
@@ -59,8 +61,7 @@ class Grammar:
 class Generation:
     """The choices of one answer, which have begun. Iterate it once; `aclose` stops the replicas before the end.
 
-    `first[i]` is the i-th choice's first event, `rest[i]` the others. `grammar`: what the grammar tier answered, as
-    `GrammarCompiler.compile` does.
+    `first[i]` is the i-th choice's first event, `rest[i]` the others. `grammar`: what `Tiers.compile` returned.
     """
 
     first: list[Event]
@@ -89,6 +90,11 @@ class Generation:
                     coming[asyncio.ensure_future(anext(self.rest[index]))] = index
         finally:
             await _cancelled(coming)
+
+    def tell_places(self, words: InTheseWords) -> None:
+        """Name what is not enforced by the words of another body than that of a chat completion."""
+        if self.grammar is not None:
+            self.grammar = {**self.grammar, "unenforced": in_words(self.grammar["unenforced"], words)}
 
     async def aclose(self) -> None:
         for rest in self.rest:
@@ -160,7 +166,7 @@ class Tiers:
     async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
         """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other.
 
-        `tenant`: who pays for the compilation.
+        Its `unenforced` are data of `deployments.http.unenforced.Unenforced`. `tenant`: who pays for the compilation.
         """
         handle = self._compiler_of(grammar.key)
         answer = await self._retried(
@@ -170,7 +176,11 @@ class Tiers:
             raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
         if answer["status"] == "unknown":
             raise ApiError.grammar_not_found(grammar.key)
-        return answer
+        unenforced = [
+            {"param": grammar.param, "pointer": in_the_body(one["pointer"], grammar.places), "reason": one["reason"]}
+            for one in answer.get("unenforced", ())
+        ]
+        return {**answer, "unenforced": unenforced}
 
     async def grammar_status(self, key: str) -> dict[str, Any]:
         """What the grammar tier knows about a key (`GrammarCompiler.status`)."""

@@ -72,7 +72,7 @@ class GrammarCompiler:
         return {"vocabulary_fingerprint": self._fingerprint, "options": self._options}
 
     async def compile(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> dict[str, Any]:
-        """Make sure that the artifact of `specification` is in the store under `key`, its grammar key.
+        """Make sure that the artifact of `specification` (or `job`) is in the store under `key`, its grammar key.
 
         Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
         found: `{"source": "compiled" | <tier>, "seconds"}`. Raises `BackPressureError` (429) when too many compilations
@@ -97,8 +97,8 @@ class GrammarCompiler:
 
     async def status(self, key: str) -> dict[str, Any]:
         """`{"key", "status"}`, one of "unknown", "queued", "compiling", "refused" (with `error`, see
-        `GrammarError.to_dict`) and "ready" (with `notes`, `owner`, `automaton_states`, `artifact_bytes` and
-        `compile_seconds`).
+        `GrammarError.to_dict`) and "ready" (with `notes`, `unenforced`, `owner`, `automaton_states`,
+        `artifact_bytes` and `compile_seconds`).
         """
         match await self._service.state(key):
             case None:

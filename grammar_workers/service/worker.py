@@ -21,10 +21,11 @@ from typing import Any, NoReturn
 from grammar_workers import GrammarOptions, compile_grammar, warm_up, warm_up_formats
 from grammar_workers.errors import GrammarError, LimitExceededError
 from grammar_workers.service.child_call import call_in_child
+from grammar_workers.service.job import opened
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 CompileFunction = Callable[[str, dict[str, Any], str], bytes]
-"""(grammar key, specification, tenant who asks) -> artifact; raises GrammarError."""
+"""(grammar key, specification or `job`, tenant who asks) -> artifact; raises GrammarError."""
 
 LOWEST_PRIORITY, BESIDE_PRIORITY = 19, 10
 SESSION_PRIORITY = 10
@@ -33,9 +34,11 @@ SESSION_PRIORITY = 10
 def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunction]:
     """The vocabulary's fingerprint and the compile function for `model`, warm."""
     fingerprint, compile_artifact = load_compiler_with_options(model)
+    own = GrammarOptions.model_validate(options)
 
-    def compile_with_options(key: str, specification: dict[str, Any], tenant: str) -> bytes:
-        return compile_artifact(key, {"specification": specification, "options": options}, tenant)
+    def compile_with_options(key: str, asked: dict[str, Any], tenant: str) -> bytes:
+        specification, all_options = opened(asked, own)
+        return compile_artifact(key, {"specification": specification, "options": all_options.model_dump()}, tenant)
 
     return fingerprint, compile_with_options
 

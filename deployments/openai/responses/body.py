@@ -20,11 +20,12 @@ from pydantic import (
 from deployments.http.body_errors import place_of_problem, shown_place
 from deployments.http.errors import ApiError
 from deployments.http.fields import Metadata, Only, Positive, contradiction
-from deployments.openai.constraints import GrammarFormat, JsonObjectFormat, RegexFormat, TextFormat
+from deployments.openai.constraints import ON_UNSUPPORTED, GrammarFormat, JsonObjectFormat, RegexFormat, TextFormat
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
 from deployments.openai.structural_tags import StructuralTag
 from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
 from grammar_workers.validation import FailFast, StrictModel, by_json_type
@@ -121,6 +122,7 @@ class ResponsesBody(StrictModel):
     reasoning: ReasoningConfig | None = None
     stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stream_options: StreamOptions | None = None
+    on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     metadata: Metadata | None = Field(None, description="Returned as it is.")
     user: str | None = Field(None, description="Accepted and ignored.")
     safety_identifier: str | None = Field(None, description="Accepted and ignored.")
@@ -168,6 +170,7 @@ class ResponsesBody(StrictModel):
             "parallel_tool_calls": self.parallel_tool_calls,
             "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
             "stream": self.stream,
+            "on_unsupported": self.on_unsupported,
         }
         if isinstance(self.tool_choice, NamedFunction):
             fields["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
@@ -198,11 +201,12 @@ def _chat_tool(tool: FunctionTool) -> dict[str, Any]:
 
 def in_these_words(error: ApiError) -> ApiError:
     """An error about the chat completion, told by the names that this body's fields have."""
-    detail = error.detail
-    if detail.param in FIELDS:
-        detail.param = FIELDS[detail.param]
-    if detail.param == "tools" and detail.pointer is not None:
-        pointer = detail.pointer.replace("/function", "", 1)
-        detail.message = detail.message.replace(detail.pointer, pointer)
-        detail.pointer = pointer
+    error.move(place_in_these_words)
     return error
+
+
+def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:
+    """Field and pointer of the chat completion, by the names that this body's fields have."""
+    if param == "tools" and pointer is not None:
+        pointer = pointer.replace("/function", "", 1)
+    return (None if param is None else FIELDS.get(param, param)), pointer
