@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any
+from typing import Any, get_args
 
 from deployments.cli.arguments import finite, natural
 from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
 from deployments.cli.failure import Failure
 from deployments.cli.server import Server, add_server_arguments
+from deployments.openai.constraints import ON_UNSUPPORTED
 from grammar_workers.errors import GrammarError
+from grammar_workers.options import OnUnsupported
 
-_PASSED_ON = ("model", "max_tokens", "temperature", "seed")
+_PASSED_ON = ("model", "max_tokens", "temperature", "seed", "on_unsupported")
 _SPELLED = {"json_schema": ("json", "schema"), "regex": ("regex", "pattern"), "choice": ("choice", "choices")}
 """Types of specifications that are a key of `structured_outputs`, which holds what their one field does."""
 
@@ -27,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     constraint.add_argument("--regex", metavar="PATTERN", help="what the output must match as a whole")
     constraint.add_argument("--choice", action="append", metavar="TEXT", help="one of the outputs; may be repeated")
     constraint.add_argument("--json-object", action="store_true", help="any JSON object")
+    parser.add_argument("--on-unsupported", choices=get_args(OnUnsupported), help=ON_UNSUPPORTED)
     parser.add_argument("--kind", choices=KINDS, help=f"with --schema: {KIND_HELP}")
     sampling = parser.add_argument_group("sampling")
     sampling.add_argument("--model", help="a name from /v1/models (default: the served one)")
@@ -73,12 +76,16 @@ def _print_answer(server: Server, body: dict[str, Any], *, constrained: bool) ->
     """Text to standard output as it comes, what is told about it to standard error."""
     started = time.perf_counter()
     reason, usage = None, {"completion_tokens": 0}
+    unenforced: list[dict[str, Any]] = []
     for chunk in server.stream("/v1/chat/completions", {**body, "stream_options": {"include_usage": True}}):
         for choice in chunk["choices"]:
             print(choice["delta"].get("content", ""), end="", flush=True)
             reason = choice["finish_reason"] or reason
         usage = chunk.get("usage") or usage
+        unenforced = chunk.get("grammar", {}).get("unenforced") or unenforced
     print(flush=True)
+    for keyword in unenforced:
+        print(f"[not enforced: {keyword['pointer']}: {keyword['reason']}]", file=sys.stderr)
     cut = constrained and reason != "stop"
     remark = "; cut by the limit, so it is not complete" if cut else ""
     seconds = time.perf_counter() - started

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from tqdm import tqdm
 
@@ -15,7 +15,9 @@ from deployments.cli.arguments import natural
 from deployments.cli.constraint_file import KIND_HELP, KINDS, SUFFIXES, Kind, read_text, specification
 from deployments.cli.failure import UsageFailure
 from deployments.cli.server import Server, ServerFailure, add_server_arguments
+from deployments.openai.constraints import ON_UNSUPPORTED
 from grammar_workers.errors import GrammarError
+from grammar_workers.options import OnUnsupported
 
 _REFUSALS = (400, 413)
 """Statuses that are about the one specification; any other ends the command."""
@@ -37,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "input, one to a line",
     )
     parser.add_argument("--kind", choices=KINDS, help=KIND_HELP)
+    parser.add_argument("--on-unsupported", choices=get_args(OnUnsupported), help=ON_UNSUPPORTED)
     parser.add_argument("--jobs", type=natural, default=4, metavar="N", help="requests at a time (default 4)")
     add_server_arguments(parser)
 
@@ -46,18 +49,21 @@ def run(options: argparse.Namespace) -> int:
     files = _files(options.paths)
     server = Server(options.url, timeout_s=options.timeout)
     with ThreadPoolExecutor(options.jobs) as pool:
-        answers = pool.map(lambda path: _compile(server, path, options.kind), files)
+        answers = pool.map(lambda path: _compile(server, path, options.kind, options.on_unsupported), files)
         outcomes = dict(zip(files, tqdm(answers, total=len(files), unit="grammar", file=sys.stderr), strict=True))
     print("\n".join(_table([_COLUMNS, *map(_row, outcomes, outcomes.values())])))
+    for path, outcome in outcomes.items():
+        for keyword in outcome.get("unenforced", ()) if isinstance(outcome, dict) else ():
+            print(f"not enforced: {path}: {keyword['pointer']}: {keyword['reason']}")
     refused = {path: outcome for path, outcome in outcomes.items() if isinstance(outcome, str)}
     for path, reason in refused.items():
         print(f"refused: {path}: {reason}")
     return 1 if refused else 0
 
 
-def _compile(server: Server, path: str, kind: Kind | None) -> Outcome:
+def _compile(server: Server, path: str, kind: Kind | None, on_unsupported: str | None) -> Outcome:
     try:
-        return server.compile(specification(path, read_text(path), kind))
+        return server.compile(specification(path, read_text(path), kind), on_unsupported)
     except GrammarError as error:
         return str(error)
     except ServerFailure as failure:

@@ -55,11 +55,12 @@ class Server:
             timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
         )
 
-    def compile(self, specification: dict[str, Any]) -> dict[str, Any]:
+    def compile(self, specification: dict[str, Any], on_unsupported: str | None = None) -> dict[str, Any]:
         """The status of the grammar, compiled; waits while the server is full."""
+        body = {"specification": specification, "on_unsupported": on_unsupported}
         for _ in range(_MAX_RETRIES):
             with self._failures():
-                response = self._client.post("/v1/grammars", json={"specification": specification})
+                response = self._client.post("/v1/grammars", json=body)
             if response.status_code != 429:
                 break
             time.sleep(float(response.headers.get("Retry-After", 1)))

@@ -42,7 +42,8 @@ class Usage(BaseModel):
 class GrammarReport(BaseModel):
     """The constraint that applied: its key, where its automaton was found, and what the compiler ignored.
 
-    `unenforced`: what it does not enforce, where `on_unsupported` is `report`; else nothing. `applies_to`: all of the output, or what follows the thinking section.
+    `unenforced`: what it does not enforce, where `on_unsupported` is `report`; else nothing.
+    `applies_to`: all of the output, or what follows the thinking section.
     """
 
     key: str

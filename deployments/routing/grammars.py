@@ -156,8 +156,10 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
 
 
 def _told(status: dict[str, Any], param: str) -> dict[str, Any]:
-    """A status whose `unenforced` are data of `Unenforced`."""
-    return {**status, "unenforced": [{"param": param, **one} for one in status.get("unenforced", ())]}
+    """A status, of which what is not enforced is data of `Unenforced`."""
+    if "unenforced" not in status:
+        return status
+    return {**status, "unenforced": [{"param": param, **one} for one in status["unenforced"]]}
 
 
 def _known(status: dict[str, Any], param: str) -> dict[str, Any]:

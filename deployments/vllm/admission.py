@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,6 +19,8 @@ from gpu_workers.vllm.loop_thread import LoopThread
 from gpu_workers.vllm.reference import Reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
+
+logger = logging.getLogger(__name__)
 
 _CACHE_MB = 128
 
@@ -47,7 +50,11 @@ class Admission:
 
     async def _admit(self, constraint: Any, min_tokens: int, max_tokens: int | None) -> str:
         request = read_request(constraint)
-        reference = request.reference or Reference(await self._compile(request))
+        reference = request.reference
+        if reference is None:
+            reference = Reference(await self._compile(request))
+            if self._reports(request):
+                await self._log_unenforced(reference.key, request)
         if reference.finish_within_budget or request.finish_within_budget or self._settings.finish_within_budget:
             reference = _within_budget(reference, max_tokens)
         reference = dataclasses.replace(reference, min_tokens=max(reference.min_tokens, min_tokens))
@@ -61,6 +68,17 @@ class Admission:
             return await self._compiler.compile(request.specification, request.options)
         except GrammarError as error:
             raise request.placed(error) from error
+
+    def _reports(self, request: GrammarRequest) -> bool:
+        return request.options.get("on_unsupported", self._settings.grammar_options.on_unsupported) == "report"
+
+    async def _log_unenforced(self, key: str, request: GrammarRequest) -> None:
+        """vLLM's answers have no place for what is not enforced; its log has."""
+        assert self._source is not None
+        fsm = await self._source.fetch(GrammarReference(key=key))
+        for keyword in fsm.unenforced:
+            pointer = request.place(keyword["pointer"])
+            logger.warning("grammar %s does not enforce %s: %s", key, pointer, keyword["reason"])
 
     async def _check(self, reference: Reference) -> None:
         """Makes the grammar once as the engine core will, whose refusals do not reach the client."""

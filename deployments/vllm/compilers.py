@@ -25,6 +25,7 @@ from grammar_workers.errors import GrammarError, LimitExceededError, Unsupported
 from grammar_workers.keys import grammar_key
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.job import job
 from grammar_workers.service.pool import CompilePool
 from grammar_workers.service.service import CompileService
 from grammar_workers.specification import GrammarSpecification
@@ -34,6 +35,8 @@ _REQUEST_TIMEOUT_S = 150.0
 _CONNECT_TIMEOUT_S = 5.0
 _START_TIMEOUT_S = 300.0
 """A deployment that starts beside ours loads the vocabulary first, and may have to wait for a node."""
+_OPTIONS_OF_REQUESTS = ("on_unsupported",)
+"""Those that a body of `/v1/grammars` has."""
 _LOAD_COMPILER = "grammar_workers.service.worker:load_compiler_with_options"
 
 
@@ -109,11 +112,13 @@ class RemoteCompiler:
     async def wait_ready(self) -> None: ...
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
-        refuse_options(options, "the Turnstile server that compiles here")
+        asked = {name: value for name, value in options.items() if name in _OPTIONS_OF_REQUESTS}
+        for name in options.keys() - asked.keys():
+            message = f"{name}: the Turnstile server that compiles here has this option for all requests alike"
+            raise UnsupportedFeatureError(message, pointer=f"/json/{EXTENSION}/{name}")
+        sent = {"specification": specification.model_dump(by_alias=True), "wait": True, **asked}
         try:
-            answer = await self._client.post(
-                self._url, json={"specification": specification.model_dump(by_alias=True), "wait": True}
-            )
+            answer = await self._client.post(self._url, json=sent)
             body = answer.json()
         except (httpx.HTTPError, ValueError) as failure:
             raise CompilerBusyError(f"{self._url} did not answer: {failure!r}") from failure
@@ -150,11 +155,10 @@ class HandleCompiler:
         self._store = open_store(self._settings.store, self._fingerprint)
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
-        refuse_options(options, self._name)
-        key = grammar_key(specification, self._fingerprint, self._options)
+        key = grammar_key(specification, self._fingerprint, self._options.model_copy(update=dict(options)))
         if await self._is_stored(key):
             return key
-        plain = specification.model_dump(by_alias=True)
+        plain = job(specification.model_dump(by_alias=True), options)
         answer = await self._answer("compile", key, plain)
         if answer["status"] == "refused":
             raise GrammarError.from_dict(answer["error"])
@@ -203,14 +207,6 @@ class NoCompiler:
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
         raise UnsupportedFeatureError("this engine takes grammars that were compiled before, by their key")
-
-
-def refuse_options(options: Mapping[str, Any], who: str) -> None:
-    """Raises UnsupportedFeatureError for options of a request that `who` cannot be told."""
-    for name in options:
-        raise UnsupportedFeatureError(
-            f"{name}: {who} knows no options of single requests", pointer=f"/json/{EXTENSION}/{name}"
-        )
 
 
 def compiler_for(model: str, settings: PluginSettings) -> Compiler:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
+from deployments.http.errors import in_the_body
 from deployments.openai.constraints import BANNED_WORDS, AnyBannedWords, StructuredOutputs
 from deployments.vllm.sampling import REFUSED
 from gpu_workers.vllm.reference import Reference, is_reference
@@ -63,10 +64,13 @@ class GrammarRequest:
 
     def placed(self, error: GrammarError) -> GrammarError:
         """`error` of the specification, where the client wrote it."""
-        for inside, place in self.places:
-            if error.pointer is not None and f"{error.pointer}/".startswith(f"{inside}/"):
-                return GrammarError.from_dict({**error.to_dict(), "pointer": place + error.pointer[len(inside) :]})
-        return error
+        if error.pointer is None:
+            return error
+        return GrammarError.from_dict({**error.to_dict(), "pointer": self.place(error.pointer)})
+
+    def place(self, pointer: str) -> str:
+        """Where the client wrote what stands at `pointer` in the specification."""
+        return in_the_body(pointer, self.places)
 
 
 def names_artifact(constraint: Any) -> bool:

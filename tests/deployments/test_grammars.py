@@ -20,7 +20,14 @@ pytestmark = pytest.mark.anyio
 
 REGEX = {"type": "regex", "pattern": "[a-z]+"}
 KEY = grammar_key(REGEX, FINGERPRINT, GrammarOptions())
-DETAILS = {"notes": [], "owner": "a", "automaton_states": 7, "artifact_bytes": 90, "compile_seconds": 0.5}
+DETAILS = {
+    "notes": [],
+    "unenforced": [],
+    "owner": "a",
+    "automaton_states": 7,
+    "artifact_bytes": 90,
+    "compile_seconds": 0.5,
+}
 
 
 @pytest.fixture

@@ -75,7 +75,13 @@ async def test_a_constraint_reaches_both_tiers_under_one_key(
     key = grammar_key(specification, FINGERPRINT, GrammarOptions())
     assert compiler.calls[0][:2] == (key, specification)
     assert replica.requests[0]["grammar"] == {"key": key, "specification": specification, "tenant": "anonymous"}
-    assert body["grammar"] == {"key": key, "source": "compiled", "notes": ["ignored `title`"], "applies_to": "output"}
+    assert body["grammar"] == {
+        "key": key,
+        "source": "compiled",
+        "notes": ["ignored `title`"],
+        "unenforced": [],
+        "applies_to": "output",
+    }
 
 
 async def test_an_answer_has_the_id_of_its_request(http: httpx.AsyncClient, replica: FakeReplica) -> None:

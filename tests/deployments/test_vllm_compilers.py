@@ -16,8 +16,9 @@ from deployments.vllm.settings import PluginSettings, read_settings
 from gpu_workers.vllm.loop_thread import LoopThread
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
 from grammar_workers.artifacts.store import open_store
-from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.errors import GrammarError, InvalidSpecificationError
 from grammar_workers.keys import parse_specification
+from grammar_workers.service.job import opened
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.deployments.fakes import FakeHandle
 from tests.documents import REPOSITORY
@@ -54,7 +55,8 @@ class Deployment:
         if self.faults:
             raise self.faults.pop(0)
         try:
-            fsm = compile_grammar(parse_specification(specification or {}), self.vocabulary, options=OPTIONS)
+            plain, all_options = opened(specification or {}, OPTIONS)
+            fsm = compile_grammar(parse_specification(plain), self.vocabulary, options=all_options)
         except GrammarError as error:
             return {"key": key, "status": "refused", "error": error.to_dict()}
         assert fsm.key == key
@@ -130,10 +132,17 @@ def test_a_refusal_keeps_code_and_place(tmp_path: Path, deployment: Deployment) 
     assert caught.value.pointer == "/properties/n/type"
 
 
-def test_options_are_the_deployments_own(tmp_path: Path, deployment: Deployment) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="the deployment Grammars knows no options") as caught:
-        started(tmp_path).compile(LISTS, whitespace="compact")
-    assert caught.value.pointer == "/json/x-turnstile/whitespace" and not deployment.calls
+def test_options_of_a_request_travel_with_it(tmp_path: Path, deployment: Deployment) -> None:
+    store = open_store(f"file://{tmp_path}/ours", deployment.vocabulary.fingerprint)
+    compiler = started(tmp_path)
+    spellings = ("flexible", "compact")
+    keys = [compiler.compile(LISTS, whitespace=whitespace) for whitespace in spellings]
+    for key, whitespace in zip(keys, spellings, strict=True):
+        data = store.get(key)
+        assert data is not None
+        fsm = TokenFSM.from_bytes(data, deployment.vocabulary, key=key)
+        assert accepts(fsm, "[ 1]") == (whitespace == "flexible") and accepts(fsm, "[1, 2]")
+    assert len(set(keys)) == 2
 
 
 def test_a_lost_replica_is_asked_again(tmp_path: Path, deployment: Deployment) -> None:

@@ -123,3 +123,96 @@ def test_all_else_is_enforced_and_nothing_valid_is_forbidden(
         accepted = any(accepts(fsm, write(ordered)) for ordered in orders(value))
         assert accepted or not is_valid(schema, write(value)), write(value)
         assert accepted == is_valid(left, write(value)), write(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointers"),
+    [
+        ({"type": "integer"}, []),
+        (UNIQUE, ["/uniqueItems"]),
+        ({"properties": {"a/b": UNIQUE}}, ["/properties/a~1b/uniqueItems"]),
+        ({"pattern": TWICE, "minLength": 2}, ["/pattern"]),
+        ({"type": "object", "minProperties": 7}, ["/minProperties"]),
+        ({"properties": {"a": {"$ref": ABSENT}}, "unevaluatedProperties": False}, ["/properties/a/$ref"]),
+        # Below these, to ask less of a part would be to ask more of the whole.
+        ({"not": {"items": {"not": UNIQUE}}}, ["/not"]),
+        ({"if": UNIQUE, "then": {"minItems": 1}}, ["/if"]),
+        ({"if": {"type": "array"}, "then": UNIQUE}, ["/then/uniqueItems"]),
+        ({"oneOf": [UNIQUE, {"type": "string"}]}, ["/oneOf", "/oneOf/0/uniqueItems"]),
+        ({"anyOf": [UNIQUE, {"type": "string"}]}, ["/anyOf/0/uniqueItems"]),
+        ({"contains": UNIQUE, "minContains": 2}, ["/contains/uniqueItems"]),
+        ({"contains": UNIQUE, "maxContains": 2}, ["/contains/uniqueItems", "/maxContains"]),
+        (
+            {"patternProperties": {TWICE: {}, "^c": UNIQUE}, "additionalProperties": False},
+            [f"/patternProperties/{TWICE}", "/additionalProperties", "/patternProperties/^c/uniqueItems"],
+        ),
+        ({"$ref": ABSENT, "unevaluatedProperties": False}, ["/$ref", "/unevaluatedProperties"]),
+        ({"anyOf": [{"$ref": ABSENT}], "unevaluatedItems": False}, ["/anyOf/0/$ref", "/unevaluatedItems"]),
+        (
+            {"allOf": [{"if": {"properties": {"a": UNIQUE}}, "then": {"properties": {"b": {}}}}]}
+            | {"unevaluatedProperties": False},
+            ["/allOf/0/if", "/unevaluatedProperties"],
+        ),
+        # Through references, also such as are read later.
+        (
+            {"$defs": {"u": {"items": {"$ref": "#/$defs/v"}}, "v": UNIQUE}, "not": {"$ref": "#/$defs/u"}},
+            ["/not"],
+        ),
+        (
+            {"$defs": {"u": UNIQUE}, "properties": {"a": {"$ref": "#/$defs/u"}, "b": {"not": {"$ref": "#/$defs/u"}}}},
+            ["/$defs/u/uniqueItems", "/properties/b/not"],
+        ),
+        # A pointer within a resource of its own counts from the document.
+        (
+            {"$ref": "inner", "$defs": {"i": {"$id": "inner", "$ref": "#/$defs/u", "$defs": {"u": UNIQUE}}}},
+            ["/$defs/i/$defs/u/uniqueItems"],
+        ),
+    ],
+)
+def test_what_is_named(schema: Schema, pointers: list[str]) -> None:
+    assert sorted(reported(schema)) == sorted(pointers)
+    if pointers:
+        with pytest.raises(UnsupportedFeatureError):
+            compiled(schema, on_unsupported="refuse")
+
+
+def test_one_of_that_is_not_exclusive_is_still_any_of() -> None:
+    fsm = compiled({"oneOf": [UNIQUE, {"type": "array", "items": {"type": "string"}, "maxItems": 1}]})
+    assert accepts(fsm, '["a"]') and accepts(fsm, '["a", "a"]') and not accepts(fsm, "[1]") and not accepts(fsm, "1")
+
+
+def test_undeclared_properties_are_not_closed_beside_an_unknown_pattern() -> None:
+    fsm = compiled({"properties": {"c": {}}, "patternProperties": {TWICE: {}}}, additional_properties=False)
+    assert accepts(fsm, '{"aa": 1}')
+
+
+def test_what_is_malformed_is_still_refused() -> None:
+    for schema in ({"pattern": "("}, {"uniqueItems": True, "minItems": -1}, {"$ref": "#/nowhere"}):
+        with pytest.raises(GrammarError) as caught:
+            compiled(schema)
+        assert caught.value.code == "invalid_grammar"
+
+
+def test_more_than_an_answer_can_name_is_refused() -> None:
+    with pytest.raises(LimitExceededError, match="too many to name"):
+        compiled({"properties": {f"a{number:0200}": UNIQUE for number in range(500)}})
+
+
+def test_places_in_a_larger_specification() -> None:
+    parts = [{"type": "json_schema", "schema": schema} for schema in ({"type": "array"}, UNIQUE)]
+    both = {"type": "all_of", "specifications": parts}
+    fsm = compile_grammar(both, bytes_vocabulary(), options=REPORT)
+    assert [keyword["pointer"] for keyword in fsm.unenforced] == ["/specifications/1/schema/uniqueItems"]
+
+
+def test_the_artifact_says_it() -> None:
+    fsm = compiled(UNIQUE)
+    again = TokenFSM.from_bytes(fsm.to_bytes(), bytes_vocabulary())
+    assert again.unenforced == fsm.unenforced and "16 listed values" in fsm.unenforced[0]["reason"]
+
+
+def test_only_what_is_asked_for_has_another_key() -> None:
+    """The keys of grammars that are stored already."""
+    specification = {"type": "json_schema", "schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
+    assert grammar_key(specification, "fp") == "23d5d9d9c45705e5d0a061494ee9cb608042e9cb51566a54319452b0511c2e60"
+    assert grammar_key(specification, "fp", REPORT) != grammar_key(specification, "fp")
