@@ -241,6 +241,7 @@ ASSERTIONS: list[tuple[str, dict[str, Any], str, str]] = [
     ("items", {"items": [{"const": 1}], "$schema": DRAFT_7}, "[1]", "[2]"),
     ("unevaluatedProperties", {"properties": {"a": True}, "unevaluatedProperties": False}, '{"a": 1}', '{"b": 1}'),
     ("unevaluatedItems", {"prefixItems": [True], "unevaluatedItems": False}, "[1]", "[1, 1]"),
+    ("unevaluatedItems", {"dependentSchemas": {"a": {"items": True}}, "unevaluatedItems": False}, "[]", "[1]"),
     ("$anchor", {"$ref": "#here", "$defs": {"a": {"$anchor": "here", "const": 1}}}, "1", "2"),
     ("$dynamicRef", {"$dynamicRef": "#here", "$defs": {"a": {"$dynamicAnchor": "here", "const": 1}}}, "1", "2"),
     ("$ref", {"$ref": "item", "$id": "http://example.com/root", "$defs": {"a": {"$id": "item", "const": 1}}}, "1", "2"),

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from grammar_workers.errors import LimitExceededError, UnsupportedFeatureError
-from grammar_workers.languages.json_schema.assertions import FormulaId
+from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
 from grammar_workers.languages.json_schema.read.definitions import Definitions
 from grammar_workers.languages.json_schema.read.keywords import REFERRING
@@ -118,7 +118,9 @@ class Unevaluated:
         for dependencies in ("dependentSchemas", "dependencies"):
             for name, part in self._map(schema, dependencies).items():
                 evaluations = self._of(part, keyword, scope.below(dependencies, name))
-                present = self._given(requires(self._pool, (name,)), evaluations)
+                # Of another value than an object, a keyword about properties says nothing: neither that it has them.
+                is_there = self._pool.all_of([self._pool.types(JsonType.OBJECT), requires(self._pool, (name,))])
+                present = self._given(is_there, evaluations)
                 found = self._both(found, self._either({_NOTHING: TRUE}, present), scope)
         return found
 
