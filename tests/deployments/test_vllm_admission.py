@@ -193,6 +193,21 @@ def test_fields_of_vllm_that_are_spelled_otherwise_are_refused_by_name() -> None
         read_request(Params(json=CLOSED, disable_any_whitespace=True))
 
 
+def test_what_is_not_enforced_stands_in_the_log(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    with pytest.raises(UnsupportedFeatureError, match="uniqueItems"):
+        served.ask(json=schema)
+    for extension in ({}, {"banned_words": ["x"]}):
+        caplog.clear()
+        reference = served.ask(json={**schema, "x-turnstile": {"on_unsupported": "report", **extension}})
+        assert served.matches(reference, '["a", "a"]') and not served.matches(reference, "[1]")
+        (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert f"grammar {reference.key} does not enforce /uniqueItems: " in warning
+    caplog.clear()
+    served.ask(json=extended(on_unsupported="report"))
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
 async def _compiled(compiler: RemoteCompiler, request: Any) -> str:
     return await compiler.compile(request.specification, request.options)
 

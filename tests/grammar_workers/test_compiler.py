@@ -24,6 +24,7 @@ from grammar_workers.service import deployment as compiler
 from grammar_workers.service import service
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.service.deployment import GrammarCompiler
+from grammar_workers.service.job import job
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.grammar_workers import compile_jobs
@@ -82,7 +83,7 @@ def test_compile_then_known(shared: GrammarCompiler, log: Path) -> None:
     first = asyncio.run(shared.compile(key, specification))
     second = asyncio.run(shared.compile(key, specification))
     assert first.pop("seconds") > 0 and second.pop("seconds") > 0
-    details = {"owner": "", "compile_seconds": 0.5, "automaton_states": 7, "notes": ["a note"]}
+    details = {"owner": "", "compile_seconds": 0.5, "automaton_states": 7, "notes": ["a note"], "unenforced": []}
     size = len(compile_jobs.behave(key, {"do": "nothing"}))
     assert first == {"key": key, "status": "ready", "source": "compiled", "artifact_bytes": size, **details}
     assert second == {**first, "source": "process"}
@@ -432,6 +433,12 @@ def test_with_the_real_compiler(tmp_path: Path) -> None:
         assert fsm.allowed_tokens(fsm.initial_state)
         answer = asyncio.run(deployed.compile(key, specification))
         assert answer["notes"] == fsm.notes
+
+        unique = {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}
+        reporting = options.model_copy(update={"on_unsupported": "report"})
+        asked = job(unique, {"on_unsupported": "report"})
+        answer = asyncio.run(deployed.compile(grammar_key(unique, vocabulary.fingerprint, reporting), asked))
+        assert [keyword["pointer"] for keyword in answer["unenforced"]] == ["/uniqueItems"]
 
         bad = {"type": "json_schema", "schema": {"type": "string", "pattern": "a("}}
         refusal = asyncio.run(deployed.compile(grammar_key(bad, vocabulary.fingerprint, options), bad))

@@ -222,6 +222,11 @@ def test_what_stands_around_is_not_stricter_for_it(seed: int) -> None:
             {"$defs": {"u": UNIQUE}, "properties": {"a": {"$ref": "#/$defs/u"}, "b": {"not": {"$ref": "#/$defs/u"}}}},
             ["/$defs/u/uniqueItems", "/properties/b/not"],
         ),
+        (
+            {"$defs": {"d": {"$ref": ABSENT}}}
+            | {"properties": {name: {"$ref": "#/$defs/d", "unevaluatedProperties": False} for name in "ab"}},
+            ["/$defs/d/$ref", "/properties/a/unevaluatedProperties", "/properties/b/unevaluatedProperties"],
+        ),
         # A pointer within a resource of its own counts from the document.
         (
             {"$ref": "inner", "$defs": {"i": {"$id": "inner", "$ref": "#/$defs/u", "$defs": {"u": UNIQUE}}}},

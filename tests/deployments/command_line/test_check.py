@@ -79,6 +79,15 @@ def test_a_refused_keyword_is_shown_with_its_value(command: Command, tmp_path: P
     assert code == 1 and json.loads(out)["error"]["pointer"] == "/properties/a~1b/uniqueItems"
 
 
+def test_a_keyword_that_is_left_out_is_named(command: Command, tmp_path: Path) -> None:
+    schema = {"properties": {"a/b": {"type": "array", "uniqueItems": True}}}
+    path = written(tmp_path, "set.json", json.dumps(schema))
+    code, out, _ = command("check", path, "--on-unsupported", "report")
+    assert code == 0 and "  NOT ENFORCED  /properties/a~1b/uniqueItems: uniqueItems is " in out
+    code, out, _ = command("check", path, "--on-unsupported", "report", "--json")
+    assert [keyword["pointer"] for keyword in json.loads(out)["unenforced"]] == ["/properties/a~1b/uniqueItems"]
+
+
 def test_a_position_is_marked(command: Command, tmp_path: Path) -> None:
     code, out, _ = command("check", written(tmp_path, "open.regex", "[a-z]+(\n"))
     assert code == 1

@@ -105,3 +105,13 @@ def test_the_api_key_comes_from_the_environment(
     assert code == 1 and "API key" in err
     monkeypatch.setenv("TURNSTILE_API_KEY", API_KEY)
     assert command("generate", "hello", "--url", closed_url)[0] == 0
+
+
+def test_what_is_not_enforced_is_told(command: Command, url: str, compiler: FakeCompiler, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"type": "array", "uniqueItems": true}')
+    unenforced = [{"pointer": "/uniqueItems", "reason": "why"}]
+    compiler.answers = [{"status": "ready", "source": "compiled", "notes": [], "unenforced": unenforced}]
+    flags = ("--schema", str(tmp_path / "s.json"), "--on-unsupported", "report")
+    code, _, err = command("generate", "hello", "--url", url, *flags)
+    assert code == 0 and "[not enforced: /uniqueItems: why]\n" in err
+    assert compiler.calls[0][1]["options"] == {"on_unsupported": "report"}

@@ -56,6 +56,16 @@ def test_a_refusal_is_told_and_the_others_are_compiled(
     assert f"refused: {folder / 'broken.json'}: the text is not JSON" in out
 
 
+def test_what_is_not_enforced_is_told(command: Command, url: str, compiler: FakeCompiler, folder: Path) -> None:
+    compiler.answers = [{**READY, "unenforced": [{"pointer": "/a", "reason": "why"}]}]
+    code, out, _ = command("precompile", str(folder / "a.json"), "--url", url, "--on-unsupported", "report")
+    assert code == 0 and f"not enforced: {folder / 'a.json'}: /a: why\n" in out
+    assert compiler.calls[0][1] == {
+        "specification": {"type": "json_schema", "schema": {"type": "integer"}},
+        "options": {"on_unsupported": "report"},
+    }
+
+
 def test_a_full_server_is_waited_for(
     command: Command, url: str, compiler: FakeCompiler, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
