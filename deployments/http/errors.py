@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -79,6 +79,32 @@ GENERATION: Answers = {
     ),
 }
 """What paths that generate may answer: a stream, too, if the body asks for one."""
+
+
+class AnthropicErrorDetail(BaseModel):
+    """What went wrong, in Anthropic's words; the other fields as in `ErrorDetail`, where they say something."""
+
+    type: str
+    message: str
+    param: str | None = None
+    code: str | None = None
+    pointer: str | None = None
+    position: int | None = None
+
+
+class AnthropicErrorBody(BaseModel):
+    """Body of every answer under `/v1/messages` that is not a success."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+
+
+def in_anthropics_words(answers: Answers) -> Answers:
+    """The same answers under `/v1/messages`."""
+    return {
+        status: {**answer, "model": AnthropicErrorBody} if "model" in answer else answer
+        for status, answer in answers.items()
+    }
 
 
 class ApiError(Exception):
@@ -190,8 +216,8 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _response(request: Request, error: ApiError) -> JSONResponse:
-    in_anthropics_words = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
-    body = error.anthropic_body() if in_anthropics_words else error.body()
+    is_anthropics = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
+    body = error.anthropic_body() if is_anthropics else error.body()
     return JSONResponse(body, status_code=error.status, headers=error.headers)
 
 
