@@ -89,6 +89,7 @@ class MessagesAnswer:
         self._id = f"msg_{request_id}"
         self._model = model
         self._blocks: list[dict[str, Any]] = []
+        self._call: dict[str, str] = {}
         self._input = ""
         self._open = False
         self._tokens = 0
@@ -160,9 +161,10 @@ class MessagesAnswer:
             function = call["function"]
             if "id" in call:
                 yield from self._closed()
-                self._input = ""
-                yield from self._begun("tool_use", id=call["id"], name=function["name"], input={})
+                self._call, self._input = {"id": call["id"], "name": function["name"]}, ""
             if function["arguments"]:
+                # Not before its arguments: one that is cut there would look like a call without any.
+                yield from self._begun("tool_use", **self._call, input={})
                 self._input += function["arguments"]
                 yield self._delta({"type": "input_json_delta", "partial_json": function["arguments"]})
 
@@ -208,6 +210,6 @@ class MessagesAnswer:
 def _value(text: str) -> Any:
     """The input of a call; None where it is not complete."""
     try:
-        return json.loads(text or "{}")
+        return json.loads(text)
     except ValueError:
         return None

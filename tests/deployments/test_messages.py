@@ -137,15 +137,17 @@ async def test_no_tools_are_offered_where_none_may_be_called(http: httpx.AsyncCl
     assert answer["stop_reason"] == "end_turn" and not replica.requests[0].get("tools")
 
 
-async def test_a_call_that_was_cut_is_no_call(http: httpx.AsyncClient, replica: FakeReplica) -> None:
-    replica.say("Look: ", CALL[:12])
+@pytest.mark.parametrize("end", range(len("<call:f>"), CALL.index("}") + 1))
+async def test_a_call_that_was_cut_is_no_call(http: httpx.AsyncClient, replica: FakeReplica, end: int) -> None:
+    replica.say("Look: ", CALL[:end])
     replica.finish_reason = "length"
     answer = await message(http, tools=[TOOL])
     assert [part["type"] for part in answer["content"]] == ["text"] and answer["stop_reason"] == "max_tokens"
-    replica.say("Look: ", CALL[:12])
-    replica.finish_reason = "length"
+    replica.say("Look: ", CALL[:end])
     told = await events(http, tools=[TOOL])
     assert told[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
+    if end == len("<call:f>"):  # without any argument a call would look like one that takes none
+        assert "tool_use" not in [event.get("content_block", {}).get("type") for event in told]
 
 
 async def test_a_stop_sequence_is_named(http: httpx.AsyncClient, replica: FakeReplica) -> None:
