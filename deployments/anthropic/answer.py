@@ -86,7 +86,7 @@ class MessagesAnswer:
     def __init__(self, generation: Generation, reader: OutputParser, *, request_id: str, model: str) -> None:
         self._generation = generation
         self._reader = reader
-        self._id = f"msg_{request_id}"
+        self._request_id = request_id
         self._model = model
         self._blocks: list[dict[str, Any]] = []
         self._call: dict[str, str] = {}
@@ -113,10 +113,10 @@ class MessagesAnswer:
                 async for event in events:
                     yield block(event, event["type"])
         except ApiError as error:
-            yield block(error.anthropic_body(), "error")
+            yield block(error.anthropic_body(self._request_id), "error")
         except Exception:
-            logger.exception("stream %s failed", self._id)
-            yield block(ApiError.internal().anthropic_body(), "error")
+            logger.exception("stream %s failed", self._request_id)
+            yield block(ApiError.internal().anthropic_body(self._request_id), "error")
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events in their order. Raises `ApiError`."""
@@ -196,7 +196,7 @@ class MessagesAnswer:
 
     def _message(self) -> dict[str, Any]:
         return {
-            "id": self._id,
+            "id": f"msg_{self._request_id}",
             "type": "message",
             "role": "assistant",
             "model": self._model,

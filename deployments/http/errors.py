@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from deployments.http.error_types import anthropic_error_type, error_type
+from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
 from grammar_workers.errors import shortened
 
 logger = logging.getLogger("ray.serve")
@@ -97,6 +98,7 @@ class AnthropicErrorBody(BaseModel):
 
     type: Literal["error"]
     error: AnthropicErrorDetail
+    request_id: str | None
 
 
 def in_anthropics_words(answers: Answers) -> Answers:
@@ -142,10 +144,10 @@ class ApiError(Exception):
         places = {name for name in ("pointer", "position") if getattr(self.detail, name) is None}
         return {"error": self.detail.model_dump(exclude=places)}
 
-    def anthropic_body(self) -> dict[str, Any]:
+    def anthropic_body(self, request_id: str | None) -> dict[str, Any]:
         """The body that clients of Anthropic's API expect, with the places that ours has."""
-        told = self.detail.model_dump(exclude_none=True)
-        return {"type": "error", "error": {**told, "type": anthropic_error_type(self.status)}}
+        told = {**self.detail.model_dump(exclude_none=True), "type": anthropic_error_type(self.status)}
+        return {"type": "error", "error": told, "request_id": request_id}
 
     @classmethod
     def of_grammar(cls, error: dict[str, Any], *, param: str, places: Sequence[tuple[str, str]] = ()) -> ApiError:
@@ -217,8 +219,11 @@ def install_error_handlers(app: FastAPI) -> None:
 
 def _response(request: Request, error: ApiError) -> JSONResponse:
     is_anthropics = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
-    body = error.anthropic_body() if is_anthropics else error.body()
-    return JSONResponse(body, status_code=error.status, headers=error.headers)
+    if not is_anthropics:
+        return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+    request_id = sent_request_id(request)
+    headers = dict(error.headers or {}) | ({} if request_id is None else {ANTHROPIC_HEADER: request_id})
+    return JSONResponse(error.anthropic_body(request_id), status_code=error.status, headers=headers)
 
 
 def _framework_message(error: HTTPException, request: Request) -> str:

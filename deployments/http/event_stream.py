@@ -18,8 +18,10 @@ class EventStream(StreamingResponse):
 
     media_type = "text/event-stream"
 
-    def __init__(self, blocks: AsyncGenerator[bytes, None], generation: Generation) -> None:
-        super().__init__(blocks)
+    def __init__(
+        self, blocks: AsyncGenerator[bytes, None], generation: Generation, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(blocks, headers=headers)
         self._blocks = blocks
         self._generation = generation
 

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import hashlib
 import json
-import re
 import time
 import uuid
 from contextlib import aclosing
@@ -26,6 +25,7 @@ from deployments.chat.thinking import SWITCH, Thinking
 from deployments.chat.tools import ToolDialect
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
+from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, sent_request_id
 from deployments.http.tenants import Tenant
 from deployments.openai.completions import Answer
 from deployments.openai.protocol import ChatCompletionBody, GenerationBody
@@ -41,7 +41,6 @@ from grammar_workers.specification import GrammarSpecification
 
 HEALTH_TIMEOUT_S = 5.0
 MAX_SHOWN_NAME = 200
-REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 class ModelCard(BaseModel):
@@ -127,10 +126,11 @@ class Service:
             raise messages.in_these_words(error) from error
         (reader,) = begun.readers
         answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
+        headers = {ANTHROPIC_HEADER: begun.request_id}
         if body.stream:
-            return EventStream(answer.blocks(), begun.generation)
+            return EventStream(answer.blocks(), begun.generation, headers)
         async with aclosing(begun.generation):
-            return JSONResponse(await answer.whole())
+            return JSONResponse(await answer.whole(), headers=headers)
 
     async def count_tokens(self, body: CountTokensBody) -> dict[str, Any]:
         """`/v1/messages/count_tokens`."""
@@ -266,13 +266,13 @@ class Service:
 
 
 def _request_id(request: Request) -> str:
-    """The answer's id: the request's `x-request-id`, which Serve makes when the client sends none, and returns."""
-    given = request.headers.get("x-request-id")
-    if given is None:
+    """The answer's id. Raises `ApiError` 400."""
+    if HEADER not in request.headers:
         return uuid.uuid4().hex
-    if REQUEST_ID.fullmatch(given) is None:
-        message = "`x-request-id` takes up to 128 letters, digits and . _ : / + = -"
-        raise ApiError(400, message, param="x-request-id", code="invalid_value")
+    given = sent_request_id(request)
+    if given is None:
+        message = f"`{HEADER}` takes up to 128 letters, digits and . _ : / + = -"
+        raise ApiError(400, message, param=HEADER, code="invalid_value")
     return given
 
 
