@@ -6,8 +6,8 @@ FOLDER holds the files of MaskBench (guidance-ai/jsonschemabench, MIT); its two 
 requests: each file of BFCL has the functions of one request, files of Glaive have one function each. For every request,
 format and tool choice, tokens are drawn at random from the masks, with the words of the format once as special tokens
 and once spelled. Under `auto` the trigger comes at a random place of free text. What was generated is read as the
-server reads it; each call must name one of the functions, and its arguments must be valid. Exit status 1 when any call
-is not.
+server reads it, whole and character by character; both must be the same, each call must name one of the functions, and
+its arguments must be valid. Exit status 1 when any call is not.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import json
 import random
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import jsonschema
 from tqdm import tqdm
@@ -32,7 +32,7 @@ from deployments.arguments import REPOSITORY
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName
 from deployments.chat.tools import Offer, ToolDialect
-from deployments.openai.tool_bodies import FunctionChoice, NamedTool, Tool, ToolChoice
+from deployments.openai.tool_bodies import FunctionChoice, NamedTool, Tool
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
@@ -45,6 +45,9 @@ WORDS = sorted(
     }
 )
 """What some tokenizer has, or could have, as a special token."""
+
+
+Choice = Literal["auto", "required"] | NamedTool
 
 
 @functools.cache
@@ -85,12 +88,12 @@ def _spelled(one: Vocabulary, text: str) -> list[int]:
 
 
 def called(
-    tool_format: ToolFormat, text: str, schemas: Mapping[str, Any] = MappingProxyType({})
+    tool_format: ToolFormat, pieces: Iterable[str], schemas: Mapping[str, Any] = MappingProxyType({})
 ) -> tuple[str, list[tuple[str, str]]]:
-    """Content, and (name, arguments) of each call of functions with such schemas."""
+    """Content, and (name, arguments) of each call of functions with such schemas, of a text that comes in pieces."""
     parser = ToolCallParser(tool_format, 0, schemas=schemas)
     content, calls = "", []
-    for delta in (*parser.feed(text), *parser.finish(cut=False)):
+    for delta in (*(delta for piece in pieces for delta in parser.feed(piece)), *parser.finish(cut=False)):
         content += delta.get("content", "")
         for call in delta.get("tool_calls", ()):
             if "id" in call:
@@ -103,7 +106,9 @@ def called(
 def fault(tool_format: ToolFormat, offer: Offer, text: str, *, triggered: bool) -> str | None:
     """What is wrong with a finished answer; None when nothing is."""
     schemas = offer.schemas()
-    content, calls = called(tool_format, text, schemas)
+    content, calls = called(tool_format, [text], schemas)
+    if (content, calls) != called(tool_format, text, schemas):
+        return "read in pieces it is something else"
     demanded = offer.choice != "auto"
     if not calls and (demanded or triggered):
         return "no call"
@@ -121,12 +126,12 @@ def fault(tool_format: ToolFormat, offer: Offer, text: str, *, triggered: bool) 
     return None
 
 
-def choices(tools: Sequence[Tool]) -> list[ToolChoice]:
+def choices(tools: Sequence[Tool]) -> list[Choice]:
     """Every kind of tool choice that demands or allows calls."""
     return ["auto", "required", NamedTool(type="function", function=FunctionChoice(name=tools[-1].function.name))]
 
 
-def prefixes(tool_format: ToolFormat, choice: ToolChoice, rng: random.Random) -> list[str]:
+def prefixes(tool_format: ToolFormat, choice: Choice, rng: random.Random) -> list[str]:
     """How answers begin: freely, and under `auto` with the trigger behind some text, too."""
     text = "" if tool_format.texts else "x " * rng.randrange(6)
     return [""] if choice != "auto" else ["", text + tool_format.trigger]

@@ -86,9 +86,10 @@ class MessagesAnswer:
     def __init__(self, generation: Generation, reader: OutputParser, *, request_id: str, model: str) -> None:
         self._generation = generation
         self._reader = reader
-        self._id = f"msg_{request_id}"
+        self._request_id = request_id
         self._model = model
         self._blocks: list[dict[str, Any]] = []
+        self._call: dict[str, str] = {}
         self._input = ""
         self._open = False
         self._tokens = 0
@@ -110,10 +111,10 @@ class MessagesAnswer:
                 async for event in events:
                     yield block(event, event["type"])
         except ApiError as error:
-            yield block(error.anthropic_body(), "error")
+            yield block(error.anthropic_body(self._request_id), "error")
         except Exception:
-            logger.exception("stream %s failed", self._id)
-            yield block(ApiError.internal().anthropic_body(), "error")
+            logger.exception("stream %s failed", self._request_id)
+            yield block(ApiError.internal().anthropic_body(self._request_id), "error")
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events in their order. Raises `ApiError`."""
@@ -162,9 +163,10 @@ class MessagesAnswer:
             function = call["function"]
             if "id" in call:
                 yield from self._closed()
-                self._input = ""
-                yield from self._begun("tool_use", id=call["id"], name=function["name"], input={})
+                self._call, self._input = {"id": call["id"], "name": function["name"]}, ""
             if function["arguments"]:
+                # Not before its arguments: one that is cut there would look like a call without any.
+                yield from self._begun("tool_use", **self._call, input={})
                 self._input += function["arguments"]
                 yield self._delta({"type": "input_json_delta", "partial_json": function["arguments"]})
 
@@ -196,7 +198,7 @@ class MessagesAnswer:
 
     def _message(self) -> dict[str, Any]:
         return {
-            "id": self._id,
+            "id": f"msg_{self._request_id}",
             "type": "message",
             "role": "assistant",
             "model": self._model,
@@ -210,6 +212,6 @@ class MessagesAnswer:
 def _value(text: str) -> Any:
     """The input of a call; None where it is not complete."""
     try:
-        return json.loads(text or "{}")
+        return json.loads(text)
     except ValueError:
         return None

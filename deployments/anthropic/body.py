@@ -7,9 +7,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, StrictBool, StrictFloat, StrictInt, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from deployments.anthropic.content import CacheControl, MessageParam, Text, chat_messages
+from deployments.anthropic.content import MAX_KIND, CacheControl, MessageParam, Text, chat_messages
 from deployments.http.body_errors import place_of_problem, shown_place
 from deployments.http.errors import ApiError
 from deployments.http.fields import Only, Positive, Refused, contradiction
@@ -17,6 +27,7 @@ from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody
 from deployments.openai.sampling import Stop
 from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from grammar_workers.errors import shortened
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
@@ -60,6 +71,17 @@ class ToolParam(StrictModel):
     )
     allowed_callers: Annotated[Any, Only(["direct"])] = None
     defer_loading: Annotated[Any, Only(False)] = None
+
+
+def _function(tool: Any) -> Any:
+    kind = tool.get("type") if isinstance(tool, dict) else None
+    if isinstance(kind, str) and kind != "custom":
+        message = "`{kind}` is a tool that Anthropic runs: offer functions (`type: custom`)"
+        raise PydanticCustomError("tool", message, {"kind": shortened(kind, MAX_KIND)})
+    return tool
+
+
+Tool = Annotated[ToolParam, BeforeValidator(_function)]
 
 
 class AutoChoice(StrictModel):
@@ -113,7 +135,7 @@ class _Conversation(StrictModel):
     model: str = Field(description="A name from `/v1/models`.")
     messages: Annotated[list[MessageParam], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
     system: Text | None = None
-    tools: Annotated[list[ToolParam], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Annotated[AutoChoice | ToolChoice | NoneChoice, Field(discriminator="type")] | None = None
     thinking: Annotated[ThinkingEnabled | ThinkingDisabled, Field(discriminator="type")] | None = None
     output_config: OutputConfig | None = None
@@ -199,7 +221,10 @@ class MessagesBody(_Conversation):
             "structured_outputs": self.structured_outputs,
             "on_unsupported": self.on_unsupported,
         }
-        return super()._chat_fields() | {name: value for name, value in given.items() if value is not None}
+        fields = super()._chat_fields()
+        if "response_format" in fields and self.structured_outputs is not None:
+            raise contradiction("structured_outputs", "does not go with a format of the text: give one of them")
+        return fields | {name: value for name, value in given.items() if value is not None}
 
 
 def _chat_tool(tool: ToolParam) -> dict[str, Any]:

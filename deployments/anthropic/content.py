@@ -6,14 +6,26 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, Tag
+from pydantic import BeforeValidator, Field, StrictBool, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
+from deployments.http.body_errors import shown_place
+from deployments.http.fields import contradiction
 from deployments.openai.protocol import MAX_PARTS
 from deployments.openai.tool_bodies import FunctionName
+from grammar_workers.errors import shortened
 from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+ROLES = {
+    "thinking": "assistant",
+    "redacted_thinking": "assistant",
+    "tool_use": "assistant",
+    "tool_result": "user",
+}
+"""Whose turns have blocks of a type; those of all others are in both."""
+MAX_KIND = 64
+"""Characters of a type that is not supported."""
 
 
 class CacheControl(StrictModel):
@@ -24,6 +36,7 @@ class CacheControl(StrictModel):
 
 
 class _Block(StrictModel):
+    type: str
     cache_control: CacheControl | None = Field(None, description="Accepted and ignored.")
 
 
@@ -78,8 +91,8 @@ class ToolResultBlock(_Block):
 def _known_kind(block: Any) -> Any:
     kind = block.get("type", "text") if isinstance(block, dict) else "text"
     if kind not in KINDS:
-        shown = ", ".join(KINDS)
-        raise PydanticCustomError("block", "blocks of this type are not supported: only {kinds}", {"kinds": shown})
+        context = {"kind": shortened(str(kind), MAX_KIND), "kinds": ", ".join(KINDS)}
+        raise PydanticCustomError("block", "blocks of the type `{kind}` are not supported: only {kinds}", context)
     return block
 
 
@@ -99,6 +112,14 @@ class MessageParam(StrictModel):
         Annotated[str, Tag("string")] | Annotated[list[Block], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
         by_json_type("text, or a list of blocks"),
     ]
+
+    @model_validator(mode="after")
+    def _check_blocks(self) -> MessageParam:
+        for index, block in enumerate(self.content):
+            if isinstance(block, _Block) and (role := ROLES.get(block.type, self.role)) != self.role:
+                place = ("content", index)
+                raise contradiction(shown_place(place), f"belongs to the {role}", place)
+        return self
 
 
 def chat_messages(

@@ -13,7 +13,7 @@ from deployments.arguments import RouterArguments
 from deployments.explorer import explorer
 from deployments.http import examples
 from deployments.http.body_arrival import BodyArrival
-from deployments.http.errors import ERRORS, GENERATION, ErrorBody, install_error_handlers
+from deployments.http.errors import ERRORS, GENERATION, ErrorBody, in_anthropics_words, install_error_handlers
 from deployments.http.limits import LimitedCaller, RateLimits
 from deployments.http.strict_json import LargeBodies, StrictJsonRoute
 from deployments.http.tenants import Caller, Tenant, Tenants
@@ -25,6 +25,7 @@ from deployments.routing.grammars import grammar_routes
 from deployments.routing.service import Health, ModelCard, ModelList, Service
 from deployments.tokens.body import DetokenizeBody, Detokenized, TokenizeBody, Tokens
 
+MESSAGES, COUNT = in_anthropics_words(GENERATION), in_anthropics_words(ERRORS)
 BODIES = 64
 """How many of the largest bodies may be arriving at the same time."""
 
@@ -80,7 +81,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
         return await service.respond(body, request, tenant)
 
-    @api.post("/v1/messages", response_model=MessageAnswer, responses=GENERATION, tags=["completions"])
+    @api.post("/v1/messages", response_model=MessageAnswer, responses=MESSAGES, tags=["completions"])
     async def messages(
         body: Annotated[MessagesBody, Body(openapi_examples=examples.MESSAGES)],
         request: Request,
@@ -89,7 +90,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         """Answer a conversation in the shape of Anthropic's API, under a constraint if one is given."""
         return await service.message(body, request, tenant)
 
-    @api.post("/v1/messages/count_tokens", response_model=TokenCount, responses=ERRORS, tags=["tokens"])
+    @api.post("/v1/messages/count_tokens", response_model=TokenCount, responses=COUNT, tags=["tokens"])
     async def count_tokens(body: CountTokensBody, tenant: LimitedCaller) -> Response:
         """How many tokens the prompt of a message would have."""
         return JSONResponse(await service.count_tokens(body))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from deployments.http.error_types import anthropic_error_type, error_type
+from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
 from deployments.http.unenforced import InTheseWords
 from grammar_workers.errors import shortened
 
@@ -82,6 +83,33 @@ GENERATION: Answers = {
 """What paths that generate may answer: a stream, too, if the body asks for one."""
 
 
+class AnthropicErrorDetail(BaseModel):
+    """What went wrong, in Anthropic's words; the other fields as in `ErrorDetail`, where they say something."""
+
+    type: str
+    message: str
+    param: str | None = None
+    code: str | None = None
+    pointer: str | None = None
+    position: int | None = None
+
+
+class AnthropicErrorBody(BaseModel):
+    """Body of every answer under `/v1/messages` that is not a success."""
+
+    type: Literal["error"]
+    error: AnthropicErrorDetail
+    request_id: str | None
+
+
+def in_anthropics_words(answers: Answers) -> Answers:
+    """The same answers under `/v1/messages`."""
+    return {
+        status: {**answer, "model": AnthropicErrorBody} if "model" in answer else answer
+        for status, answer in answers.items()
+    }
+
+
 def in_the_body(pointer: str, places: Sequence[tuple[str, str]]) -> str:
     """A pointer into a specification as one into what the client wrote; `places` as in `ApiError.of_grammar`."""
     for inside, place in places:
@@ -133,10 +161,10 @@ class ApiError(Exception):
         places = {name for name in ("pointer", "position") if getattr(self.detail, name) is None}
         return {"error": self.detail.model_dump(exclude=places)}
 
-    def anthropic_body(self) -> dict[str, Any]:
+    def anthropic_body(self, request_id: str | None) -> dict[str, Any]:
         """The body that clients of Anthropic's API expect, with the places that ours has."""
-        told = self.detail.model_dump(exclude_none=True)
-        return {"type": "error", "error": {**told, "type": anthropic_error_type(self.status)}}
+        told = {**self.detail.model_dump(exclude_none=True), "type": anthropic_error_type(self.status)}
+        return {"type": "error", "error": told, "request_id": request_id}
 
     @classmethod
     def of_grammar(cls, error: dict[str, Any], *, param: str, places: Sequence[tuple[str, str]] = ()) -> ApiError:
@@ -204,9 +232,12 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _response(request: Request, error: ApiError) -> JSONResponse:
-    in_anthropics_words = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
-    body = error.anthropic_body() if in_anthropics_words else error.body()
-    return JSONResponse(body, status_code=error.status, headers=error.headers)
+    is_anthropics = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
+    if not is_anthropics:
+        return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+    request_id = sent_request_id(request)
+    headers = dict(error.headers or {}) | ({} if request_id is None else {ANTHROPIC_HEADER: request_id})
+    return JSONResponse(error.anthropic_body(request_id), status_code=error.status, headers=headers)
 
 
 def _framework_message(error: HTTPException, request: Request) -> str:

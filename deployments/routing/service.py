@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import hashlib
 import json
-import re
 import time
 import uuid
 from contextlib import aclosing
@@ -26,6 +25,7 @@ from deployments.chat.thinking import SWITCH, Thinking
 from deployments.chat.tools import ToolDialect
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
+from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, sent_request_id
 from deployments.http.tenants import Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
@@ -43,7 +43,6 @@ from grammar_workers.specification import GrammarSpecification
 
 HEALTH_TIMEOUT_S = 5.0
 MAX_SHOWN_NAME = 200
-REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 class ModelCard(BaseModel):
@@ -129,9 +128,13 @@ class Service:
         begun.generation.tell_places(messages.place_in_these_words)
         (reader,) = begun.readers
         answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
+        response: Response
         if body.stream:
-            return EventStream(answer.blocks(), begun.generation)
-        return await _whole(answer, begun.generation)
+            response = EventStream(answer.blocks(), begun.generation)
+        else:
+            response = await _whole(answer, begun.generation)
+        response.headers[ANTHROPIC_HEADER] = begun.request_id
+        return response
 
     async def count_tokens(self, body: CountTokensBody) -> dict[str, Any]:
         """`/v1/messages/count_tokens`."""
@@ -272,13 +275,13 @@ async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: 
 
 
 def _request_id(request: Request) -> str:
-    """The answer's id: the request's `x-request-id`, which Serve makes when the client sends none, and returns."""
-    given = request.headers.get("x-request-id")
-    if given is None:
+    """The answer's id. Raises `ApiError` 400."""
+    if HEADER not in request.headers:
         return uuid.uuid4().hex
-    if REQUEST_ID.fullmatch(given) is None:
-        message = "`x-request-id` takes up to 128 letters, digits and . _ : / + = -"
-        raise ApiError(400, message, param="x-request-id", code="invalid_value")
+    given = sent_request_id(request)
+    if given is None:
+        message = f"`{HEADER}` takes up to 128 letters, digits and . _ : / + = -"
+        raise ApiError(400, message, param=HEADER, code="invalid_value")
     return given
 
 

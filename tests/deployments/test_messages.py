@@ -137,15 +137,17 @@ async def test_no_tools_are_offered_where_none_may_be_called(http: httpx.AsyncCl
     assert answer["stop_reason"] == "end_turn" and not replica.requests[0].get("tools")
 
 
-async def test_a_call_that_was_cut_is_no_call(http: httpx.AsyncClient, replica: FakeReplica) -> None:
-    replica.say("Look: ", CALL[:12])
+@pytest.mark.parametrize("end", range(len("<call:f>"), CALL.index("}") + 1))
+async def test_a_call_that_was_cut_is_no_call(http: httpx.AsyncClient, replica: FakeReplica, end: int) -> None:
+    replica.say("Look: ", CALL[:end])
     replica.finish_reason = "length"
     answer = await message(http, tools=[TOOL])
     assert [part["type"] for part in answer["content"]] == ["text"] and answer["stop_reason"] == "max_tokens"
-    replica.say("Look: ", CALL[:12])
-    replica.finish_reason = "length"
+    replica.say("Look: ", CALL[:end])
     told = await events(http, tools=[TOOL])
     assert told[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
+    if end == len("<call:f>"):  # without any argument a call would look like one that takes none
+        assert "tool_use" not in [event.get("content_block", {}).get("type") for event in told]
 
 
 async def test_a_stop_sequence_is_named(http: httpx.AsyncClient, replica: FakeReplica) -> None:
@@ -198,6 +200,9 @@ async def test_counting_checks_as_answering_does(http: httpx.AsyncClient) -> Non
     assert wrong.status_code == 404 and wrong.json()["error"]["type"] == "not_found_error"
 
 
+FORMAT = {"type": "json_schema", "schema": SCHEMA}
+CALLED = {"type": "tool_use", "id": "x", "name": "f", "input": {}}
+RESULT = {"type": "tool_result", "tool_use_id": "x"}
 IMAGE = {"type": "image", "source": {"type": "url", "url": "http://x"}}
 
 
@@ -207,15 +212,18 @@ IMAGE = {"type": "image", "source": {"type": "url", "url": "http://x"}}
         ({"max_tokens": 0}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"messages": [*HELLO, {"role": "assistant", "content": "I"}]}, "must end with the user"),
-        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "blocks of this type are not supported"),
-        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}, "tool_use_id"),
-        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0].type"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "blocks of the type `image` are not supported"),
+        ({"messages": [{"role": "user", "content": [RESULT]}]}, "tool_use_id"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "`bash_20250124` is a tool that Anthropic runs"),
         ({"tools": [TOOL, TOOL]}, "two functions of one name"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
         ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
         ({"container": "c"}, "container"),
         ({"temperature": 2}, "temperature"),
         ({"unknown": 1}, "unknown"),
+        ({"output_format": FORMAT, "structured_outputs": {"regex": "a"}}, "`structured_outputs`: does not go with"),
+        ({"messages": [{"role": "user", "content": [CALLED]}]}, "`messages[0].content[0]`: belongs to the assistant"),
+        ({"messages": [{"role": "assistant", "content": [RESULT]}, *HELLO]}, "content[0]`: belongs to the user"),
         ({"output_config": {"format": {"type": "json_schema", "schema": 1}}}, "output_config.format.schema"),
     ],
 )
@@ -230,6 +238,20 @@ async def test_other_statuses_have_types_of_their_own(http: httpx.AsyncClient) -
     assert wrong.json()["type"] == "error"
     elsewhere = await http.post("/v1/chat/completions", json={"messages": []})
     assert "type" not in elsewhere.json()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_answers_and_errors_name_the_request(http: httpx.AsyncClient, replica: FakeReplica, stream: bool) -> None:
+    sent = {"x-request-id": "mine-1"}
+    answer = await http.post("/v1/messages", json=body(stream=stream), headers=sent)
+    assert answer.headers["request-id"] == "mine-1" and '"msg_mine-1"' in answer.text
+    wrong = await http.post("/v1/messages", json=body(stream=stream, model="other"), headers=sent)
+    assert wrong.headers["request-id"] == wrong.json()["request_id"] == "mine-1"
+    invalid = await http.post("/v1/messages", json=body(stream=stream), headers={"x-request-id": "not this"})
+    assert invalid.status_code == 400 and invalid.json()["request_id"] is None
+    replica.faults = [(1, {"status": 400, "message": "too long", "code": "invalid_value"})]
+    broken = await http.post("/v1/messages", json=body(stream=stream), headers=sent)
+    assert broken.text.count('"request_id":"mine-1"') == 1
 
 
 async def test_keys_come_in_a_header_of_their_own(compiler: FakeCompiler, replica: FakeReplica) -> None:

@@ -106,7 +106,7 @@ async def test_a_tool_that_cannot_be_enforced_is_refused_at_its_place(client: op
 
 def test_the_guide_is_right(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     guide = (REPOSITORY / "docs" / "tools.md").read_text()
-    (example,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (example,) = re.findall(r"^```python\n(.*?)^```", guide, re.DOTALL | re.MULTILINE)
     exec(example.replace("http://127.0.0.1:8000", server.url), {})
     name, arguments = capsys.readouterr().out.split(" ", 1)
     assert name == "save_person" and "'age': " in arguments
