@@ -201,8 +201,8 @@ class AllOfSpecification(_Specification):
 class Tag(_Specification):
     """A constrained region: the text `begin`, what `content` allows, the text `end`.
 
-    Both texts may contain special tokens of the vocabulary by name. A region whose content is no JSON ends with the
-    first occurrence of `end`, so its content never contains `end`.
+    Both texts may contain special tokens of the vocabulary by name. A region whose content is neither JSON nor a
+    recursive grammar ends with the first occurrence of `end`, so its content never contains `end`.
     """
 
     begin: str = Field(min_length=1)
@@ -221,7 +221,6 @@ class StructuralTagSpecification(_Specification):
     generated as text.
 
     `at_least_one`: the text may not end before one region is complete. `stop_after_first`: nothing follows the first.
-    With a `separator` there is no free text: the text is regions alone, with the separator between one and the next.
     """
 
     type: Literal["structural_tag"] = "structural_tag"
@@ -230,7 +229,6 @@ class StructuralTagSpecification(_Specification):
     triggers: Texts = Field([], max_length=MOST_PARTS)
     at_least_one: StrictBool = False
     stop_after_first: StrictBool = False
-    separator: str | None = None
 
     @model_validator(mode="after")
     def _in_one_shape(self) -> StructuralTagSpecification:

@@ -234,13 +234,14 @@ class TriggeredTagsFormat(_Format):
     """Free text in which a trigger opens one of the tags whose begins start with it.
 
     `at_least_one`: it begins with a tag. `stop_after_first`: nothing follows the first tag. `excludes`: texts that the
-    free text does not hold.
+    free text does not hold. `required`, which is ours: a tag must come, behind any text.
     """
 
     type: Literal["triggered_tags"] = "triggered_tags"
     triggers: _SomeTexts
     tags: _Tags
     at_least_one: StrictBool = False
+    required: StrictBool = False
     stop_after_first: StrictBool = False
     excludes: _Texts = Field([])
 

@@ -89,12 +89,16 @@ class Dfa:
 
     def classify(self, text: str) -> int:
         """The label of `text`, 0 when it is not accepted."""
-        state = 0
+        state = self.read(0, text)
+        return 0 if state == DEAD else self.accepting[state]
+
+    def read(self, state: int, text: str) -> int:
+        """The state that `text` leads to from `state`, or DEAD."""
         for character in text:
             state = self.moves[state][bisect.bisect_right(self.starts, ord(character)) - 1]
             if state == DEAD:
-                return 0
-        return self.accepting[state]
+                break
+        return state
 
     @functools.cached_property
     def reachable_labels(self) -> list[frozenset[int]]:

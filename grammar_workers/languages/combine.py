@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from grammar_workers import tag_formats
 from grammar_workers.budget import budget_of
@@ -41,11 +41,11 @@ from grammar_workers.languages.positions import names_tokens, token_positions
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.languages.regex.counters import NotCountableError, counted_text
 from grammar_workers.languages.regular_kinds import RegularSpecification, choices, dfa_of
-from grammar_workers.languages.structural_tag import StructuralTag
 from grammar_workers.languages.tags.automaton import FormatNfa
 from grammar_workers.languages.tags.construct import Construction, Content
 from grammar_workers.languages.tags.free_text import free_text
 from grammar_workers.languages.tags.parameters import JSON_TEXTS, Constant, StringTexts, parameters_of
+from grammar_workers.languages.tags.triggers import ContentFormat, format_of
 from grammar_workers.languages.tags.values import Values
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.pushdown import intersect as product
@@ -346,9 +346,8 @@ class Combination:
 
     def _formats(self, pointer: str, part: StructuralTagSpecification) -> int | FormatNfa:
         """The first state of what formats allow; their automaton where they hold recursive grammars."""
-        if part.format is None:
-            return self._structural_tag_entry(pointer, part)
-        nfa = Construction(self._vocabulary, self._limits, self).run(part.format, f"{pointer}/format")
+        place = pointer if part.format is None else f"{pointer}/format"
+        nfa = Construction(self._vocabulary, self._limits, self).run(format_of(part), place)
         if self._values.grammars:
             return nfa
         return self._values.entry(nfa, self._vocabulary, self._builder, self._budget)
@@ -359,11 +358,7 @@ class Combination:
             case tag_formats.RegexFormat():
                 return self._automaton(pointer, RegexSpecification(pattern=format_.pattern))
             case tag_formats.GrammarFormat():
-                with located(pointer):
-                    found = read_grammar(
-                        format_.grammar, guess_syntax(format_.grammar), self._vocabulary.alphabet, self._limits
-                    )
-                return found if isinstance(found, Dfa) else self._values.add_grammar(found, f"{pointer}/grammar")
+                return self._grammar(format_.grammar, guess_syntax(format_.grammar), pointer, f"{pointer}/grammar")
             case tag_formats.JsonSchemaFormat() if format_.style == "json":
                 return self.json_value([(format_, pointer)])
             case tag_formats.JsonSchemaFormat() | tag_formats.QwenXmlParameterFormat() | tag_formats.ParametersFormat():
@@ -378,11 +373,9 @@ class Combination:
                     return literal_set({})
                 return restrict(literal_set({format_.text: 1}), self._vocabulary.alphabet)
             case tag_formats.SpecificationFormat():
-                inside, specification = f"{pointer}/specification", format_.specification
-                if isinstance(specification, StructuralTagSpecification) and specification.format is not None:
-                    return specification.format, f"{inside}/format"
-                content = self._content(inside, specification, last=False)
-                return content if isinstance(content, Dfa) else self._values.add_json(content, inside)
+                if isinstance(format_, ContentFormat):
+                    return self._content(pointer, format_.specification, is_open=format_.is_open)
+                return self._content(f"{pointer}/specification", format_.specification)
         raise AssertionError(f"a format without a meaning: {format_!r}")
 
     def _string_texts(self, leaf: StringTexts, pointer: str) -> Dfa:
@@ -422,42 +415,33 @@ class Combination:
             known = self._json_values[pointer] = self._values.add_json(entry, pointer)
         return known
 
-    def _structural_tag_entry(self, pointer: str, part: StructuralTagSpecification) -> int:
-        with located(pointer):
-            tag = StructuralTag(part, self._vocabulary, self._builder, self._limits)
-            contents = [
-                self._content(f"/tags/{index}/content", one.content, last=part.stop_after_first and not one.end)
-                for index, one in enumerate(part.tags)
-            ]
-            return tag.emit(contents)
-
-    def _content(self, pointer: str, specification: GrammarSpecification, *, last: bool) -> Dfa | int:
-        """What a tag may hold: a character automaton or the entry state of a rule. `last`: nothing follows it."""
+    def _content(self, pointer: str, specification: GrammarSpecification, *, is_open: bool = False) -> Content:
+        """What a specification in a tag allows; `is_open` as in `ContentFormat`."""
+        if isinstance(specification, StructuralTagSpecification):
+            return format_of(specification), pointer if specification.format is None else f"{pointer}/format"
+        if isinstance(specification, GrammarTextSpecification):
+            return self._grammar(specification.text, specification.syntax, pointer, pointer)
         parts = self._read(pointer, specification)
-        if not parts.beyond_regular():
+        beyond = parts.beyond_regular()
+        if not beyond:
             return self._intersection(parts, pointer)
-        if parts.recursive:
-            raise UnsupportedFeatureError("a recursive grammar inside a tag", pointer=parts.recursive[0][0])
-        if parts.tokens:
-            pointer, part = parts.tokens[0]
-            raise UnsupportedFeatureError(f"{_over_tokens(part)} inside a tag", pointer=pointer)
-        if parts.tags and (parts.json or len(parts.tags) > 1 or not last):
-            raise UnsupportedFeatureError(
-                "structural_tag inside a tag, unless it is all of the last region", pointer=parts.tags[-1][0]
-            )
-        if parts.tags:
-            formats = self._formats(*parts.tags[0])
-            if isinstance(formats, FormatNfa):
-                raise UnsupportedFeatureError("a recursive grammar inside a tag", pointer=parts.tags[0][0])
-            entry = formats
-        else:
-            entry, parts = self._json_entry(parts)
+        if not parts.json or len(beyond) > 1:
+            where, what = beyond[-1]
+            together = "" if parts.tokens else " together with another specification"
+            raise UnsupportedFeatureError(f"{what}{together} inside a tag", pointer=where)
+        entry, parts = self._json_entry(parts)
         if parts.regular or parts.automata:
             raise UnsupportedFeatureError(
                 "a restriction of raw text inside a tag; put it beside the structural_tag in all_of",
                 pointer=parts.regular[0][0] if parts.regular else pointer,
             )
-        return entry
+        return self._values.add_json(entry, pointer, is_open=is_open)
+
+    def _grammar(self, text: str, syntax: Literal["gbnf", "lark"], pointer: str, inside: str) -> Content:
+        """What a grammar allows whose text stands at `inside`."""
+        with located(pointer):
+            found = read_grammar(text, syntax, self._vocabulary.alphabet, self._limits)
+        return found if isinstance(found, Dfa) else self._values.add_grammar(found, inside)
 
 
 def _over_tokens(part: PositionsSpecification | AutomatonSpecification) -> str:

@@ -23,7 +23,6 @@ TOOL_CALLS = {
     "triggers": ["<f"],
     "at_least_one": False,
     "stop_after_first": False,
-    "separator": None,
 }
 FORMAT = {
     "type": "structural_tag",

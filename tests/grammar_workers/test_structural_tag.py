@@ -133,36 +133,6 @@ def test_what_is_a_text_with_calls(text: str, accepted: bool) -> None:
     assert accepts(compile_grammar(CALLS, bytes_vocabulary()), text) == accepted
 
 
-ONE, TWO = '<f=move>{"x": 1}</f>', "<fast>2"
-
-
-@pytest.mark.parametrize(
-    ("more", "good", "bad"),
-    [
-        (
-            {"separator": "\n"},
-            ["", ONE, TWO, f"{TWO}\n{ONE}\n<f=wait>a<"],
-            [f"x{ONE}", f"{ONE}{ONE}", f"{ONE}\n", f"\n{ONE}", "<f", f"{ONE} "],
-        ),
-        ({"separator": "", "at_least_one": True}, [ONE, f"{ONE}{TWO}{ONE}"], ["", f"{ONE}\n{TWO}", f"{ONE}<f"]),
-        ({"separator": "", "at_least_one": True, "stop_after_first": True}, [ONE, TWO], ["", f"{ONE}{TWO}", " "]),
-        ({"separator": "; ", "stop_after_first": True}, ["", ONE], [f"{ONE}; {TWO}", f"{ONE}; "]),
-    ],
-)
-def test_regions_alone(more: dict[str, Any], good: list[str], bad: list[str]) -> None:
-    fsm = compile_grammar({**CALLS, **more}, bytes_vocabulary())
-    assert [text for text in good if not accepts(fsm, text)] == []
-    assert [text for text in bad if accepts(fsm, text)] == []
-
-
-def test_one_region_alone_with_special_tokens() -> None:
-    fsm = compile_grammar({**SPECIAL, "separator": "", "at_least_one": True}, bytes_vocabulary())
-    assert fsm.allowed_tokens(fsm.initial_state) == {TOOL}
-    state = follow(fsm, TOOL, "go:12", TOOL)
-    assert fsm.allowed_tokens(state) == {TOOL, *fsm.vocabulary.eos_token_ids}
-    assert fsm.is_terminal(follow(fsm, TOOL, "go:12", TOOL, TOOL, "go:3", TOOL))
-
-
 # -- special tokens ----------------------------------------------------------------------------------------------
 
 
@@ -259,6 +229,7 @@ def test_contents_of_every_kind(content: dict[str, Any], end: str, good: list[st
     assert [text for text in bad if accepts(fsm, text)] == []
 
 
+TOKENS = {"type": "positions", "allowed": [[65]]}
 RECURSIVE = {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "(" root ")" | "a"'}
 
 
@@ -281,18 +252,44 @@ def test_tags_within_the_last_region(text: str, accepted: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("specification", "good", "bad"),
+    [
+        (
+            structural(["<f"], tag("<f", json_content(True), ""), tag("<fa", {"type": "regex", "pattern": "b*"}, "")),
+            ["<f1", "<fabb", "<f[]<fa"],
+            ["<fb", "<f"],
+        ),
+        (structural(["<f"], tag("<f", RECURSIVE, ">")), ["x<f((a))>y", "", "<fa><fa>"], ["<f(a>", "<fa"]),
+        (structural(["<f"], tag("<f", CALLS, "!")), ["x", "<f!", "<f<fast>3<f=wait>a<!x"], ["<f", "<f<fast>!"]),
+        # The end is the first one: not "c" and then "aa", with an "a" left over.
+        (
+            structural(["<"], tag("<", {"type": "regex", "pattern": "ca*"}, "aa"), stop_after_first=True),
+            ["<caa"],
+            ["<caaa", "<caaaa"],
+        ),
+        (
+            structural(["aba"], tag("aba", {"type": "regex", "pattern": "c*"}, ""), at_least_one=True),
+            ["aba", "xabac", "ababa"],
+            ["", "ab", "x"],
+        ),
+    ],
+)
+def test_tags_that_begin_alike_hold_others_or_end_early(
+    specification: dict[str, Any], good: list[str], bad: list[str]
+) -> None:
+    fsm = compile_grammar(specification, bytes_vocabulary())
+    assert [text for text in good if not accepts(fsm, text)] == []
+    assert [text for text in bad if accepts(fsm, text)] == []
+
+
+@pytest.mark.parametrize(
     ("specification", "error", "pointer"),
     [
         (structural(["<g"], tag("<f>", json_content(True), "")), InvalidSpecificationError, "/tags/0/begin"),
         (structural(["<f", "x"], tag("<f>", json_content(True), "")), InvalidSpecificationError, "/triggers/1"),
         (
-            structural(["<f"], tag("<f", json_content(True), ""), tag("<fa", json_content(True), "")),
-            InvalidSpecificationError,
-            "/tags/1/begin",
-        ),
-        (
             structural(["ab", "xaby"], tag("ab", json_content(True), ""), tag("xaby", json_content(True), "")),
-            InvalidSpecificationError,
+            UnsupportedFeatureError,
             "/triggers/1",
         ),
         (structural(["<tool>x"], tag("<tool>x", json_content(True), "")), InvalidSpecificationError, "/triggers/0"),
@@ -309,9 +306,17 @@ def test_tags_within_the_last_region(text: str, accepted: bool) -> None:
             InvalidSpecificationError,
             "/tags/0/content/words/0",
         ),
-        (structural(["<f"], tag("<f", RECURSIVE, "")), UnsupportedFeatureError, "/tags/0/content"),
-        (structural(["<f"], tag("<f", CALLS, "")), UnsupportedFeatureError, "/tags/0/content"),
-        (structural(["<f"], tag("<f", CALLS, "!"), stop_after_first=True), UnsupportedFeatureError, "/tags/0/content"),
+        (structural(["<f"], tag("<f", TOKENS, "")), UnsupportedFeatureError, "/tags/0/content"),
+        (
+            structural(["<f"], tag("<f", {"type": "all_of", "specifications": [RECURSIVE, CALLS]}, "")),
+            UnsupportedFeatureError,
+            "/tags/0/content/specifications/1",
+        ),
+        (
+            structural(["<f"], tag("<f", RECURSIVE, ""), tag("<fa", json_content(True), "")),
+            UnsupportedFeatureError,
+            "/tags/0/content",
+        ),
         (
             {"type": "all_of", "specifications": [CALLS, {"type": "json_object"}]},
             UnsupportedFeatureError,
@@ -345,7 +350,7 @@ def test_an_end_that_a_number_could_go_on_with_is_refused_after_numbers(end: str
     for schema in ({"type": "integer"}, {"anyOf": [{"type": "string"}, {"type": "number"}]}, True):
         with pytest.raises(UnsupportedFeatureError) as caught:
             compile_grammar(structural(["<"], tag("<b>", json_content(schema), end)), bytes_vocabulary())
-        assert caught.value.pointer == "/tags/0/end"
+        assert caught.value.pointer == "/tags/0/content"
     fsm = compile_grammar(structural(["<"], tag("<b>", json_content({"type": "string"}), end)), bytes_vocabulary())
     assert accepts(fsm, f'<b>"5"{end}')
 

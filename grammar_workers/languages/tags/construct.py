@@ -14,8 +14,13 @@ from typing import Protocol, TypeAlias
 
 from grammar_workers import tag_formats as formats
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa.dfa import Dfa, intersect
-from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
+from grammar_workers.dfa.dfa import DEAD, Dfa, intersect
+from grammar_workers.errors import (
+    GrammarError,
+    InvalidSpecificationError,
+    UnsatisfiableError,
+    UnsupportedFeatureError,
+)
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.languages.tags.free_text import FREE, free_text
@@ -112,8 +117,8 @@ class Construction:
                 return self._token_dispatch(format_, pointer, first, ends)
         found = self._leaves.format_content(format_, pointer)
         if isinstance(found, Dfa):
-            if isinstance(format_, formats.SpecificationFormat) and ends.texts:
-                found = intersect([found, self._free({}, ends.texts)], self._limits)
+            if isinstance(format_, formats.SpecificationFormat):
+                found = self._up_to_ends(found, ends, pointer)
             return self._laid.embed(found, first)
         if isinstance(found, RuleNfa):
             return self._laid.embed_rule(found, first)
@@ -204,8 +209,8 @@ class Construction:
             return self._laid.token(token, self._add(tag.content, f"{pointer}/content", first, Ends(tokens=token)))
         places = [f"{pointer}/end"] if isinstance(tag.end, str) else [f"{pointer}/end/{i}" for i in range(len(tag.end))]
         self._check_texts(tag.ends, f"{pointer}/end")
-        first = self._add(tag.content, f"{pointer}/content", first, Ends(texts=tuple(filter(None, tag.ends))))
         spellings = [self._speller.spell(end, place) for end, place in zip(tag.ends, places, strict=True)]
+        first = self._add(tag.content, f"{pointer}/content", first, Ends(texts=tuple(filter(None, tag.ends))))
         return self._laid.join([self._laid.spell(spelling, self._laid.fresh(first)) for spelling in spellings])
 
     def _tags_with_separator(self, format_: formats.TagsWithSeparatorFormat, pointer: str, first: State) -> State:
@@ -225,44 +230,57 @@ class Construction:
         rules: list[tuple[str, str, list[tuple[int, Spelling]]]] = [
             (trigger, f"{pointer}/triggers/{index}", []) for index, trigger in enumerate(format_.triggers)
         ]
+        used: set[str] = set()
         for index, tag in enumerate(format_.tags):
             place = f"{pointer}/tags/{index}/begin"
             if isinstance(tag.begin, formats.TokenFormat):
                 raise InvalidSpecificationError("a begin that is a token, where triggers are texts", pointer=place)
             opened = [rule for rule in rules if tag.begin.startswith(rule[0])]
-            if len(opened) != 1:
-                what = "no trigger starts this begin" if not opened else "more than one trigger starts this begin"
-                raise InvalidSpecificationError(what, pointer=place)
+            if not opened:
+                raise InvalidSpecificationError("no trigger starts this begin", pointer=place)
+            used.update(word for word, _, _ in opened)
+            # The shortest one is complete first.
+            trigger, where, begins = min(opened, key=lambda rule: len(rule[0]))
             begin = self._speller.spell(tag.begin, place)
-            trigger = self._speller.spell(opened[0][0], opened[0][1])
-            if isinstance(begin[0], str) != isinstance(trigger[0], str):
+            if isinstance(begin[0], str) != isinstance(self._speller.spell(trigger, where)[0], str):
                 raise InvalidSpecificationError(
-                    f"this begins with a special token, so the trigger must be that token, not {opened[0][0]!a}",
+                    f"this begins with a special token, so the trigger must be that token, not {trigger!a}",
                     pointer=place,
                 )
-            opened[0][2].append((index, begin))
-        for word, place, begins in rules:
-            if not begins:
+            begins.append((index, begin))
+        for word, place, _ in rules:
+            if word not in used:
                 raise InvalidSpecificationError(f"no begin starts with the trigger {word!a}", pointer=place)
+        rules = [rule for rule in rules if rule[2]]
         entry, last = self._laid.fresh(first), self._laid.state()
         again = last if format_.stop_after_first else self._laid.state()
+        opened_by: dict[str, State] = {}
 
-        def region(begins: list[tuple[int, Spelling]], opening: Spelling, state: State) -> None:
-            for index, spelling in begins:
-                behind = self._laid.spell(_rest(spelling, opening), self._laid.fresh(state))
-                behind = self._behind_begin(format_.tags[index], f"{pointer}/tags/{index}", behind)
-                self._laid.nfa.silent[behind].append(again)
+        def open_by(rule: tuple[str, str, list[tuple[int, Spelling]]], opening: Spelling, state: State) -> None:
+            word, _, begins = rule
+            if word not in opened_by:
+                opened_by[word] = self._laid.state()
+                for index, spelling in begins:
+                    behind = self._laid.spell(_rest(spelling, opening), self._laid.fresh(opened_by[word]))
+                    behind = self._behind_begin(format_.tags[index], f"{pointer}/tags/{index}", behind)
+                    self._laid.nfa.silent[behind].append(again)
+            self._laid.nfa.silent[state].append(opened_by[word])
+
+        def search_from(state: State) -> State:
+            searched = [(word, place, functools.partial(open_by, rule)) for rule in rules for word, place, _ in [rule]]
+            return self._search(searched, [*format_.excludes, *ends.texts], f"{pointer}/excludes", state)
 
         if format_.at_least_one:
-            for word, place, begins in rules:
-                trigger = self._speller.spell(word, place)
-                region(begins, trigger, self._laid.spell(trigger, self._laid.fresh(entry)))
-        if not format_.at_least_one or not format_.stop_after_first:
-            searched = [(word, place, functools.partial(region, begins)) for word, place, begins in rules]
-            free = again if format_.at_least_one else entry
-            end = self._search(searched, [*format_.excludes, *ends.texts], f"{pointer}/excludes", free)
-            self._laid.nfa.silent[end].append(last)
-            if not format_.stop_after_first and free != again:
+            for rule in rules:
+                spelling = self._speller.spell(rule[0], rule[1])
+                open_by(rule, spelling, self._laid.spell(spelling, self._laid.fresh(entry)))
+        elif format_.required:
+            search_from(entry)
+        has_begun = format_.at_least_one or format_.required
+        if not (has_begun and format_.stop_after_first):
+            free = again if has_begun else entry
+            self._laid.nfa.silent[search_from(free)].append(last)
+            if not format_.stop_after_first and not has_begun:
                 self._laid.nfa.silent[again].append(free)
         return last
 
@@ -388,6 +406,16 @@ class Construction:
             behind = self._add(content, f"{pointer}/rules/{index}/1", behind, ends)
             self._laid.nfa.silent[behind].append(begin if format_.loop else last)
         return last
+
+    def _up_to_ends(self, content: Dfa, ends: Ends, pointer: str) -> Dfa:
+        """The texts of `content` behind which an end is the first one."""
+        for end in ends.texts:
+            free = self._free({}, [end])
+            is_first = tuple(int(free.read(state, end[:-1]) != DEAD) for state in range(free.many_states))
+            content = intersect([content, dataclasses.replace(free, accepting=is_first)], self._limits)
+        if content.is_empty:
+            raise UnsatisfiableError("no text fits before the end of the tag", pointer=pointer)
+        return content
 
     def _free(self, words: dict[str, int], excludes: Sequence[str]) -> Dfa:
         return free_text(words, [text for text in dict.fromkeys(excludes) if text], self._vocabulary, self._limits)

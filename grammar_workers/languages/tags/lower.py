@@ -26,10 +26,14 @@ _NUMBER_BEGINS = frozenset(b"-0123456789")
 
 @dataclasses.dataclass(frozen=True)
 class ValueRule:
-    """A rule that is called: the state in which it begins, and where it stands in the specification."""
+    """A rule that is called: the state in which it begins, and where it stands in the specification.
+
+    `is_open`: a number goes on for as long as it can (`ContentFormat`).
+    """
 
     entry: int
     pointer: str
+    is_open: bool = False
 
     def moves(self, builder: PushdownBuilder) -> dict[int, int]:
         """First byte -> the state after it."""
@@ -128,7 +132,7 @@ def _check_numbers(
     """A number ends where no digit follows, so what comes after it may not begin with one."""
     for following in automaton.values:
         for value, target in following.items():
-            if _NUMBER_BEGINS.isdisjoint(moves[value]):
+            if values[value].is_open or _NUMBER_BEGINS.isdisjoint(moves[value]):
                 continue
             begins = set().union(*(moves[after] for after in automaton.values[target]))
             if (only := _only_letter(automaton, target)) is not None:

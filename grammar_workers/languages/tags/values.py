@@ -28,9 +28,9 @@ class Values:
     rules: list[RuleNfa] = dataclasses.field(default_factory=list)
     names: list[str] = dataclasses.field(default_factory=list)
 
-    def add_json(self, entry: int, pointer: str) -> Value:
-        """The number of a JSON value."""
-        self.json.append(ValueRule(entry, pointer))
+    def add_json(self, entry: int, pointer: str, *, is_open: bool = False) -> Value:
+        """The number of a JSON value; `is_open` as in `ContentFormat`."""
+        self.json.append(ValueRule(entry, pointer, is_open))
         return len(self.json) - 1
 
     def add_grammar(self, network: TransitionNetwork, pointer: str) -> RuleNfa:
