@@ -14,6 +14,7 @@ from grammar_workers.keys import canonical_bytes, content_key, normalized, parse
 from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.combine import Combination
+from grammar_workers.languages.compilation import Compilation
 from grammar_workers.languages.json_schema.read.formats import FORMATS
 from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.regex.compile import compile_regex
@@ -76,8 +77,8 @@ def _compiled(
     """A function of its own: what it holds is freed before the garbage collector may look at it."""
     content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
     try:
-        combination = Combination(vocabulary, resources, options, limits)
-        automaton = combination.pushdown(normalized(content))
+        compilation = Compilation(vocabulary, resources, options, limits)
+        automaton = Combination(compilation).pushdown(normalized(content))
     except RecursionError:
         raise LimitExceededError(
             f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
@@ -88,7 +89,7 @@ def _compiled(
         recognizer = CfgRecognizer(automaton, vocabulary, limits)
     else:
         recognizer = PushdownRecognizer(automaton, vocabulary, limits)
-    return TokenFSM(recognizer, vocabulary, key, combination.notes, limits, unenforced=combination.unenforced)
+    return TokenFSM(recognizer, vocabulary, key, compilation.notes, limits, unenforced=compilation.unenforced)
 
 
 def warm_up(vocabulary: Vocabulary) -> None:

@@ -2,7 +2,7 @@
 
     specification --combine--> json_schema/                            --+--> an automaton over bytes (`pushdown`),
                                regex/, regular_kinds, token_pattern    --+    or a rule graph (`cfg`)
-                               cfg/, structural_tag                    --+
+                               cfg/, tags/                             --+
                                positions, automaton, banned_words      --+
 
 `banned_in_json` takes words out of the strings of JSON; `all_of` is an intersection, where that is exact.

@@ -23,6 +23,7 @@ from gpu_workers.request import GenerationRequest
 from grammar_workers import GrammarError, Vocabulary, compile_grammar
 from grammar_workers.specification import SPECIFICATION, JsonSchemaSpecification
 from tests.deployments.fakes import FakeCompiler, FakeReplica
+from tests.grammar_workers.vocabularies import accepts
 
 pytestmark = pytest.mark.anyio
 
@@ -213,9 +214,15 @@ def test_calls_behind_thoughts_match() -> None:
     jsonschema.validate(json.loads(calls[0][1]), SCHEMA)
 
 
-def test_a_recursive_grammar_behind_thoughts_is_refused() -> None:
+def test_a_recursive_grammar_may_follow_thoughts_that_end_with_text() -> None:
     grammar = SPECIFICATION.validate_python(
         {"type": "grammar", "syntax": "gbnf", "text": 'root ::= "(" root ")" | "x"'}
     )
-    with pytest.raises(GrammarError, match="recursive grammar inside a tag"):
-        compile_grammar(Thinking(MARKERS, True, "", "").specification(grammar), vocabulary(special=False))
+    specification = Thinking(MARKERS, True, "", "").specification(grammar)
+    fsm = compile_grammar(specification, vocabulary(special=False))
+    assert accepts(fsm, "(x</think>\n\n((x))")
+    assert not accepts(fsm, "</think>\n\n(x") and not accepts(fsm, "x")
+    tokens = [*(bytes([byte]) for byte in range(256)), None, None]
+    special = Vocabulary(tokens, [256], {"<|end|>": 256, "</think>": 257})
+    with pytest.raises(GrammarError, match="recursive grammar together with tokens"):
+        compile_grammar(specification, special)

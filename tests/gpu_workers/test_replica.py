@@ -158,9 +158,8 @@ def test_info_names_what_callers_need(replica: Any) -> None:
 
 @pytest.mark.parametrize(("wanted", "text"), [(False, "7"), (True, "<|user|>7<|user|>")])
 def test_special_tokens_are_text_where_that_is_wanted(replica: Any, wanted: bool, text: str) -> None:
-    tag = {"begin": "<|user|>", "content": {"type": "choice", "choices": ["7"]}, "end": "<|user|>"}
-    fields = {"triggers": ["<|user|>"], "tags": [tag], "separator": "", "at_least_one": True, "stop_after_first": True}
-    specification = {"type": "structural_tag", **fields}
+    tag = {"type": "tag", "begin": "<|user|>", "content": {"type": "const_string", "value": "7"}, "end": "<|user|>"}
+    specification = {"type": "structural_tag", "format": tag}
     key = grammar_key(specification, load_vocabulary(MODEL).fingerprint)
     request = {**body(), "grammar": {"key": key, "specification": specification}, "special_token_text": wanted}
     generated, last = asyncio.run(answer(replica, request))

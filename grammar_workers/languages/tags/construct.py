@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from grammar_workers import tag_formats as formats
 from grammar_workers.budget import budget_of
-from grammar_workers.dfa.dfa import DEAD, Dfa, intersect
+from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import (
     GrammarError,
     InvalidSpecificationError,
@@ -23,9 +23,9 @@ from grammar_workers.errors import (
 )
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
-from grammar_workers.languages.tags.free_text import FREE, free_text
+from grammar_workers.languages.tags.free_text import FREE, free_text, up_to_end
 from grammar_workers.languages.tags.layout import Layout
-from grammar_workers.languages.tags.spelling import Speller, Spelling
+from grammar_workers.languages.tags.spelling import Speller, Spelling, rest_of
 from grammar_workers.options import Limits
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
@@ -118,7 +118,10 @@ class Construction:
         found = self._leaves.format_content(format_, pointer)
         if isinstance(found, Dfa):
             if isinstance(format_, formats.SpecificationFormat):
-                found = self._up_to_ends(found, ends, pointer)
+                for end in ends.texts:
+                    found = up_to_end(found, end, self._vocabulary, self._limits)
+                if found.is_empty:
+                    raise UnsatisfiableError("no text fits before the end of the tag", pointer=pointer)
             return self._laid.embed(found, first)
         if isinstance(found, RuleNfa):
             return self._laid.embed_rule(found, first)
@@ -261,7 +264,7 @@ class Construction:
             if word not in opened_by:
                 opened_by[word] = self._laid.state()
                 for index, spelling in begins:
-                    behind = self._laid.spell(_rest(spelling, opening), self._laid.fresh(opened_by[word]))
+                    behind = self._laid.spell(rest_of(spelling, opening), self._laid.fresh(opened_by[word]))
                     behind = self._behind_begin(format_.tags[index], f"{pointer}/tags/{index}", behind)
                     self._laid.nfa.silent[behind].append(again)
             self._laid.nfa.silent[state].append(opened_by[word])
@@ -407,16 +410,6 @@ class Construction:
             self._laid.nfa.silent[behind].append(begin if format_.loop else last)
         return last
 
-    def _up_to_ends(self, content: Dfa, ends: Ends, pointer: str) -> Dfa:
-        """The texts of `content` behind which an end is the first one."""
-        for end in ends.texts:
-            free = self._free({}, [end])
-            is_first = tuple(int(free.read(state, end[:-1]) != DEAD) for state in range(free.many_states))
-            content = intersect([content, dataclasses.replace(free, accepting=is_first)], self._limits)
-        if content.is_empty:
-            raise UnsatisfiableError("no text fits before the end of the tag", pointer=pointer)
-        return content
-
     def _free(self, words: dict[str, int], excludes: Sequence[str]) -> Dfa:
         return free_text(words, [text for text in dict.fromkeys(excludes) if text], self._vocabulary, self._limits)
 
@@ -424,12 +417,3 @@ class Construction:
         for index, text in enumerate(texts):
             if any("\ud800" <= character <= "\udfff" for character in text):
                 raise InvalidSpecificationError("a lone surrogate, which no text holds", pointer=f"{pointer}/{index}")
-
-
-def _rest(spelling: Spelling, beginning: Spelling) -> Spelling:
-    """What of a spelling follows one that it begins with."""
-    (first,) = beginning
-    if isinstance(first, int):
-        return spelling[1:]
-    assert isinstance(spelling[0], str)
-    return tuple(filter(lambda piece: piece != "", [spelling[0][len(first) :], *spelling[1:]]))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
 from grammar_workers.dfa import charset
-from grammar_workers.dfa.dfa import DEAD, Dfa, explore
+from grammar_workers.dfa.dfa import DEAD, Dfa, explore, intersect
 from grammar_workers.languages.aho_corasick import OTHER, START, AhoCorasick
 from grammar_workers.options import Limits
 from grammar_workers.vocabulary.vocabulary import Vocabulary
@@ -36,3 +37,10 @@ def free_text(words: Mapping[str, int], excludes: Collection[str], vocabulary: V
             yield None if target == DEAD or (search.found[target] and target not in label_of) else target
 
     return explore(START, following, lambda node: label_of.get(node, FREE), starts, range(len(starts)))
+
+
+def up_to_end(content: Dfa, end: str, vocabulary: Vocabulary, limits: Limits) -> Dfa:
+    """The texts of `content` such that `end`, which follows them, occurs there first."""
+    free = free_text({}, [end], vocabulary, limits)
+    is_first = tuple(int(free.read(state, end[:-1]) != DEAD) for state in range(free.many_states))
+    return intersect([content, dataclasses.replace(free, accepting=is_first)], limits)

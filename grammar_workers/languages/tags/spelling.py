@@ -92,3 +92,12 @@ class Speller:
                 continue
             excluded.add(self.token(name, f"{pointer}/{index}"))
         return self.every_token - excluded
+
+
+def rest_of(spelling: Spelling, beginning: Spelling) -> Spelling:
+    """What of a spelling follows one that it begins with."""
+    (first,) = beginning
+    if isinstance(first, int):
+        return spelling[1:]
+    assert isinstance(spelling[0], str)
+    return tuple(filter(lambda piece: piece != "", [spelling[0][len(first) :], *spelling[1:]]))

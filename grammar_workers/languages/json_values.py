@@ -1,0 +1,117 @@
+"""JSON values that specifications allow together, with the banned words in them, as one rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from grammar_workers.dfa.dfa import intersect
+from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
+from grammar_workers.languages.compilation import Compilation, located
+from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
+from grammar_workers.languages.json_schema.emit.emitter import Emitter
+from grammar_workers.languages.json_schema.logic import FormulaPool
+from grammar_workers.languages.json_schema.read.reader import SchemaReader
+from grammar_workers.languages.json_schema.read.unenforced import joined
+from grammar_workers.languages.json_schema.solve.derivatives import Demand
+from grammar_workers.languages.json_schema.solve.solver import Solver
+from grammar_workers.languages.parts import Parts, any_text
+from grammar_workers.options import GrammarOptions
+from grammar_workers.specification import BannedWordsSpecification, JsonObjectSpecification, JsonSchema
+from grammar_workers.types import UnenforcedKeyword
+
+_DOUBTS = (
+    "some objects are left out: undeclared properties may repeat a name, so only the first surely counts, and where "
+    "they must satisfy different things it is not certain which of them do"
+)
+
+
+class JsonValues:
+    """The JSON values of one compilation."""
+
+    def __init__(self, compilation: Compilation) -> None:
+        self._compilation = compilation
+        self._vocabulary = compilation.vocabulary
+        self._resources = compilation.resources
+        self._options = compilation.options
+        self._limits = compilation.limits
+        self._builder = compilation.builder
+
+    def entry(
+        self,
+        parts: Parts,
+        options: GrammarOptions | None = None,
+        *,
+        any_of: bool = False,
+        inside: str = "/schema",
+    ) -> tuple[int, Parts]:
+        """The entry state of the values that all JSON parts allow, and the regular parts that the raw text must match.
+
+        With `any_of`, of the values that one of them allows.
+
+        Banned words are taken into account in every string, and are left over only where they matter outside of them.
+        """
+        banned = [(pointer, part) for pointer, part in parts.regular if isinstance(part, BannedWordsSpecification)]
+        permitted = None
+        options = self._options if options is None else options
+        if banned:
+            if options.escapes == "any":
+                # A word could be hidden in an escape, or be one: what is searched has one spelling.
+                options = options.model_copy(update={"escapes": "minimal"})
+                self._compilation.notes.append(
+                    "strings have their minimal spelling beside banned words, not any escape"
+                )
+            # What the vocabulary spells is for strings to say: it may have an escape and not the character.
+            restriction = intersect(
+                [any_text(self._compilation, pointer, part) for pointer, part in banned], self._limits
+            )
+            permitted = permitted_strings(restriction, self._limits)
+            outside = [
+                (pointer, part.model_copy(update={"words": words}))
+                for pointer, part in banned
+                if (words := self._outside_of_strings(part, part.words))
+            ]
+            parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
+        pool = FormulaPool(self._limits)
+        formulas = []
+        for pointer, part in parts.json:
+            if isinstance(part, JsonObjectSpecification):
+                formulas.append(pool.types(JsonType.OBJECT))
+                continue
+            formulas.append(self.formula(part.json_schema, pool, options, pointer, inside))
+        root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
+        solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted)
+        solver.solve(root)
+        with located(parts.json[0][0], inside):
+            entry = Emitter(solver, self._builder, options).emit(root)
+        self._compilation.notes += solver.notes
+        self._compilation.doubt = self._compilation.doubt or solver.doubt
+        if solver.has_doubts:
+            self._compilation.notes.append(_DOUBTS)
+        self._compilation.notes += [
+            f"the property {name!a} is left out: ECMA-262 and Python disagree whether a pattern matches its name"
+            for name in solver.disputed_names
+        ]
+        return entry, parts
+
+    def formula(
+        self, schema: JsonSchema, pool: FormulaPool, options: GrammarOptions, pointer: str, inside: str = ""
+    ) -> FormulaId:
+        """The formula of a schema; `pointer` and `inside` as in `located`."""
+        reader = SchemaReader(schema, self._resources, pool, options, self._limits)
+        with located(pointer, inside):
+            formula = reader.read()
+        self._compilation.notes += reader.notes
+        before = f"{pointer}{inside}" if pointer else ""
+        found = [UnenforcedKeyword(pointer=before + one["pointer"], reason=one["reason"]) for one in reader.unenforced]
+        self._compilation.unenforced = joined(self._compilation.unenforced, found)
+        return formula
+
+    def _outside_of_strings(self, part: BannedWordsSpecification, words: list[str]) -> list[str]:
+        """Those of the words that can occur in JSON text although they occur in none of its strings."""
+        automaton = any_text(self._compilation, "", part.model_copy(update={"words": words}))
+        if not matters_outside(automaton, self._limits):
+            return []
+        if len(words) == 1:
+            return words
+        half = len(words) // 2
+        return self._outside_of_strings(part, words[:half]) + self._outside_of_strings(part, words[half:])

@@ -1,0 +1,114 @@
+"""The parts of a specification by how they are compiled, and what its regular parts allow together."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from grammar_workers.dfa.dfa import Dfa, intersect, restrict
+from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.languages import automaton as automata
+from grammar_workers.languages.cfg.reading import read_grammar
+from grammar_workers.languages.cfg.rtn import TransitionNetwork
+from grammar_workers.languages.compilation import Compilation, located
+from grammar_workers.languages.positions import names_tokens
+from grammar_workers.languages.regular_kinds import RegularSpecification, dfa_of
+from grammar_workers.specification import (
+    AllOfSpecification,
+    AutomatonSpecification,
+    GrammarSpecification,
+    GrammarTextSpecification,
+    JsonObjectSpecification,
+    JsonSchemaSpecification,
+    PositionsSpecification,
+    StructuralTagSpecification,
+)
+
+
+@dataclasses.dataclass
+class Parts:
+    """The parts of one specification by how they are compiled, each with its JSON Pointer inside the whole one.
+
+    `automata` are those of grammars that turned out to be regular.
+    """
+
+    regular: list[tuple[str, RegularSpecification]] = dataclasses.field(default_factory=list)
+    automata: list[Dfa] = dataclasses.field(default_factory=list)
+    recursive: list[tuple[str, TransitionNetwork]] = dataclasses.field(default_factory=list)
+    json: list[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]] = dataclasses.field(default_factory=list)
+    tags: list[tuple[str, StructuralTagSpecification]] = dataclasses.field(default_factory=list)
+    tokens: list[tuple[str, PositionsSpecification | AutomatonSpecification]] = dataclasses.field(default_factory=list)
+
+    def beyond_regular(self) -> list[tuple[str, str]]:
+        """(pointer, what it is) of the parts of which one may be combined with regular ones; JSON ones count once."""
+        return [
+            *((pointer, "a recursive grammar") for pointer, _ in self.recursive),
+            *((pointer, "structural_tag") for pointer, _ in self.tags),
+            *((pointer, over_tokens(part)) for pointer, part in self.tokens),
+            *((pointer, "a JSON specification") for pointer, _ in self.json[:1]),
+        ]
+
+
+def read_parts(compilation: Compilation, pointer: str, specification: GrammarSpecification) -> Parts:
+    """The parts of the specification at `pointer`; raises GrammarError."""
+    parts = Parts()
+    for inside, part in _flatten(pointer, specification):
+        if isinstance(part, AutomatonSpecification):
+            compilation.notes += automata.left_out(part)
+        if isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
+            parts.json.append((inside, part))
+        elif isinstance(part, StructuralTagSpecification):
+            parts.tags.append((inside, part))
+        elif (isinstance(part, PositionsSpecification) and names_tokens(part.allowed)) or (
+            isinstance(part, AutomatonSpecification) and automata.names_tokens(part)
+        ):
+            parts.tokens.append((inside, part))
+        elif isinstance(part, GrammarTextSpecification):
+            with located(inside):
+                found = read_grammar(part.text, part.syntax, compilation.vocabulary.alphabet, compilation.limits)
+            if isinstance(found, Dfa):
+                parts.automata.append(found)
+            else:
+                parts.recursive.append((inside, found))
+        else:
+            assert isinstance(part, RegularSpecification)
+            parts.regular.append((inside, part))
+    return parts
+
+
+def any_text(compilation: Compilation, pointer: str, part: RegularSpecification) -> Dfa:
+    """The texts that a regular part allows."""
+    with located(pointer):
+        return dfa_of(part, compilation.limits)
+
+
+def spellable_text(compilation: Compilation, pointer: str, part: RegularSpecification) -> Dfa:
+    """The same, as far as the vocabulary can spell them."""
+    return restrict(any_text(compilation, pointer, part), compilation.vocabulary.alphabet)
+
+
+def intersection(compilation: Compilation, parts: Parts, pointer: str | None = None) -> Dfa:
+    """The texts that all regular parts allow; raises UnsatisfiableError at `pointer` when there are none."""
+    languages = [*(spellable_text(compilation, pointer, part) for pointer, part in parts.regular), *parts.automata]
+    automaton = intersect(languages, compilation.limits)
+    if automaton.is_empty:
+        raise UnsatisfiableError(
+            "no text matches the pattern" if len(languages) == 1 else "no text matches all specifications",
+            pointer=pointer,
+        )
+    return automaton
+
+
+def over_tokens(part: PositionsSpecification | AutomatonSpecification) -> str:
+    """What such a part is called in messages."""
+    return "positions of token ids" if isinstance(part, PositionsSpecification) else "an automaton over token ids"
+
+
+def _flatten(pointer: str, specification: GrammarSpecification) -> list[tuple[str, GrammarSpecification]]:
+    """The parts of an `all_of`, those of nested ones included, with their pointers; of anything else, itself."""
+    if not isinstance(specification, AllOfSpecification):
+        return [(pointer, specification)]
+    return [
+        part
+        for index, inner in enumerate(specification.specifications)
+        for part in _flatten(f"{pointer}/specifications/{index}", inner)
+    ]
