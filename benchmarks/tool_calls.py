@@ -32,6 +32,7 @@ from deployments.arguments import REPOSITORY
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName
 from deployments.chat.tools import Offer, ToolDialect
+from deployments.http.errors import ApiError
 from deployments.openai.tool_bodies import FunctionChoice, NamedTool, Tool
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
@@ -133,7 +134,7 @@ def choices(tools: Sequence[Tool]) -> list[Choice]:
 
 def prefixes(tool_format: ToolFormat, choice: Choice, rng: random.Random) -> list[str]:
     """How answers begin: freely, and under `auto` with the trigger behind some text, too."""
-    text = "" if tool_format.texts else "x " * rng.randrange(6)
+    text = "" if tool_format.texts or tool_format.alone else "x " * rng.randrange(6)
     return [""] if choice != "auto" else ["", text + tool_format.trigger]
 
 
@@ -152,6 +153,7 @@ def requests(folder: Path) -> Iterator[tuple[str, list[Tool]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sample", default="1/1", help="K/N: the K-th of N parts of the requests")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="default: all")
     arguments = parse_with_data(parser)
     part, parts = map(int, arguments.sample.split("/"))
     vocabularies = [vocabulary(special=special) for special in (False, True)]
@@ -160,12 +162,13 @@ def main() -> int:
     faults = []
     refusals = {}
     for name, tools in tqdm(list(requests(arguments.data))[part - 1 :: parts], desc="requests", disable=None):
-        for format_name, tool_format in FORMATS.items():
+        for format_name in arguments.formats:
+            tool_format = FORMATS[format_name]
             for choice, one in ((choice, one) for choice in choices(tools) for one in vocabularies):
                 offer = Offer(tools, choice, parallel=True)
                 try:
                     fsm = compile_grammar(ToolDialect(tool_format, by_template=False).specification(offer), one)
-                except GrammarError as error:
+                except (GrammarError, ApiError) as error:
                     counts[format_name, "refused"] += 1
                     refusals[name] = str(error)
                     continue
@@ -178,7 +181,7 @@ def main() -> int:
                         faults.append(f"{name} {format_name}: {wrong}\n  {text}")
     columns = ("answers", "calls", "invalid", "refused")
     print("| format | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns))
-    for format_name in FORMATS:
+    for format_name in arguments.formats:
         print(f"| {format_name} | " + " | ".join(str(counts[format_name, column]) for column in columns) + " |")
     print("\n".join([*faults, *(f"refused: {name}: {reason}" for name, reason in refusals.items())]))
     return bool(faults)

@@ -26,6 +26,7 @@ from benchmarks.maskbench_data import parse_with_data
 from benchmarks.tool_calls import called, generated, requests
 from deployments.chat.tool_formats import FORMATS
 from deployments.chat.tools import Offer, ToolDialect
+from deployments.http.errors import ApiError
 from deployments.openai.tool_bodies import Tool
 from grammar_workers import GrammarError, Vocabulary, compile_grammar
 from tests.vllm.test_tool_parsers import JUDGES
@@ -81,6 +82,7 @@ def _read(read: Any, text: str, offered: list[dict[str, Any]]) -> Calls | str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=200, help="tool sets (default 200)")
+    parser.add_argument("--formats", nargs="+", choices=FORMATS, default=list(FORMATS), help="default: all")
     arguments = parse_with_data(parser)
     logging.disable(logging.CRITICAL)  # vLLM's parsers log what they cannot read
     sets = list(requests(arguments.data))
@@ -88,7 +90,7 @@ def main() -> int:
     print("| format | vLLM's parser | answers | calls | invalid | equal whole | equal by tokens | refused |")
     print("|---|---|---|---|---|---|---|---|")
     wrong, examples = False, []
-    for judge in JUDGES:
+    for judge in (judge for judge in JUDGES if judge.tool_format in arguments.formats):
         counts = Counts()
         for name, tools in tqdm(sets[: arguments.sets], desc=judge.parser, leave=False, disable=None):
             offer = Offer(tools, "required", parallel=True)
@@ -96,7 +98,7 @@ def main() -> int:
             try:
                 fsm = compile_grammar(dialect.specification(offer), vocabulary(judge.tokens))
                 text = generated(fsm, random.Random(f"{judge.parser} {name}"), "", TOKENS)
-            except GrammarError:
+            except (GrammarError, ApiError):
                 counts.refused += 1
                 continue
             counts.add(judge, tools, text, offer.schemas())

@@ -135,11 +135,17 @@ class SpecificationFormat(_Format):
 
 
 class ParametersFormat(_Format):
-    """The properties of an object one after the other, each as `element` says (see `languages/tags/parameters.py`)."""
+    """The properties of an object one after the other, each as `element` says (see `languages/tags/parameters.py`).
+
+    `separator`: a text between two of them. `notation`: `plain` writes strings as they are and other values as JSON;
+    `python` writes Python's literals, strings in double quotes, and takes names that Python takes.
+    """
 
     type: Literal["parameters"] = "parameters"
     json_schema: _Schema
     element: _Pattern
+    separator: str = ""
+    notation: Literal["plain", "python"] = "plain"
 
     @model_validator(mode="after")
     def _has_holes(self) -> ParametersFormat:
@@ -147,7 +153,10 @@ class ParametersFormat(_Format):
             if self.element.count(hole) != 1:
                 raise PydanticCustomError("element", "`element` has $key and $value, once each")
         before, _, after = self.element.partition("$value")
-        if before.startswith("$") or "$key$" in before or "$key" not in before or not after.strip() or "$" in after:
+        if self.notation == "python":
+            if not before.startswith("$key") or not before.removeprefix("$key").strip() or "$" in before[1:] + after:
+                raise PydanticCustomError("element", "in Python's notation `element` is $key, a text, $value")
+        elif before.startswith("$") or "$key$" in before or "$key" not in before or not after.strip() or "$" in after:
             raise PydanticCustomError(
                 "element", "`element` begins with a text, has one after $key, and ends with one behind $value"
             )

@@ -146,6 +146,79 @@ class ParameterReader:
         return value.strip()
 
 
+class KeywordReader:
+    """Arguments as Python writes them, `city="Paris", ok=True`, as one JSON object."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.over = False
+        before = parameters.element.removesuffix("$value").removeprefix("$key")
+        self._header = re.compile(rf"(\w+){re.escape(before)}")
+        self._separator = parameters.separator.strip()
+        self._members = 0
+        self._value: _PythonValue | None = None
+
+    def read(self, text: str) -> tuple[str, str]:
+        """JSON text that is certain now, and what of `text` is not read yet."""
+        piece = ""
+        while not self.over:
+            if self._value is not None:
+                read, text = self._value.read(text)
+                piece += read
+                if not self._value.over:
+                    break
+                self._value = None
+            following = text.lstrip()
+            if not following:
+                break
+            if self._members and following.startswith(self._separator):
+                following = following.removeprefix(self._separator).lstrip()
+            elif self._members or not (following[0].isalpha() or following[0] == "_"):
+                self.over = True
+                return piece + ("}" if self._members else "{}"), text
+            found = self._header.match(following)
+            if found is None:
+                break
+            self._members += 1
+            self._value = _PythonValue()
+            piece += f"{', ' if self._members > 1 else '{'}{json.dumps(found[1], ensure_ascii=False)}: "
+            text = following[found.end() :]
+        return piece, text
+
+
+class _PythonValue:
+    """One of Python's literals as JSON text, piece by piece; it ends before a comma or bracket that is none of it."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self._depth = 0
+        self._quoted = self._escaped = False
+        self._word = ""
+
+    def read(self, text: str) -> tuple[str, str]:
+        """As `KeywordReader.read`."""
+        piece = ""
+        for position, character in enumerate(text):
+            if self._quoted:
+                self._quoted = self._escaped or character != '"'
+                self._escaped = character == "\\" and not self._escaped
+                piece += character
+            elif character.isalnum() or character in "+-._":
+                self._word += character
+            else:
+                piece += _CONSTANTS.get(self._word, self._word)
+                self._word = ""
+                if self._depth == 0 and character in ",)]}":
+                    self.over = True
+                    return piece, text[position:]
+                self._depth += (character in "[{(") - (character in "]})")
+                self._quoted = character == '"'
+                piece += character
+        return piece, ""
+
+
+_CONSTANTS = {"True": "true", "False": "false", "None": "null"}
+
+
 def _pattern(before: str) -> re.Pattern[str]:
     """What stands before a value, whatever white space the model puts between its parts."""
     holes = {"$key": "(?P<key>.*?)", "$string": "(?P<string>true|false)"}

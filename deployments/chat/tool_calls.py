@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from deployments.chat.thinking import beginning_of
-from deployments.chat.tool_arguments import JsonValue, ParameterReader
+from deployments.chat.tool_arguments import JsonValue, KeywordReader, ParameterReader
 from deployments.chat.tool_formats.declaration import ToolFormat
 
 Delta = dict[str, Any]
@@ -47,7 +47,7 @@ class ToolCallParser:
         self._held = ""
         self._part = 0
         self._filled: dict[str, str] = {}
-        self._value: JsonValue | ParameterReader | None = None
+        self._value: JsonValue | KeywordReader | ParameterReader | None = None
         self._after_call = False
         self._kind = "content"
         self._markers = {tool_format.trigger: ""}
@@ -78,6 +78,8 @@ class ToolCallParser:
         if self._after_call:
             separator = "" if self._format.in_sections else self._format.separator.strip()
             self._held = self._held.lstrip().removeprefix(separator).lstrip()
+        if self._format.alone and not self._begins_with_calls():
+            return None
         places = {marker: self._held.find(marker) for marker in self._markers}
         found = min((marker for marker in places if places[marker] >= 0), key=lambda one: places[one], default=None)
         certain = len(self._held) - self._begun_marker() if found is None else places[found]
@@ -96,8 +98,17 @@ class ToolCallParser:
             self._kind = self._markers[found]
         return deltas
 
+    def _begins_with_calls(self) -> bool:
+        """False where that cannot be told yet; where the answer begins with text, nothing is looked for in it."""
+        trigger = self._format.trigger
+        if not self._held.startswith(trigger):
+            if trigger.startswith(self._held):
+                return False
+            self._markers.clear()
+        return True
+
     def _begun_marker(self) -> int:
-        return max(beginning_of(marker, self._held) for marker in self._markers)
+        return max((beginning_of(marker, self._held) for marker in self._markers), default=0)
 
     def _opening(self) -> Deltas | None:
         return self._read(self._format.opens, self._begin_call)
@@ -151,7 +162,12 @@ class ToolCallParser:
     def _announced(self) -> Delta:
         name = self._filled.pop("$name")
         parameters = self._format.parameters
-        self._value = JsonValue() if parameters is None else ParameterReader(parameters, self._schemas.get(name))
+        if parameters is None:
+            self._value = JsonValue()
+        elif parameters.notation == "python":
+            self._value = KeywordReader(parameters)
+        else:
+            self._value = ParameterReader(parameters, self._schemas.get(name))
         identity = call_id(self._format, name, self.calls, self._filled, *self._id_seed)
         self.calls += 1
         return self._delta(id=identity, type="function", function={"name": name, "arguments": ""})
@@ -166,7 +182,12 @@ class ToolCallParser:
         first = self._format.parts[0]
         again = (self._format.separator + ("" if first.startswith("$") else first)).lstrip()
         held = self._held.lstrip()
-        if held.startswith(again):
+        closes = self._format.closes.lstrip()
+        if not again and held and not (held.startswith(closes) or closes.startswith(held)):
+            # White space alone separates calls that begin with their names.
+            self._held = held
+            return self._begin_call()
+        if again and held.startswith(again):
             return self._read(self._format.separator, self._begin_call)
         if again.startswith(held):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from typing import Any, Literal
 
 from deployments.chat.tool_calls import call_id
@@ -16,6 +17,7 @@ from deployments.chat.tool_formats import (
     takes_argument_text,
 )
 from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format
+from deployments.http.errors import ApiError
 from deployments.openai.tool_bodies import NamedTool, Tool
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
@@ -64,7 +66,11 @@ class ToolDialect:
         return cls(FORMATS[chosen], by_template, by_template and takes_argument_text(chat_template))
 
     def specification(self, offer: Offer) -> StructuralTagSpecification:
-        """Free text in which the model may call, or calls alone where the client demands one."""
+        """Free text in which the model may call, or calls alone where the client demands one. Raises `ApiError`."""
+        for place, tool in offer.callable_tools():
+            if re.fullmatch(self.format.names, tool.function.name) is None:
+                message = f"the model's calls cannot name {tool.function.name!a}: names match {self.format.names}"
+                raise ApiError(400, message, param=f"tools[{place}].function.name", code="invalid_value")
         return StructuralTagSpecification.model_validate({"format": self._answer(offer)})
 
     def in_text(self, specification: GrammarSpecification) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:

@@ -13,7 +13,7 @@ from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
 from grammar_workers.languages.json_schema.read.unenforced import joined
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
-from grammar_workers.languages.json_schema.solve.solver import Solver
+from grammar_workers.languages.json_schema.solve.solver import JSON_CONSTANTS, Constants, Solver
 from grammar_workers.languages.parts import Parts, any_text
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import BannedWordsSpecification, JsonObjectSpecification, JsonSchema
@@ -43,6 +43,7 @@ class JsonValues:
         *,
         any_of: bool = False,
         inside: str = "/schema",
+        constants: Constants = JSON_CONSTANTS,
     ) -> tuple[int, Parts]:
         """The entry state of the values that all JSON parts allow, and the regular parts that the raw text must match.
 
@@ -79,7 +80,7 @@ class JsonValues:
                 continue
             formulas.append(self.formula(part.json_schema, pool, options, pointer, inside))
         root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
-        solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted)
+        solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted, constants)
         solver.solve(root)
         with located(parts.json[0][0], inside):
             entry = Emitter(solver, self._builder, options).emit(root)

@@ -55,6 +55,9 @@ def test_calls_are_read_whole_and_in_pieces(name: Any, before: str, after: str) 
     rng = random.Random(1)
     for pieces in ([text], list(text), *(cut(text, rng) for _ in range(20))):
         content, found = read(ToolCallParser(tool_format, 7), pieces)
+        if before and tool_format.alone:
+            assert (content.rstrip(), found) == (text.rstrip(), [])
+            continue
         assert content == before + after.strip()
         assert [(call["name"], call["arguments"]) for call in found] == [
             (f"f_{index}", text) for index, text in enumerate(arguments)
@@ -84,10 +87,11 @@ def test_of_a_call_that_was_cut_off_nothing_is_content(name: Any) -> None:
         else:
             arguments = calls[0]["arguments"] if calls else ""
             assert '{"a": [1, 2]}'.startswith(arguments)
-            closed = call.rindex(tool_format.parameters.parts[-1].strip())
+            last = tool_format.parameters.parts[-1]
+            closed = call.rindex(tool_format.end if last == "$value" else last.strip())
             assert arguments != '{"a": [1, 2]}' or length > closed
         content, _ = read(ToolCallParser(tool_format, 1), [f"Well, {call[:length]}"], cut=True)
-        assert content.rstrip() == "Well,"
+        assert content.rstrip() == (f"Well, {call[:length]}".rstrip() if tool_format.alone else "Well,")
 
 
 def test_text_that_ends_like_a_call_begins_is_content() -> None:

@@ -44,6 +44,10 @@ JUDGES = [
     Judge("glm47", "glm4_7", _QWEN, _NO_THOUGHTS),
     Judge("minimax_m2", "minimax_m2", ("<minimax:tool_call>", "</minimax:tool_call>", "<think>", "</think>")),
     Judge("deepseek_v32", "deepseek_v3_2", ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")),
+    Judge("pythonic", "pythonic"),
+    Judge("llama4_pythonic", "pythonic", ("<|python_start|>", "<|python_end|>")),
+    Judge("lfm2", "lfm2", ("<|tool_call_start|>", "<|tool_call_end|>")),
+    Judge("olmo3", "olmo3"),
     Judge("deepseek_v4", "deepseek_v4", ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", "<think>", "</think>")),
 ]
 
@@ -55,6 +59,8 @@ _BRACKET = "takes the first `]` for the end of the list"
 _PARTIAL = "sends the differences of JSON texts that it completes itself, which do not add up to the arguments"
 _PARTIAL_KINDS = ("numbers", "nested", "quotes", "keys", "characters", "own")
 _EMPTY = "gives the empty text for the arguments `{}` of the last call"
+_POINT = "sends `1.0` for `1.5` where a token ends behind the point"
+_LINE_SEPARATOR = "takes U+2028 inside of a string for the end of a line"
 
 WRONG: dict[tuple[str, str, str], str] = {
     ("hermes", "whole", "own"): _MARKUP,
@@ -88,6 +94,12 @@ WRONG: dict[tuple[str, str, str], str] = {
     **{("phi4_mini_json", "stream", kind): "reads no streams" for kind in KINDS},
     ("cohere_command3", "whole", "none"): _EMPTY,
     ("cohere_command3", "stream", "none"): _EMPTY,
+    **{(parser, "stream", "nested"): _POINT for parser in ("pythonic", "llama4_pythonic", "lfm2", "olmo3")},
+    ("olmo3", "stream", "numbers"): _POINT,
+    ("olmo3", "whole", "characters"): _LINE_SEPARATOR,
+    ("olmo3", "stream", "characters"): _LINE_SEPARATOR,
+    **{(parser, "whole", "own"): _MARKUP for parser in ("lfm2", "olmo3")},
+    ("lfm2", "stream", "own"): _MARKUP,
     ("cohere_command3", "whole", "own"): _TOKENS,
     ("cohere_command3", "stream", "own"): _TOKENS,
 }

@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -152,7 +153,9 @@ KINDS = (*ARGUMENTS, "own")
 def calls_with(kind: str, name: ToolFormatName, rng: random.Random, several: bool) -> list[tuple[str, dict[str, Any]]]:
     """Calls of functions with such arguments; of the kind `own`: with texts of the format itself in strings."""
     tool_format = FORMATS[name]
-    names = ["f", "get_weather", "a-b", "F_2", "name", "x" * 64]
+    names = [
+        one for one in ("f", "get_weather", "a-b", "F_2", "name", "x" * 64) if re.fullmatch(tool_format.names, one)
+    ]
     own = (tool_format.end, tool_format.closes, tool_format.trigger, tool_format.separator, tool_format.begin("f"))
     make = ARGUMENTS.get(kind, _strings(*own, "a"))
     return [(rng.choice(names), make(rng)) for _ in range(rng.randrange(2, 4) if several else 1)]

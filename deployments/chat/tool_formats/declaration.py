@@ -38,6 +38,10 @@ class Parameters:
 
     element: str
     """One argument, with `$key` and `$value` in their places, and maybe `$string`: whether it is a string."""
+    separator: str = ""
+    """Between two arguments."""
+    notation: Literal["plain", "python"] = "plain"
+    """`python`: all values are Python's literals, strings too."""
 
     @functools.cached_property
     def parts(self) -> tuple[str, ...]:
@@ -48,10 +52,13 @@ class Parameters:
         """All arguments."""
         written = []
         for key, value in arguments.items():
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            if self.notation == "python":
+                text = python_literal(value)
+            else:
+                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             made = {"$key": key, "$value": text, "$string": json.dumps(isinstance(value, str))}
-            written += [made.get(part, part) for part in self.parts]
-        return "".join(written)
+            written.append("".join(made.get(part, part) for part in self.parts))
+        return self.separator.join(written)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +81,10 @@ class ToolFormat:
     """How arguments are written that are not one JSON object."""
     several: bool = True
     """Whether an answer may hold more than one call."""
+    alone: bool = False
+    """Whether calls are all of an answer: one that does not begin with `trigger` holds none."""
+    names: str = "[a-zA-Z0-9_-]+"
+    """The regular expression of the names that a call can have."""
     texts: tuple[TextRegion, ...] = ()
     """Where there are any, text beside calls stands in one of them."""
     id_length: int = 24
@@ -136,3 +147,12 @@ class ToolFormat:
     def _filled(self, text: str, name: str, number: int, random: str) -> str:
         made = {"$name": name, "$count": str(number), "$random": random}
         return _HOLES.sub(lambda hole: made[hole.group()], text)
+
+
+def python_literal(value: Any) -> str:
+    """A JSON value as Python writes it, with double quotes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{python_literal(key)}: {python_literal(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(python_literal, value)) + "]"
+    return str(value) if value is None or isinstance(value, bool) else json.dumps(value, ensure_ascii=False)

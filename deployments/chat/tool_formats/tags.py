@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,12 +23,15 @@ def answer_format(
     one = one or not tool_format.several
     tags = [_call(tool_format, name, schema) for name, schema in functions]
     if tool_format.in_sections:
-        calls = _separated(tags, tool_format.separator, one=one)
-        tags = [{"type": "tag", "begin": tool_format.opens, "content": calls, "end": tool_format.closes}]
+        section = _separated(tags, tool_format.separator, one=one)
+        tags = [{"type": "tag", "begin": tool_format.opens, "content": section, "end": tool_format.closes}]
     if tool_format.texts:
         return _with_texts(tool_format, tags, demanded=demanded)
+    calls = tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
     if demanded:
-        return tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
+        return calls
+    if tool_format.alone:
+        return _any_of([calls, {"type": "regex", "pattern": f"(?!{re.escape(tool_format.trigger)})[\\s\\S]*"}])
     return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
 
 
@@ -88,7 +93,7 @@ def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Form
     if part == "$arguments":
         if tool_format.parameters is None:
             return {"type": "json_schema", "json_schema": schema}
-        return {"type": "parameters", "json_schema": schema, "element": tool_format.parameters.element}
+        return {"type": "parameters", "json_schema": schema, **dataclasses.asdict(tool_format.parameters)}
     if part.startswith("$"):
         return {"type": "regex", "pattern": tool_format.pattern(part)}
     return {"type": "const_string", "value": part}

@@ -25,6 +25,7 @@ from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.languages.tags.free_text import FREE, free_text, up_to_end
 from grammar_workers.languages.tags.layout import Layout
+from grammar_workers.languages.tags.parameters import Listed
 from grammar_workers.languages.tags.spelling import Speller, Spelling, rest_of
 from grammar_workers.options import Limits
 from grammar_workers.types import TokenId
@@ -115,6 +116,8 @@ class Construction:
                 return self._token_triggered_tags(format_, pointer, first, ends)
             case formats.TokenDispatchFormat():
                 return self._token_dispatch(format_, pointer, first, ends)
+        if isinstance(format_, Listed):
+            return self._listed(format_, pointer, first, ends)
         found = self._leaves.format_content(format_, pointer)
         if isinstance(found, Dfa):
             if isinstance(format_, formats.SpecificationFormat):
@@ -153,6 +156,25 @@ class Construction:
             lasts.append(self._laid.state())
             self._laid.nfa.values[first].append((self._leaves.json_value(alternatives), lasts[-1]))
         return self._laid.join(lasts)
+
+    def _listed(self, listed: Listed, pointer: str, first: State, ends: Ends) -> State:
+        separator = self._speller.spell(listed.separator, pointer)
+        empty: State | None = first
+        begun: State | None = None
+        for index, (element, must_come) in enumerate(listed.elements):
+            befores = [] if empty is None else [self._laid.fresh(empty)]
+            if begun is not None:
+                befores.append(self._laid.spell(separator, self._laid.fresh(begun)))
+            place = f"{pointer}/elements/{index}"
+            lasts = [self._add(element, place, before, ends) for before in befores]
+            if must_come:
+                empty = None
+            elif begun is not None:
+                lasts.append(begun)
+            begun = self._laid.join(lasts)
+            if not separator:
+                empty, begun = begun if empty is None else self._laid.join([empty, begun]), None
+        return self._laid.join([state for state in (empty, begun) if state is not None])
 
     def _any_text(self, format_: formats.AnyTextFormat, pointer: str, first: State, ends: Ends) -> State:
         if format_.max_tokens is not None:

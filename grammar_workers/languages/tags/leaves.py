@@ -11,15 +11,17 @@ from grammar_workers.dfa.dfa import Dfa, combine, literal_set, restrict
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.reading import guess_syntax, read_grammar
 from grammar_workers.languages.compilation import Compilation, located
+from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_values import JsonValues
 from grammar_workers.languages.parts import Parts, intersection, read_parts, spellable_text
 from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.tags.automaton import Value
 from grammar_workers.languages.tags.construct import Content
 from grammar_workers.languages.tags.free_text import free_text
-from grammar_workers.languages.tags.parameters import JSON_TEXTS, Constant, StringTexts, parameters_of
+from grammar_workers.languages.tags.parameters import JSON_TEXTS, Constant, PythonLiteral, StringTexts, parameters_of
 from grammar_workers.languages.tags.triggers import ContentFormat, format_of
 from grammar_workers.languages.tags.values import Values
 from grammar_workers.specification import (
@@ -30,6 +32,8 @@ from grammar_workers.specification import (
     RegexSpecification,
     StructuralTagSpecification,
 )
+
+PYTHON_CONSTANTS = {JsonType.NULL: b"None", JsonType.TRUE: b"True", JsonType.FALSE: b"False"}
 
 
 class TagLeaves:
@@ -55,6 +59,8 @@ class TagLeaves:
                 return self.json_value([(format_, pointer)])
             case tag_formats.JsonSchemaFormat() | tag_formats.QwenXmlParameterFormat() | tag_formats.ParametersFormat():
                 return parameters_of(format_, pointer, self._options.whitespace_limit), pointer
+            case PythonLiteral():
+                return self._python_literal(format_, pointer)
             case StringTexts():
                 return self._string_texts(format_, pointer)
             case Constant():
@@ -69,6 +75,16 @@ class TagLeaves:
                     return self._content(pointer, format_.specification, is_open=format_.is_open)
                 return self._content(f"{pointer}/specification", format_.specification)
         raise AssertionError(f"a format without a meaning: {format_!r}")
+
+    def _python_literal(self, leaf: PythonLiteral, pointer: str) -> Value:
+        known = self._json_numbers.get(pointer)
+        if known is None:
+            parts = Parts(json=[(pointer, JsonSchemaSpecification(json_schema=leaf.json_schema))])
+            # Escapes of half a character mean something else in Python.
+            options = self._options.model_copy(update={"escapes": "minimal"})
+            entry, _ = self._json.entry(parts, options, inside="/json_schema", constants=PYTHON_CONSTANTS)
+            known = self._json_numbers[pointer] = self.values.add_json(entry, pointer)
+        return known
 
     def _string_texts(self, leaf: StringTexts, pointer: str) -> Dfa:
         pool = FormulaPool(self._limits)

@@ -4,13 +4,17 @@ An element has holes: `$key` and `$value`; `$string` (whether the value is a str
 the markup tells; `$space` where white space may stand. Strings are written as they are, other values as JSON. Where a
 value may be either and the markup does not tell, a reader takes for JSON what is JSON (`json_types.types_of`), so no
 string looks like it, and of other values only those come that no string begins like: no numbers.
+
+In Python's notation, `city="Paris", days=3, ok=True`, all values are literals: JSON but for True, False and None, for
+Python reads the minimal spelling of a JSON string as the same text.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from grammar_workers import tag_formats as formats
@@ -51,6 +55,21 @@ class StringTexts:
 
 
 @dataclasses.dataclass(frozen=True)
+class PythonLiteral:
+    """A leaf: the values that `json_schema` allows, as Python's literals."""
+
+    json_schema: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """Formats in a row, each with whether it must come, and a text between those that do."""
+
+    elements: tuple[tuple[Any, bool], ...]
+    separator: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Constant:
     """A leaf: the JSON text of one value, where `json_schema` allows it."""
 
@@ -65,7 +84,10 @@ def parameters_of(
 ) -> formats.Format:
     """The formats of arguments in a style, or in an element of one's own (then without more white space)."""
     if isinstance(format_, formats.ParametersFormat):
-        return _Parameters(format_.json_schema, format_.element, "", (), f"{pointer}/json_schema").format()
+        written = _Parameters(format_.json_schema, format_.element, "", (), f"{pointer}/json_schema")
+        return (
+            written.in_python(format_.separator) if format_.notation == "python" else written.format(format_.separator)
+        )
     style: formats.Style = "qwen_xml"
     excludes: Sequence[str] = ()
     if isinstance(format_, formats.JsonSchemaFormat):
@@ -91,24 +113,36 @@ class _Parameters:
         self._pointer = pointer
         self._holes = [part for part in self._parts if part.startswith("$")]
 
-    def format(self) -> formats.Format:
+    def format(self, separator: str = "") -> formats.Format:
         """Raises UnsupportedFeatureError for what elements in a row cannot say."""
+        return _sequence([self._listed(self._element, separator), *self._spaces()])
+
+    def in_python(self, separator: str) -> formats.Format:
+        """The same in Python's notation."""
+        return _sequence([self._listed(self._python_element, separator)])
+
+    def _listed(self, element: Callable[[str, Any], Any], separator: str) -> Any:
         schema = self._schema if isinstance(self._schema, dict) else {}
-        for keyword in schema:
-            if keyword not in _UNDERSTOOD:
+        for name in schema:
+            if name not in _UNDERSTOOD:
                 raise UnsupportedFeatureError(
-                    f"`{keyword}` beside `properties`, where arguments are written one by one",
-                    pointer=f"{self._pointer}/{_escaped(keyword)}",
+                    f"`{name}` beside `properties`, where arguments are written one by one",
+                    pointer=f"{self._pointer}/{_escaped(name)}",
                 )
         required = schema.get("required", [])
-        elements: list[Any] = []
-        for key, value in schema.get("properties", {}).items():
-            one = self._element(key, value)
-            elements.append(one if key in required else formats.OptionalFormat.model_construct(content=one))
+        properties = schema.get("properties", {})
+        elements = tuple((element(key, value), key in required) for key, value in properties.items())
         for key in required:
-            if key not in schema.get("properties", {}):
+            if key not in properties:
                 raise UnsupportedFeatureError(f"the required property {key!a} has no schema", pointer=self._pointer)
-        return _sequence([*elements, *self._spaces()])
+        return Listed(elements, separator)
+
+    def _python_element(self, key: str, schema: Any) -> Any:
+        if re.fullmatch("[A-Za-z][A-Za-z0-9_]*", key) is None or keyword.iskeyword(key):
+            raise UnsupportedFeatureError(
+                f"the name {key!a} in a call as Python writes it", pointer=f"{self._pointer}/properties/{_escaped(key)}"
+            )
+        return self._written(key, "", PythonLiteral(self._within(schema)))
 
     def _spaces(self) -> list[Any]:
         return [formats.RegexFormat(pattern=self._space)] if self._space else []

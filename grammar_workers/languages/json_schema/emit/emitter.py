@@ -29,7 +29,7 @@ from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArra
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.languages.json_schema.solve.objects import Objects
-from grammar_workers.languages.json_schema.solve.solver import CONSTANTS, Solver
+from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_pointer
 from grammar_workers.options import GrammarOptions
@@ -104,7 +104,7 @@ class Emitter:
         solver = self._solver
         for type_, label in solver.constants(demand).items():
             if label in labels:
-                text = CONSTANTS[type_]
+                text = solver.constant_texts[type_]
                 end = self._builder.return_(labels.index(label))
                 row[text[0]] = self._builder.literal(text[1:], end_op=end)
         row_of_strings = self._string(solver.strings(demand).labelled(labels))

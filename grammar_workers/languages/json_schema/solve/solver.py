@@ -12,7 +12,8 @@ asks of every list that another one is inside of it: nothing ever gives it a lab
 from __future__ import annotations
 
 import functools
-from collections.abc import Set
+from collections.abc import Mapping, Set
+from typing import TypeAlias
 
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, JsonType, PropertyCount
@@ -31,7 +32,8 @@ from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.options import GrammarOptions, Limits
 
-CONSTANTS = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
+Constants: TypeAlias = Mapping[JsonType, bytes]
+JSON_CONSTANTS: Constants = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _MAX_DEPTH = 12
 """How deep demands are evaluated within each other; deeper ones wait for their turn."""
 
@@ -43,8 +45,8 @@ class _OtherOrderError(Exception):
 class Solver:
     """What is known of the values of demands, once `solve` has seen the root. Labels are only ever added.
 
-    `permitted` restricts every string and property name (None: any text). Where the vocabulary cannot spell commas or
-    colons, containers hold one part at most, or none.
+    `permitted` restricts every string and property name (None: any text). `constants` is how null, true and false are
+    written. Where the vocabulary cannot spell commas or colons, containers hold one part at most, or none.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class Solver:
         limits: Limits,
         spellable: frozenset[str] | None,
         permitted: Dfa | None,
+        constants: Constants = JSON_CONSTANTS,
     ) -> None:
         # Where white space may vary, it need not be there.
         space = " " if options.whitespace == "compact" else ""
         self._comma, self._colon = "," + space, ":" + space
         self.pool = pool
+        self.constant_texts = constants
         self.notes: list[str] = []
         self._limits = limits
         self._any_order = self._alternatives_in_any_order = options.property_order == "any"
@@ -247,7 +251,7 @@ class Solver:
     def constants(self, demand: Demand) -> dict[JsonType, Label]:
         """The labels of null, true and false, as far as they satisfy the demand and can be spelled."""
         found = {}
-        for type_, text in CONSTANTS.items():
+        for type_, text in self.constant_texts.items():
             if self.pool.resolve(demand.formula, type_) == TRUE and self.spelling.can_spell(text.decode()):
                 found[type_] = tuple(self.pool.resolve(formula, type_) == TRUE for formula in demand.questions)
         return found
