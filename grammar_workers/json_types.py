@@ -15,6 +15,11 @@ def types_of(schema: Any, key: str) -> frozenset[str]:
     return _of_member(schema, key, schema, 0)
 
 
+def types_of_value(schema: Any, root: Any) -> frozenset[str]:
+    """The same for a value of this schema within the document `root`."""
+    return _of_value(schema, root, 0)
+
+
 def _of_member(schema: Any, key: str, root: Any, depth: int) -> frozenset[str]:
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return _TYPES
@@ -22,7 +27,7 @@ def _of_member(schema: Any, key: str, root: Any, depth: int) -> frozenset[str]:
     found = _of_value(properties[key] if key in properties else schema.get("additionalProperties"), root, depth)
     for word in ("allOf", "anyOf", "oneOf"):
         found = _combined(word, found, (_of_member(part, key, root, depth + 1) for part in schema.get(word, ())))
-    return found if "$ref" not in schema else found & _of_member(_target(schema["$ref"], root), key, root, depth + 1)
+    return found if "$ref" not in schema else found & _of_member(target_of(schema["$ref"], root), key, root, depth + 1)
 
 
 def _of_value(schema: Any, root: Any, depth: int) -> frozenset[str]:
@@ -38,7 +43,7 @@ def _of_value(schema: Any, root: Any, depth: int) -> frozenset[str]:
             found &= frozenset().union(*(_of_constant(value) for value in values))
     for word in ("allOf", "anyOf", "oneOf"):
         found = _combined(word, found, (_of_value(part, root, depth + 1) for part in schema.get(word, ())))
-    return found if "$ref" not in schema else found & _of_value(_target(schema["$ref"], root), root, depth + 1)
+    return found if "$ref" not in schema else found & _of_value(target_of(schema["$ref"], root), root, depth + 1)
 
 
 def _combined(word: str, found: frozenset[str], parts: Iterable[frozenset[str]]) -> frozenset[str]:
@@ -56,7 +61,7 @@ def _of_constant(value: Any) -> frozenset[str]:
     return frozenset({"string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"})
 
 
-def _target(reference: str, root: Any) -> Any:
+def target_of(reference: str, root: Any) -> Any:
     """What a reference inside of the schema leads to; True where it leads elsewhere."""
     if not reference.startswith("#"):
         return True

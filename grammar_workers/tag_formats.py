@@ -138,14 +138,16 @@ class ParametersFormat(_Format):
     """The properties of an object one after the other, each as `element` says (see `languages/tags/parameters.py`).
 
     `separator`: a text between two of them. `notation`: `plain` writes strings as they are and other values as JSON;
-    `python` writes Python's literals, strings in double quotes, and takes names that Python takes.
+    `python` writes Python's literals, strings in double quotes, and takes names that Python takes. `bare` is Gemma's:
+    names without quotes, strings as they are between two `quote`.
     """
 
     type: Literal["parameters"] = "parameters"
     json_schema: _Schema
     element: _Pattern
     separator: str = ""
-    notation: Literal["plain", "python"] = "plain"
+    notation: Literal["plain", "python", "bare"] = "plain"
+    quote: str = ""
 
     @model_validator(mode="after")
     def _has_holes(self) -> ParametersFormat:
@@ -153,9 +155,11 @@ class ParametersFormat(_Format):
             if self.element.count(hole) != 1:
                 raise PydanticCustomError("element", "`element` has $key and $value, once each")
         before, _, after = self.element.partition("$value")
-        if self.notation == "python":
+        if (self.notation == "bare") != bool(self.quote.strip()):
+            raise PydanticCustomError("quote", "the notation `bare`, and no other, has a `quote`")
+        if self.notation != "plain":
             if not before.startswith("$key") or not before.removeprefix("$key").strip() or "$" in before[1:] + after:
-                raise PydanticCustomError("element", "in Python's notation `element` is $key, a text, $value")
+                raise PydanticCustomError("element", "in this notation `element` is $key, a text, $value")
         elif before.startswith("$") or "$key$" in before or "$key" not in before or not after.strip() or "$" in after:
             raise PydanticCustomError(
                 "element", "`element` begins with a text, has one after $key, and ends with one behind $value"

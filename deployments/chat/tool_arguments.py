@@ -216,6 +216,57 @@ class _PythonValue:
         return piece, ""
 
 
+class BareReader:
+    """Arguments with bare names, and strings between two quotes, `city:<escape>Paris<escape>,days:3`, as JSON."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.over = False
+        self._quote = parameters.quote
+        self._quoted = False
+        self._begun = False
+        self._closers = ["}"]
+        self._wants_name = True
+
+    def read(self, text: str) -> tuple[str, str]:
+        """JSON text that is certain now, and what of `text` is not read yet; the last brace is not ours."""
+        piece = "" if self._begun else "{"
+        self._begun = True
+        while text and not self.over:
+            if self._quoted:
+                end = text.find(self._quote)
+                certain = end if end >= 0 else len(text) - beginning_of(self._quote, text)
+                piece += _escaped(text[:certain])
+                text = text[certain:]
+                if end < 0:
+                    break
+                piece, text, self._quoted = piece + '"', text.removeprefix(self._quote), False
+            elif text[0] in "}]":
+                self.over = len(self._closers) == 1
+                piece += self._closers.pop()
+                text = text if self.over else text[1:]
+                self._wants_name = False
+            elif self._wants_name:
+                name, colon, rest = text.partition(":")
+                if not colon:
+                    break
+                piece += f"{json.dumps(name.strip(), ensure_ascii=False)}: "
+                text, self._wants_name = rest, False
+            elif text.startswith(self._quote):
+                piece, text, self._quoted = piece + '"', text.removeprefix(self._quote), True
+            elif self._quote.startswith(text):
+                break
+            else:
+                character, text = text[0], text[1:]
+                if character in "{[":
+                    self._closers.append("}" if character == "{" else "]")
+                    self._wants_name = character == "{"
+                elif character == ",":
+                    self._wants_name = self._closers[-1] == "}"
+                    character = ", "
+                piece += character
+        return piece, text
+
+
 _CONSTANTS = {"True": "true", "False": "false", "None": "null"}
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from deployments.chat.thinking import beginning_of
-from deployments.chat.tool_arguments import JsonValue, KeywordReader, ParameterReader
+from deployments.chat.tool_arguments import BareReader, JsonValue, KeywordReader, ParameterReader
 from deployments.chat.tool_formats.declaration import ToolFormat
 
 Delta = dict[str, Any]
@@ -47,7 +47,7 @@ class ToolCallParser:
         self._held = ""
         self._part = 0
         self._filled: dict[str, str] = {}
-        self._value: JsonValue | KeywordReader | ParameterReader | None = None
+        self._value: BareReader | JsonValue | KeywordReader | ParameterReader | None = None
         self._after_call = False
         self._kind = "content"
         self._markers = {tool_format.trigger: ""}
@@ -166,6 +166,8 @@ class ToolCallParser:
             self._value = JsonValue()
         elif parameters.notation == "python":
             self._value = KeywordReader(parameters)
+        elif parameters.notation == "bare":
+            self._value = BareReader(parameters)
         else:
             self._value = ParameterReader(parameters, self._schemas.get(name))
         identity = call_id(self._format, name, self.calls, self._filled, *self._id_seed)

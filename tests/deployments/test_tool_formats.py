@@ -45,6 +45,8 @@ TEMPLATES = {
     "jamba": '{% if tools %}{% set tool_calls_prefix = "<tool_calls>" %}{{ tool_calls_prefix }}[',
     "apertus": "{% if tools %}{{ '<|tools_prefix|>[' }}{{ '{\"' + name + '\": ' + arguments + '}' }}",
     "pythonic": "{% if tools %}in the format of [func_name1(params_name1=params_value1, ...), func_name2(params)]",
+    "function_gemma": "{% if tools %}<start_function_declaration>{{ '<start_function_call>call:' + name + '{' }}",
+    "gemma4": "{% if tools %}<|tool>{{ tools }}<tool|>{{ '<|tool_call>call:' + name + '{' }}",
     "lfm2": "{% if tools %}{{ 'List of tools: [' }}",
     "olmo3": "{% if tools %}<functions>{{ tools }}</functions>{{ '<function_calls>' + calls + '</function_calls>' }}",
     "longcat": "{% if tools %}<longcat_tool_call>\\n{...}\\n</longcat_tool_call>",

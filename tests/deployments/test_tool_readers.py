@@ -1,4 +1,4 @@
-"""Formats that vLLM has no parser for, against readers of whole answers, written from what is published."""
+"""Formats that vLLM reads in part or not at all, against readers written from what is published."""
 
 from __future__ import annotations
 
@@ -39,6 +39,39 @@ def _lines(text: str) -> Calls:
     return [(call["name"], call["arguments"]) for call in lines]
 
 
+def _bare(text: str, begin: str, quote: str) -> Calls:
+    """Gemma's calls: bare names, strings between quotes, other values as JSON."""
+
+    def value(place: int) -> tuple[Any, int]:
+        if text.startswith(quote, place):
+            end = text.index(quote, place + len(quote))
+            return text[place + len(quote) : end], end + len(quote)
+        if text[place] == "[":
+            items = []
+            place += 1
+            while text[place] != "]":
+                item, place = value(place)
+                items.append(item)
+                place += text[place] == ","
+            return items, place + 1
+        if text[place] == "{":
+            members = {}
+            place += 1
+            while text[place] != "}":
+                colon = text.index(":", place)
+                members[text[place:colon]], place = value(colon + 1)
+                place += text[place] == ","
+            return members, place + 1
+        return json.JSONDecoder().raw_decode(text, place)
+
+    calls: Calls = []
+    place = 0
+    while found := re.compile(re.escape(begin) + r"call:(\w+)").search(text, place):
+        arguments, place = value(found.end())
+        calls.append((found[1], arguments))
+    return calls
+
+
 READERS: dict[ToolFormatName, Callable[[str], Calls]] = {
     "mistral_call_id": lambda text: _behind(r"\[TOOL_CALLS\](\w+)\[CALL_ID\][a-zA-Z0-9]{9}\[ARGS\]", text),
     "harmony": lambda text: _behind(
@@ -47,6 +80,8 @@ READERS: dict[ToolFormatName, Callable[[str], Calls]] = {
     "phi4_mini": lambda text: _listed(text, "<|tool_call|>", "<|/tool_call|>"),
     "minimax_m1": _lines,
     "functionary_v3_1": lambda text: _behind(r"<function=(\w+)>", text),
+    "function_gemma": lambda text: _bare(text, "<start_function_call>", "<escape>"),
+    "gemma4": lambda text: _bare(text, "<|tool_call>", '<|"|>'),
     "json": _lines,
     "turnstile": lambda text: _behind(r"<call:(\w+)>", text),
 }

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import random
 from typing import Any
 
+import jsonschema
 import pytest
 
 from grammar_workers import Vocabulary, compile_grammar
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsupportedFeatureError
 from grammar_workers.keys import grammar_key
+from tests.grammar_workers.vocabularies import random_walk, text_of
 
 Format = dict[str, Any]
 
@@ -167,6 +171,86 @@ def test_what_may_be_a_string_never_looks_like_other_json() -> None:
 )
 def test_arguments_that_markup_cannot_hold(schema: Any, pointer: str) -> None:
     assert refusal({"type": "json_schema", "style": "qwen_xml", "json_schema": schema}).pointer == pointer
+
+
+PAIR = {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}
+RECURSIVE = {"$defs": {"a": {"items": {"$ref": "#/$defs/a"}, "type": "array"}}}
+NESTED = {
+    "type": "object",
+    "properties": {
+        "a": {"type": "string"},
+        "b": {"enum": [True, None, "x", {"c": [False, "y"]}]},
+        "c": {"type": "object", "properties": {"d": {"type": ["boolean", "number"]}, "e": {"$ref": "#/$defs/e"}}},
+        "d": {
+            "anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 3}]
+        },
+    },
+    "required": ["b", "d"],
+    "$defs": {"e": {"type": "array", "items": {"type": "string", "maxLength": 3}}},
+}
+KEYWORDS = {"type": "parameters", "element": "$key=$value", "separator": ", ", "notation": "python"}
+BARE = {"type": "parameters", "element": "$key:$value", "separator": ",", "notation": "bare", "quote": "<q>"}
+
+
+def test_arguments_as_python_writes_them() -> None:
+    one = {**KEYWORDS, "json_schema": NESTED}
+    fsm = compile_grammar(specification(one), VOCABULARY)
+    rng = random.Random(3)
+    several = set()
+    for _ in range(60):
+        text = text_of(VOCABULARY, random_walk(fsm, rng)).decode()
+        (call,) = ast.parse(f"f({text})").body
+        assert isinstance(call, ast.Expr) and isinstance(call.value, ast.Call) and not call.value.args
+        found = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.value.keywords}
+        jsonschema.validate(found, NESTED)
+        several.add(frozenset(found))
+    assert len(several) == 4
+    for text in ("b=True, d=None", 'a="\\"\\n", b={"c": [False, "y"]}, d=[1, 2]', 'b="x", c={"e": ["é"]}, d=None'):
+        assert accepts(one, text)
+    for text in ("b=true, d=None", "b=True,d=None", "d=None, b=True", "b='x', d=None", "b=True, d=None, ", "d=None"):
+        assert not accepts(one, text)
+
+
+def test_arguments_in_gemmas_notation() -> None:
+    one = {**BARE, "json_schema": NESTED}
+    for text in (
+        'a:<q>x, "y"\n<q>,b:true,d:null',
+        "b:{c:[false,<q>y<q>]},c:{d:2,e:[<q>a<q>,<q><q>]},d:[1,2]",
+        "b:null,d:null",
+    ):
+        assert accepts(one, text)
+    for text in (
+        "b:true",
+        "b:<q>y<q>,d:null",
+        "b:null,d:[1]",
+        "b:null,c:{e:[<q>abcd<q>]},d:null",
+        'b:"x",d:null',
+        ",b:null,d:null",
+    ):
+        assert not accepts(one, text)
+
+
+@pytest.mark.parametrize(
+    ("format_", "schema", "pointer"),
+    [
+        (KEYWORDS, arguments(**{"a-b": {}}), "/properties/a-b"),
+        (KEYWORDS, arguments(lambda_={}, **{"lambda": {}}), "/properties/lambda"),
+        (BARE, arguments(**{"a b": {}}), "/properties/a b"),
+        (BARE, arguments(a={"type": "array", "uniqueItems": True}), "/properties/a/uniqueItems"),
+        (BARE, arguments(a={"type": "object", "properties": {"b": {"type": "object", "minProperties": 1}}}), None),
+        (BARE, arguments(a={"oneOf": [{"type": "object"}, {"type": "object", "properties": {"b": {}}}]}), None),
+        (
+            BARE,
+            {**arguments(a={"$ref": "#/$defs/a"}), **RECURSIVE},
+            None,
+        ),
+    ],
+)
+def test_arguments_that_a_notation_cannot_write(format_: Any, schema: Any, pointer: str | None) -> None:
+    found = refusal({**format_, "json_schema": schema})
+    assert isinstance(found, UnsupportedFeatureError) and found.pointer is not None
+    if pointer is not None:
+        assert found.pointer == f"/format/json_schema{pointer}"
 
 
 def test_specifications_are_formats() -> None:

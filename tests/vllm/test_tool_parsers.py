@@ -46,6 +46,8 @@ JUDGES = [
     Judge("deepseek_v32", "deepseek_v3_2", ("<｜DSML｜function_calls>", "</｜DSML｜function_calls>")),
     Judge("pythonic", "pythonic"),
     Judge("llama4_pythonic", "pythonic", ("<|python_start|>", "<|python_end|>")),
+    Judge("functiongemma", "function_gemma", ("<start_function_call>", "<end_function_call>", "<escape>")),
+    Judge("gemma4", "gemma4", ("<|tool_call>", "<tool_call|>", '<|"|>', "<|channel>", "<channel|>")),
     Judge("lfm2", "lfm2", ("<|tool_call_start|>", "<|tool_call_end|>")),
     Judge("olmo3", "olmo3"),
     Judge("deepseek_v4", "deepseek_v4", ("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", "<think>", "</think>")),
@@ -60,6 +62,11 @@ _PARTIAL = "sends the differences of JSON texts that it completes itself, which 
 _PARTIAL_KINDS = ("numbers", "nested", "quotes", "keys", "characters", "own")
 _EMPTY = "gives the empty text for the arguments `{}` of the last call"
 _POINT = "sends `1.0` for `1.5` where a token ends behind the point"
+_ESCAPED = "reads strings alone, and those that are JSON as what they say; the chat template writes numbers as they are"
+_BRACE = "takes a brace in a string for the end of the call"
+_DIFFERENCES = "as whole, and sends differences of texts that do not go on from each other"
+_GEMMA_STREAMED = ("none", "numbers", "nested", "quotes", "braces", "markup", "own")
+_NESTED = "takes numbers and constants inside of objects and lists for strings"
 _LINE_SEPARATOR = "takes U+2028 inside of a string for the end of a line"
 
 WRONG: dict[tuple[str, str, str], str] = {
@@ -100,6 +107,11 @@ WRONG: dict[tuple[str, str, str], str] = {
     ("olmo3", "stream", "characters"): _LINE_SEPARATOR,
     **{(parser, "whole", "own"): _MARKUP for parser in ("lfm2", "olmo3")},
     ("lfm2", "stream", "own"): _MARKUP,
+    **{("functiongemma", "whole", kind): _ESCAPED for kind in ("numbers", "nested", "keys")},
+    **{("functiongemma", "whole", kind): _BRACE for kind in ("braces", "own")},
+    **{("functiongemma", "stream", kind): _DIFFERENCES for kind in _GEMMA_STREAMED},
+    **{("gemma4", reader, "nested"): _NESTED for reader in ("whole", "stream")},
+    **{("gemma4", reader, "own"): _MARKUP for reader in ("whole", "stream")},
     ("cohere_command3", "whole", "own"): _TOKENS,
     ("cohere_command3", "stream", "own"): _TOKENS,
 }

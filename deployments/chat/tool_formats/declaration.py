@@ -13,6 +13,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from grammar_workers.notations import bare_literal, python_literal
+
 _HOLES = re.compile(r"(\$name|\$arguments|\$count|\$random)")
 
 
@@ -40,8 +42,9 @@ class Parameters:
     """One argument, with `$key` and `$value` in their places, and maybe `$string`: whether it is a string."""
     separator: str = ""
     """Between two arguments."""
-    notation: Literal["plain", "python"] = "plain"
-    """`python`: all values are Python's literals, strings too."""
+    notation: Literal["plain", "python", "bare"] = "plain"
+    """`python`: all values are Python's literals, strings too. `bare`: names have no quotes, strings have `quote`s."""
+    quote: str = ""
 
     @functools.cached_property
     def parts(self) -> tuple[str, ...]:
@@ -54,6 +57,8 @@ class Parameters:
         for key, value in arguments.items():
             if self.notation == "python":
                 text = python_literal(value)
+            elif self.notation == "bare":
+                text = bare_literal(value, self.quote)
             else:
                 text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             made = {"$key": key, "$value": text, "$string": json.dumps(isinstance(value, str))}
@@ -147,12 +152,3 @@ class ToolFormat:
     def _filled(self, text: str, name: str, number: int, random: str) -> str:
         made = {"$name": name, "$count": str(number), "$random": random}
         return _HOLES.sub(lambda hole: made[hole.group()], text)
-
-
-def python_literal(value: Any) -> str:
-    """A JSON value as Python writes it, with double quotes."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{python_literal(key)}: {python_literal(inner)}" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(python_literal, value)) + "]"
-    return str(value) if value is None or isinstance(value, bool) else json.dumps(value, ensure_ascii=False)

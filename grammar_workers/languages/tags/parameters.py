@@ -21,6 +21,7 @@ from grammar_workers import tag_formats as formats
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.json_types import types_of
 from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS
+from grammar_workers.languages.tags.bare_values import BareValues, is_bare
 
 _HOLES = re.compile(r"(\$key|\$value|\$string|\$type|\$space)")
 _DEFINITIONS = ("$defs", "definitions", "$schema", "$id")
@@ -85,9 +86,11 @@ def parameters_of(
     """The formats of arguments in a style, or in an element of one's own (then without more white space)."""
     if isinstance(format_, formats.ParametersFormat):
         written = _Parameters(format_.json_schema, format_.element, "", (), f"{pointer}/json_schema")
-        return (
-            written.in_python(format_.separator) if format_.notation == "python" else written.format(format_.separator)
-        )
+        if format_.notation == "python":
+            return written.in_python(format_.separator)
+        if format_.notation == "bare":
+            return written.bare(format_.separator, format_.quote)
+        return written.format(format_.separator)
     style: formats.Style = "qwen_xml"
     excludes: Sequence[str] = ()
     if isinstance(format_, formats.JsonSchemaFormat):
@@ -120,6 +123,26 @@ class _Parameters:
     def in_python(self, separator: str) -> formats.Format:
         """The same in Python's notation."""
         return _sequence([self._listed(self._python_element, separator)])
+
+    def bare(self, separator: str, quote: str) -> formats.Format:
+        """The same in Gemma's notation."""
+        named = {name: self._schema[name] for name in _DEFINITIONS if name in self._schema}
+
+        def text(schema: Any) -> StringTexts:
+            return StringTexts(schema, (quote,), but_json=False)
+
+        def listing(listed: list[tuple[Any, bool]], between: str) -> Listed:
+            return Listed(tuple(listed), between)
+
+        values = BareValues(self._schema, named, quote, text, listing)
+
+        def element(key: str, schema: Any) -> Any:
+            place = f"{self._pointer}/properties/{_escaped(key)}"
+            if not is_bare(key):
+                raise UnsupportedFeatureError(f"the name {key!a} in this notation", pointer=place)
+            return self._written(key, "", values.value(schema, place))
+
+        return _sequence([self._listed(element, separator)])
 
     def _listed(self, element: Callable[[str, Any], Any], separator: str) -> Any:
         schema = self._schema if isinstance(self._schema, dict) else {}
