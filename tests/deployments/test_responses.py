@@ -93,6 +93,19 @@ async def test_a_conversation_goes_on(client: Any, replica: FakeReplica) -> None
     assert output["content"] == "f returned: sunny"
 
 
+ONLY_G = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]}
+
+
+async def test_only_allowed_tools_may_be_called(client: Any, replica: FakeReplica) -> None:
+    replica.say(CALL.replace(":f>", ":g>"))
+    tools = [TOOL, {**TOOL, "name": "g"}]
+    answer = await client.create(model="tiny", input="hello", tools=tools, tool_choice=ONLY_G)
+    assert answer.output[-1].name == "g" and answer.tool_choice.mode == "required"
+    (request,) = replica.requests
+    (tag,) = request["grammar"]["specification"]["format"]["tags"]
+    assert tag["begin"] == "<call:g>" and '"name": "f"' in request["messages"][0]["content"]
+
+
 async def test_an_answer_that_was_cut_is_incomplete(client: Any, replica: FakeReplica) -> None:
     replica.finish_reason = "length"
     answer = await client.create(model="tiny", input="hello", max_output_tokens=5)
@@ -124,6 +137,8 @@ async def test_a_fault_after_the_first_event(http: httpx.AsyncClient, replica: F
         ({"tools": [TOOL, TOOL]}, "tools"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "tool_choice.tools"),
+        ({"tools": [TOOL], "tool_choice": ONLY_G}, "tool_choice.tools[0]"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format"),
         ({"top_logprobs": 2}, "top_logprobs"),

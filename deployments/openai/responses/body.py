@@ -90,6 +90,16 @@ class NamedFunction(StrictModel):
     name: str
 
 
+class AllowedFunctions(StrictModel):
+    """Some of the tools, and whether one of them must be called."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"] = Field(description="As in `tool_choice`.")
+    tools: Annotated[list[NamedFunction], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)] = Field(
+        description="Those of `tools` that may be called; the model is told about all of them."
+    )
+
+
 class StreamOptions(StrictModel):
     """Nothing to choose yet."""
 
@@ -113,8 +123,9 @@ class ResponsesBody(StrictModel):
     tools: Annotated[list[FunctionTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: (
         Annotated[
-            Annotated[Literal["none", "auto", "required"], Tag("string")] | Annotated[NamedFunction, Tag("object")],
-            by_json_type('"none", "auto", "required", or an object that names a function'),
+            Annotated[Literal["none", "auto", "required"], Tag("string")]
+            | Annotated[NamedFunction | AllowedFunctions, Field(discriminator="type"), Tag("object")],
+            by_json_type('"none", "auto", "required", or an object that names functions'),
         ]
         | None
     ) = None
@@ -174,6 +185,10 @@ class ResponsesBody(StrictModel):
         }
         if isinstance(self.tool_choice, NamedFunction):
             fields["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
+        elif isinstance(self.tool_choice, AllowedFunctions):
+            named = [{"type": "function", "function": {"name": tool.name}} for tool in self.tool_choice.tools]
+            allowed = {"mode": self.tool_choice.mode, "tools": named}
+            fields["tool_choice"] = {"type": "allowed_tools", "allowed_tools": allowed}
         return {name: value for name, value in fields.items() if value is not None}
 
     def _response_format(self) -> Any:
@@ -190,6 +205,8 @@ def _in_this_body(place: Place, begins: list[int | None]) -> Place:
             item = begins[message]
             assert item is not None  # only outputs of calls have such an id
             return ("input", item, "call_id")
+        case ("tool_choice", "allowed_tools", *rest):
+            return ("tool_choice", *rest)
         case (str(field), *rest):
             return (*FIELDS.get(field, field).split("."), *rest)
     return place
