@@ -26,7 +26,8 @@ BY_GRAMMAR_KEY = RequestRouterConfig.model_validate(
 
 def build_app(args: AppArguments) -> Application:
     """Router -> (GrammarCompiler, ModelReplica), and ModelReplica -> GrammarCompiler for the automata."""
-    compiler = grammar_compiler(args.compiler, args.model_source, args.store_url)
+    trusted = args.replica.engine.trust_remote_code
+    compiler = grammar_compiler(args.compiler, args.model_source, args.store_url, trust_remote_code=trusted)
     kind = VllmReplica if args.replica.engine.kind == "vllm" else ModelReplica
     replica = (
         cast(Deployment, kind)
@@ -37,7 +38,12 @@ def build_app(args: AppArguments) -> Application:
 
 
 def grammar_compiler(
-    args: CompilerArguments, model_source: str, store_url: str, name: str = "GrammarCompiler"
+    args: CompilerArguments,
+    model_source: str,
+    store_url: str,
+    name: str = "GrammarCompiler",
+    *,
+    trust_remote_code: bool = False,
 ) -> Application:
     """The grammar tier of one model."""
     options = {"name": name, "request_router_config": BY_GRAMMAR_KEY, **args.deployment_options()}
@@ -50,6 +56,7 @@ def grammar_compiler(
         max_wait_s=args.max_wait_s,
         options=args.options.model_dump(),
         precompile=args.plain_precompile(),
+        trust_remote_code=trust_remote_code,
     )
 
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-_OURS = {"model", "tokenizer", "served_model_name", "skip_tokenizer_init", "structured_outputs_config"}
+_OURS = {"model", "tokenizer", "served_model_name", "skip_tokenizer_init", "structured_outputs_config"} | {
+    "trust_remote_code"
+}
 
 
 class _AnyEngineConfig(BaseModel):
@@ -19,6 +21,10 @@ class _AnyEngineConfig(BaseModel):
         default=120.0, gt=0, description="How long a request waits for its grammar before it ends with an error."
     )
     automaton_cache_mb: int = Field(default=512, ge=1, description="Memory for automata kept in this process, in MiB.")
+    trust_remote_code: bool = Field(
+        default=False,
+        description="Whether Python files that come with the model may run, in all tiers; some tokenizers are such.",
+    )
 
 
 class EngineConfig(_AnyEngineConfig):

@@ -37,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=EMBEDDED_MODEL,
         help="the model whose vocabulary to compile for, a folder or a Hugging Face id (default: the embedded one)",
     )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="let Python files run that come with the model as its tokenizer",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     add_grammar_flags(parser)
 
@@ -52,7 +57,13 @@ def run(options: argparse.Namespace) -> int:
     asked: dict[str, Any] | None = None
     try:
         asked = specification(options.schema, text, options.kind)
-        finding = _compile(asked, _vocabulary(options.model), policies, count=options.examples, seed=options.seed)
+        finding = _compile(
+            asked,
+            _vocabulary(options.model, options.trust_remote_code),
+            policies,
+            count=options.examples,
+            seed=options.seed,
+        )
     except GrammarError as error:
         if options.json:
             print(json.dumps({"supported": False, "error": error.to_dict()}, ensure_ascii=False))
@@ -64,10 +75,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _vocabulary(model: str) -> Vocabulary:
+def _vocabulary(model: str, trust_remote_code: bool) -> Vocabulary:
     print(f"loading the vocabulary of {model} ...", file=sys.stderr, flush=True)
     try:
-        vocabulary = load_vocabulary(model)
+        vocabulary = load_vocabulary(model, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise UsageFailure(f"cannot load the vocabulary of {model}: {error}") from error
     # Or the first compilation would be billed for what every process does once.

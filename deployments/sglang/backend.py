@@ -30,7 +30,7 @@ def open_backend(base: Any, model: str, vocab_size: int, eos_token_ids: Collecti
     """A `BaseGrammarBackend` of `base`, SGLang's module, warm. `vocab_size`: the width of the logits."""
     # A budget is the number of one request, and SGLang asks once for all that are constrained alike.
     settings = read_settings().model_copy(update={"finish_within_budget": False})
-    vocabulary = load_vocabulary(model)
+    vocabulary = load_vocabulary(model, trust_remote_code=settings.trust_remote_code)
     warm_up(vocabulary)
     admission = Admission(model, settings)
     admission.wait_ready()

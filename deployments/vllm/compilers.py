@@ -75,7 +75,7 @@ class OwnCompiler:
         self._settings = settings
         self._pool = CompilePool(
             _LOAD_COMPILER,
-            {"model": model},
+            {"model": model, "trust_remote_code": settings.trust_remote_code},
             processes=settings.compile_processes,
             timeout_s=settings.compile_timeout_s,
             # vLLM's processes have no nice value, and on a CPU they wait for each other in a loop that fills a core.
@@ -149,7 +149,9 @@ class HandleCompiler:
         info = await self._info()
         self._fingerprint = info["vocabulary_fingerprint"]
         self._options = GrammarOptions.model_validate(info["options"])
-        vocabulary = await asyncio.to_thread(load_vocabulary, self._model)
+        vocabulary = await asyncio.to_thread(
+            load_vocabulary, self._model, trust_remote_code=self._settings.trust_remote_code
+        )
         if vocabulary.fingerprint != self._fingerprint:
             raise ValueError(f"{self._name} compiles for another vocabulary than that of {self._model}")
         self._store = open_store(self._settings.store, self._fingerprint)

@@ -235,6 +235,7 @@ def _start(model: str, store_url: str, config: VllmEngineConfig, load: Load) -> 
         arguments = AsyncEngineArgs(
             model=model,
             structured_outputs_config={"backend": BACKEND},
+            trust_remote_code=config.trust_remote_code,
             **{"disable_log_stats": True, **config.engine_args},
         )
     except TypeError as error:

@@ -91,7 +91,8 @@ def check_interface(backend_types: Any, release: str) -> None:
 
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
     """In place of `OutlinesBackend(...)`."""
-    vocabulary = load_vocabulary(_model(vllm_config))
+    trusted = vllm_config.model_config.trust_remote_code
+    vocabulary = load_vocabulary(_model(vllm_config), trust_remote_code=trusted)
     drafts = forced_drafts(vllm_config, settings)
     return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, drafts)
 
@@ -139,7 +140,8 @@ class _Clients:
         """Starts compilers for the model; `wait_ready` ends when they are warm. Raises ValueError."""
         forced_drafts(vllm_config, self._settings)  # here the user reads it, in the engine core only its log
         if self._admission is None:
-            self._admission = Admission(_model(vllm_config), self._settings)
+            trusted = {"trust_remote_code": vllm_config.model_config.trust_remote_code}
+            self._admission = Admission(_model(vllm_config), self._settings.model_copy(update=trusted))
 
     def wait_ready(self) -> None:
         assert self._admission is not None

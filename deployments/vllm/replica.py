@@ -35,7 +35,8 @@ class VllmReplica(Replica):
         engine: dict[str, Any],
     ) -> None:
         config = VllmEngineConfig.model_validate(engine)
-        vocabulary, tokenizer = load_vocabulary(model), AutoTokenizer.from_pretrained(model)
+        vocabulary = load_vocabulary(model, trust_remote_code=config.trust_remote_code)
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
         super().__init__(model, store_url, compiler, config, vocabulary, keeps=True)
         self._leaving = False
         # Serve constructs a replica inside its event loop, which vLLM's client belongs to from here on.

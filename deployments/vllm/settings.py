@@ -44,6 +44,10 @@ class PluginSettings(BaseModel):
         description="Compilations at a time, in processes of their own; 0: only grammars compiled before are taken.",
     )
     compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation.")
+    trust_remote_code: bool = Field(
+        False,
+        description="Whether the tokenizer may be Python code of the model's; under vLLM its own argument decides.",
+    )
     forced_drafts: int = Field(
         0, ge=0, le=64, description="Forced tokens drafted at a time, where vLLM speculates; 0: none."
     )

@@ -56,7 +56,8 @@ class LoadedModel:
 
 def load(model: str, config: EngineConfig) -> LoadedModel:
     """Loads `model`, a folder or a Hugging Face id, with its tokenizer and vocabulary. Raises UnsupportedModelError."""
-    settings = AutoConfig.from_pretrained(model)
+    trusted = config.trust_remote_code
+    settings = AutoConfig.from_pretrained(model, trust_remote_code=trusted)
     saved = (getattr(settings, "quantization_config", None) or {}).get("quant_method")
     if saved is not None and config.quantization != "none":
         raise UnsupportedModelError(f"{model} is quantised already, by {saved}: leave `quantization` out")
@@ -68,7 +69,8 @@ def load(model: str, config: EngineConfig) -> LoadedModel:
         raise UnsupportedModelError(f"{model} is quantised by {saved}: {error}") from error
     if config.quantization == "int8":
         quantize_int8(weights)
-    return prepare(weights, AutoTokenizer.from_pretrained(model), load_vocabulary(model), config)
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trusted)
+    return prepare(weights, tokenizer, load_vocabulary(model, trust_remote_code=trusted), config)
 
 
 def prepare(model: PreTrainedModel, tokenizer: Tokenizer, vocabulary: Vocabulary, config: EngineConfig) -> LoadedModel:

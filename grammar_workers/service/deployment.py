@@ -34,7 +34,7 @@ class GrammarCompiler:
     artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
     compilations run at a time, and as many that take long, in `processes + 1` processes, each within
     `compile_timeout_s` seconds and `memory_limit_mb` MiB; nobody waits for one longer than `max_wait_s`. `options` are
-    those of `GrammarOptions`.
+    those of `GrammarOptions`; `trust_remote_code` as in `load_vocabulary`.
     """
 
     def __init__(
@@ -48,12 +48,13 @@ class GrammarCompiler:
         max_wait_s: float = 120.0,
         options: dict[str, Any] | None = None,
         precompile: Sequence[dict[str, Any]] = (),
+        trust_remote_code: bool = False,
     ) -> None:
         grammar_options = GrammarOptions.model_validate(options or {})
         self._options = grammar_options.model_dump()
         self._pool = CompilePool(
             LOAD_COMPILER,
-            {"model": model, "options": self._options},
+            {"model": model, "options": self._options, "trust_remote_code": trust_remote_code},
             processes=processes,
             timeout_s=compile_timeout_s,
             memory_limit_mb=memory_limit_mb,

@@ -7,6 +7,7 @@ JSON, never pickles. It ends when the pool's end of the socket closes, however t
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import queue
@@ -31,9 +32,11 @@ LOWEST_PRIORITY, BESIDE_PRIORITY = 19, 10
 SESSION_PRIORITY = 10
 
 
-def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunction]:
+def load_compiler(
+    model: str, options: dict[str, Any], *, trust_remote_code: bool = False
+) -> tuple[str, CompileFunction]:
     """The vocabulary's fingerprint and the compile function for `model`, warm."""
-    fingerprint, compile_artifact = load_compiler_with_options(model)
+    fingerprint, compile_artifact = load_compiler_with_options(model, trust_remote_code=trust_remote_code)
     own = GrammarOptions.model_validate(options)
 
     def compile_with_options(key: str, asked: dict[str, Any], tenant: str) -> bytes:
@@ -43,10 +46,10 @@ def load_compiler(model: str, options: dict[str, Any]) -> tuple[str, CompileFunc
     return fingerprint, compile_with_options
 
 
-def load_compiler_with_options(model: str) -> tuple[str, CompileFunction]:
+def load_compiler_with_options(model: str, *, trust_remote_code: bool = False) -> tuple[str, CompileFunction]:
     """As `load_compiler`, for jobs that bring their options: `{"specification": ..., "options": ...}`."""
     # What reads a tokenizer is larger than all the rest, and may start threads, which no fork survives.
-    vocabulary = call_in_child(load_vocabulary, model)
+    vocabulary = call_in_child(functools.partial(load_vocabulary, trust_remote_code=trust_remote_code), model)
     warm_up(vocabulary)
     warm_up_formats(vocabulary)
 

@@ -295,13 +295,18 @@ def _byte_level_table() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
-def load_vocabulary(model: str, revision: str | None = None) -> Vocabulary:
-    """The vocabulary of a model: a local folder or a Hugging Face id. Needs `transformers`; loads no weights."""
+def load_vocabulary(model: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Vocabulary:
+    """The vocabulary of a model: a local folder or a Hugging Face id. Needs `transformers`; loads no weights.
+
+    `trust_remote_code`: run Python files that come with the model, as its tokenizer and configuration may be. Raises
+    OSError, and ValueError where they would have to be run and may not.
+    """
     from transformers import AutoConfig, AutoTokenizer, GenerationConfig
 
     pinned: dict[str, Any] = {"revision": revision} if revision else {}
-    tokenizer = AutoTokenizer.from_pretrained(model, **pinned)
-    config = AutoConfig.from_pretrained(model, **pinned).get_text_config()
+    trusted = {**pinned, "trust_remote_code": trust_remote_code}
+    tokenizer = AutoTokenizer.from_pretrained(model, **trusted)
+    config = AutoConfig.from_pretrained(model, **trusted).get_text_config()
     try:
         generation_config = GenerationConfig.from_pretrained(model, **pinned)
     except OSError:

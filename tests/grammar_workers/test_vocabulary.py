@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+import json
 import operator
 import random
 import re
@@ -155,6 +156,61 @@ def test_a_tokenizer_around_a_tiktoken_file_has_the_fingerprint_of_the_fast_one(
     assert vocabulary.fingerprint == expected.fingerprint
     for text in TEXTS:
         assert text_of(vocabulary, slow.model.encode(text)).decode() == text
+
+
+TOKENIZER_OF_ITS_OWN = """
+import tiktoken
+from pathlib import Path
+from tiktoken.load import load_tiktoken_bpe
+from transformers import PreTrainedTokenizer
+
+
+class OwnTokenizer(PreTrainedTokenizer):
+    vocab_files_names = {"vocab_file": "tiktoken.model"}
+
+    def __init__(self, vocab_file, **options):
+        ranks = load_tiktoken_bpe(str(vocab_file))
+        specials = {str(content): int(token) for token, content in options["added_tokens_decoder"].items()}
+        self.model = tiktoken.Encoding("own", pat_str=r"\\S+|\\s+", mergeable_ranks=ranks, special_tokens=specials)
+        super().__init__(**options)
+
+    @property
+    def vocab_size(self):
+        return self.model.n_vocab
+
+    def get_vocab(self):
+        return {repr(token): token for token in range(self.model.n_vocab)}
+
+    def _tokenize(self, text, **options):
+        return [repr(token) for token in self.model.encode(text)]
+
+    def _convert_token_to_id(self, token):
+        return int(token) if token.isdigit() else None
+
+    def _convert_id_to_token(self, token):
+        return repr(token)
+"""
+
+
+def test_a_tokenizer_that_is_python_code_needs_to_be_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    ranks = [base64.b64encode(bytes([byte])) + b" %d" % byte for byte in range(256)]
+    (tmp_path / "tiktoken.model").write_bytes(b"\n".join(ranks))
+    (tmp_path / "tokenization_own.py").write_text(TOKENIZER_OF_ITS_OWN)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 260, "eos_token_id": 256}))
+    special = {"content": "</s>", "special": True, "lstrip": False, "rstrip": False, "normalized": False}
+    settings = {
+        "tokenizer_class": "OwnTokenizer",
+        "auto_map": {"AutoTokenizer": ["tokenization_own.OwnTokenizer", None]},
+        "added_tokens_decoder": {"256": special},
+        "eos_token": "</s>",
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        load_vocabulary(str(tmp_path))
+    vocabulary = load_vocabulary(str(tmp_path), trust_remote_code=True)
+    expected = Vocabulary([*(bytes([byte]) for byte in range(256)), *[None] * 4], [256], {"</s>": 256})
+    assert vocabulary.fingerprint == expected.fingerprint
 
 
 def test_added_tokens_are_text_unless_they_are_special() -> None:

@@ -29,7 +29,7 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture(autouse=True)
 def loaded(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "_vocabulary", lambda model: vocabulary)
+    monkeypatch.setattr(check, "_vocabulary", lambda model, _: vocabulary)
 
 
 def written(folder: Path, name: str, text: str) -> str:
