@@ -10,6 +10,8 @@ constraint holds for the answer; before it the text is free but for the marker t
 from __future__ import annotations
 
 import dataclasses
+import functools
+import re
 from typing import Any, Literal
 
 from deployments.arguments import ThinkingArguments
@@ -37,11 +39,23 @@ class ThinkingMarkers:
 
 AFTER_END = "\n\n"
 
-FAMILIES = (ThinkingMarkers("<think>", "</think>"), ThinkingMarkers("[THINK]", "[/THINK]"))
-"""Qwen, DeepSeek and others; Mistral."""
+FAMILIES = (
+    ThinkingMarkers("<think>", "</think>"),
+    ThinkingMarkers("[THINK]", "[/THINK]"),
+    ThinkingMarkers("<seed:think>", "</seed:think>"),
+    ThinkingMarkers("<mm:think>", "</mm:think>"),
+)
+"""Qwen, DeepSeek, GLM, Kimi, MiniMax M2 and most others; Mistral; Seed-OSS; MiniMax M3."""
 
-SWITCH = "enable_thinking"
-"""The variable of chat templates by which models with and without thoughts are one model."""
+SWITCHES = ("enable_thinking", "thinking")
+"""The variables of chat templates by which models with and without thoughts are one model: Qwen's and GLM's, DeepSeek's
+and Kimi's."""
+PROMPTS: list[dict[str, Any]] = [dict.fromkeys(SWITCHES, True), dict.fromkeys(SWITCHES, False), {}]
+"""Template arguments for what `Thinking.of_model` has to know: the prompt with thoughts, without, and by default."""
+_BUDGET = "thinking_budget"
+"""A variable of Seed-OSS, whose models think without being told."""
+_ANSWER_MARKER = "<response>"
+"""Granite puts its answer between markers, too; and these are text that it may leave out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,13 +63,14 @@ class Thinking:
     """What the served model does about thoughts; `markers` None: it has none.
 
     `by_default`: for requests that do not say. `prompt_on` and `prompt_off` are what its chat template puts before an
-    answer with `SWITCH` true and false.
+    answer with its `switch` true and false.
     """
 
     markers: ThinkingMarkers | None
     by_default: bool
     prompt_on: str
     prompt_off: str
+    switch: str = SWITCHES[0]
 
     @classmethod
     def of_model(
@@ -64,16 +79,24 @@ class Thinking:
         chat_template: str | None,
         prompt_on: str,
         prompt_off: str,
+        prompt: str,
     ) -> Thinking:
-        """As an operator configured it; `auto`: the chat template has markers, and the switch or an open section."""
+        """As an operator configured it; `auto`: the chat template has markers, and a switch or an open section.
+
+        `prompt`: what the template puts before an answer by itself; it tells whether the model thinks by default.
+        """
+        template = chat_template or ""
+        switch = next((one for one in SWITCHES if re.search(rf"\b{one}\b", template)), None)
+        with_switch = functools.partial(cls, switch=switch or SWITCHES[0])
         if isinstance(configured, ThinkingArguments):
             markers = ThinkingMarkers(configured.start, configured.end)
-            return cls(markers, configured.by_default, prompt_on, prompt_off)
-        template = "" if configured == "off" else chat_template or ""
-        for markers in FAMILIES:
-            opened = prompt_on.rstrip().endswith(markers.start)
-            if markers.end in template and (SWITCH in template or opened):
-                return cls(markers, True, prompt_on, prompt_off)
+            return with_switch(markers, configured.by_default, prompt_on, prompt_off)
+        if configured != "off" and _ANSWER_MARKER not in template:
+            for markers in FAMILIES:
+                opened = prompt_on.rstrip().endswith(markers.start)
+                if markers.end in template and (switch is not None or opened or _BUDGET in template):
+                    by_default = prompt == prompt_on or prompt != prompt_off
+                    return with_switch(markers, by_default, prompt_on, prompt_off)
         return cls(None, False, prompt_on, prompt_off)
 
     def wanted(self, asked: bool | None) -> bool:
@@ -93,7 +116,7 @@ class Thinking:
         missing = "" if opened else self.markers.opens
         if not thinks:
             missing = "" if before.rstrip().endswith(self.markers.end) else f"{missing}\n{self.markers.closes}"
-        return {"template_arguments": {SWITCH: thinks}, "answer_prefix": missing}
+        return {"template_arguments": {self.switch: thinks}, "answer_prefix": missing}
 
     def specification(self, answer: GrammarSpecification) -> StructuralTagSpecification:
         """Thoughts, which must end, and then what `answer` allows."""

@@ -21,7 +21,7 @@ from deployments.anthropic.body import CountTokensBody, MessagesBody
 from deployments.arguments import AppArguments
 from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
-from deployments.chat.thinking import SWITCH, Thinking
+from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
@@ -240,7 +240,7 @@ class Service:
 
     async def _served_chat_format(self) -> ChatFormat:
         if self._chat_format is None:
-            info = await self._tiers.replica_info({SWITCH: True}, {SWITCH: False})
+            info = await self._tiers.replica_info(*PROMPTS)
             template, prompts = info["chat_template"], info["generation_prompts"]
             thinking = Thinking.of_model(self._args.thinking, template, *prompts)
             self._chat_format = ChatFormat(ToolDialect.of_model(self._args.tool_format, template), thinking)

@@ -142,20 +142,33 @@ async def test_errors_point_into_the_clients_schema(
     [
         (SWITCHED, "assistant\n", "assistant\n<think>\n\n</think>\n\n", ("<think>\n", "")),  # Qwen3
         ("</think>", "<think>\n", "<think>\n", ("", "\n</think>\n\n")),  # DeepSeek-R1, QwQ
+        ("{{ '<think>' if thinking else '</think>' }}", "a<think>", "a</think>", ("", "")),  # DeepSeek-V3.1
+        (
+            "<seed:think></seed:think>{{ thinking_budget }}",
+            "a\n",
+            "a\n",
+            ("<seed:think>\n", "<seed:think>\n\n</seed:think>\n\n"),
+        ),
     ],
 )
 def test_what_a_template_leaves_out_is_added(template: str, on: str, off: str, missing: tuple[str, str]) -> None:
-    thinking = Thinking.of_model("auto", template, on, off)
-    assert thinking.wanted(None)
+    thinking = Thinking.of_model("auto", template, on, off, on)
+    assert thinking.wanted(None) and not thinking.wanted(False)
+    assert Thinking.of_model("auto", template, on, off, off).wanted(None) == (on == off)
+    assert list(thinking.prompt_fields(True)["template_arguments"]) == [
+        "thinking" if " thinking " in template else "enable_thinking"
+    ]
     assert tuple(thinking.prompt_fields(asked)["answer_prefix"] for asked in (True, False)) == missing
 
 
 def test_operators_choose() -> None:
-    assert not Thinking.of_model("off", SWITCHED, "", "").wanted(None)
-    assert Thinking.of_model("auto", "no markers", "", "").markers is None
-    assert Thinking.of_model("auto", "earlier: </think>", "assistant", "assistant").markers is None  # an instruct model
+    assert not Thinking.of_model("off", SWITCHED, "", "", "").wanted(None)
+    assert Thinking.of_model("auto", "no markers", "", "", "").markers is None
+    assert Thinking.of_model("auto", "earlier: </think>", "a", "a", "a").markers is None  # an instruct model
+    granite = "{% if thinking %}<think></think> and <response></response>{% endif %}"
+    assert Thinking.of_model("auto", granite, "", "", "").markers is None
     mine = ThinkingArguments(start="<a>", end="</a>", by_default=False)
-    thinking = Thinking.of_model(mine, None, "", "")
+    thinking = Thinking.of_model(mine, None, "", "", "")
     assert not thinking.wanted(None) and thinking.prompt_fields(None) == {}
     assert thinking.prompt_fields(True)["answer_prefix"] == "<a>\n"
 
