@@ -37,6 +37,7 @@ FIELDS = {
     "max_completion_tokens": "max_tokens",
     "response_format": "output_config.format",
     "stop": "stop_sequences",
+    "thinking_budget": "thinking.budget_tokens",
     "parallel_tool_calls": "tool_choice.disable_parallel_tool_use",
 }
 """Fields of a chat completion by the name that they have here."""
@@ -109,9 +110,7 @@ class ThinkingEnabled(StrictModel):
     """The model thinks before it answers."""
 
     type: Literal["enabled", "adaptive"]
-    budget_tokens: StrictInt | None = Field(
-        None, ge=1, description="Accepted and ignored: `max_tokens` limits thoughts and answer together."
-    )
+    budget_tokens: StrictInt | None = Field(None, ge=1, description="The most tokens of thoughts.")
     display: Literal["summarized", "omitted"] | None = Field(
         None, description="Accepted and ignored: thoughts are told as they are."
     )
@@ -176,6 +175,7 @@ class _Conversation(StrictModel):
             "response_format": None if wanted is None else {"type": "json_schema", "schema": wanted.json_schema},
             "tools": None if self.tools is None else [_chat_tool(tool) for tool in self.tools],
             "thinking": isinstance(self.thinking, ThinkingEnabled),
+            "thinking_budget": self.thinking.budget_tokens if isinstance(self.thinking, ThinkingEnabled) else None,
         }
         if choice is not None:
             names = {"auto": "auto", "any": "required", "none": "none"}

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from deployments.chat.output_parser import OutputParser
-from deployments.chat.thinking import ReasoningParser, Thinking
+from deployments.chat.thinking import ReasoningParser, Thinking, ThoughtsLimit
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
@@ -22,6 +22,13 @@ class ChatFormat:
     def thinks(self, body: ChatCompletionBody) -> bool:
         """Whether the output begins with thoughts. Raises `ApiError` 400 where the model has none."""
         return self.thinking.wanted(body.asks_for_thoughts)
+
+    def thoughts_limit(self, body: ChatCompletionBody) -> ThoughtsLimit | None:
+        """How many tokens of thoughts there may be."""
+        if not body.thinking_budget or self.thinking.markers is None:
+            return None
+        markers = self.thinking.markers
+        return ThoughtsLimit(body.thinking_budget, markers.end, markers.closes)
 
     def prompt_fields(self, body: ChatCompletionBody) -> dict[str, Any]:
         """The fields of a generation request that depend on the model."""

@@ -59,6 +59,15 @@ _ANSWER_MARKER = "<response>"
 
 
 @dataclasses.dataclass(frozen=True)
+class ThoughtsLimit:
+    """`end` is the text at which thoughts are over, `closes` the one that is written where it has not come by then."""
+
+    most: int
+    end: str
+    closes: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Thinking:
     """What the served model does about thoughts; `markers` None: it has none.
 

@@ -14,7 +14,7 @@ from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, T
 from pydantic_core import PydanticCustomError
 
 from deployments.chat.tools import Offer
-from deployments.http.fields import Metadata, Only, Positive, Refused, TokenId, contradiction, text_parts
+from deployments.http.fields import Metadata, Natural, Only, Positive, Refused, TokenId, contradiction, text_parts
 from deployments.openai.constraints import ON_UNSUPPORTED, ResponseFormat, StructuredOutputs
 from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
 from deployments.openai.tool_bodies import (
@@ -240,6 +240,9 @@ class ChatCompletionBody(GenerationBody):
     reasoning_effort: ReasoningEffort | None = Field(
         None, description="OpenAI's spelling of `thinking`: `none` is false, any other is true."
     )
+    thinking_budget: Natural | None = Field(
+        None, description="The most tokens of thoughts; what follows is the answer. 0: no thoughts."
+    )
     verbosity: Annotated[Any, Only("medium")] = None
     safety_identifier: str | None = Field(None, description="Accepted and ignored.")
     prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
@@ -267,6 +270,13 @@ class ChatCompletionBody(GenerationBody):
     def _check_thinking(self) -> ChatCompletionBody:
         if None not in (self.thinking, self.reasoning_effort) and self.thinking == (self.reasoning_effort == "none"):
             raise contradiction("reasoning_effort", "contradicts `thinking`")
+        if self.thinking_budget:
+            if self.thinking is False or self.reasoning_effort == "none":
+                raise contradiction("thinking_budget", "is for thoughts: leave it out, or let the model think")
+            # The answer goes on in a second generation, which knows neither of these of the first.
+            for name in ("finish_within_budget", "logprobs", "raw_logprobs", "beam_search"):
+                if getattr(self, name):
+                    raise contradiction("thinking_budget", f"does not go with `{name}`")
         return self
 
     @model_validator(mode="after")
@@ -301,6 +311,8 @@ class ChatCompletionBody(GenerationBody):
     @property
     def asks_for_thoughts(self) -> bool | None:
         """Whether the client wants the model to think; None: it does not say."""
+        if self.thinking_budget is not None:
+            return self.thinking_budget > 0
         return self.thinking if self.reasoning_effort is None else self.reasoning_effort != "none"
 
     @property

@@ -163,7 +163,10 @@ class Service:
             generation_request |= chat_format.prompt_fields(chat)
             readers = [chat_format.reader(chat, drawn_seed, index) for index in range(body.choices)]
         self._check_prompt(generation_request)
-        generation = await self._tiers.start_generation(generation_request, grammar, tenant.name, choices=body.choices)
+        thoughts = None if chat is None or chat_format is None else chat_format.thoughts_limit(chat)
+        generation = await self._tiers.start_generation(
+            generation_request, grammar, tenant.name, choices=body.choices, thoughts=thoughts
+        )
         return Begun(request_id, generation, readers)
 
     async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:

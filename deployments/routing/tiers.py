@@ -22,10 +22,13 @@ from typing import Any, TypeVar, cast
 from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
+from deployments.chat.thinking import ThoughtsLimit
 from deployments.http.errors import ApiError, in_the_body
 from deployments.http.unenforced import InTheseWords, in_words
 from deployments.routing.grammar_admission import NewGrammars
 from deployments.routing.retries import REPLICA_LOST, Retries
+from deployments.routing.thoughts import limited
+from deployments.tokens.body import text_request
 from grammar_workers.errors import GRAMMAR_CODES
 
 logger = logging.getLogger("ray.serve")
@@ -116,7 +119,13 @@ class Tiers:
         self._retries = Retries()
 
     async def start_generation(
-        self, request: dict[str, Any], grammar: Grammar | None, tenant: str, *, choices: int = 1
+        self,
+        request: dict[str, Any],
+        grammar: Grammar | None,
+        tenant: str,
+        *,
+        choices: int = 1,
+        thoughts: ThoughtsLimit | None = None,
     ) -> Generation:
         """Call both tiers at once; return when the grammar is ready and each choice's first event is there.
 
@@ -127,10 +136,18 @@ class Tiers:
         async with self._new_grammars.turn(tenant, None if grammar is None else grammar.key, timeout_s):
             if timeout_s is not None:
                 request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
-            return await self._start(request, grammar, tenant, choices)
+            return await self._start(request, grammar, tenant, choices, thoughts)
 
-    async def _start(self, request: dict[str, Any], grammar: Grammar | None, tenant: str, choices: int) -> Generation:
-        events = [self._events({**request, "choice_index": index}, grammar, tenant) for index in range(choices)]
+    async def _start(
+        self,
+        request: dict[str, Any],
+        grammar: Grammar | None,
+        tenant: str,
+        choices: int,
+        thoughts: ThoughtsLimit | None,
+    ) -> Generation:
+        requests = [{**request, "choice_index": index} for index in range(choices)]
+        events = [self._events(one, grammar, tenant, thoughts) for one in requests]
         compiled = asyncio.ensure_future(self._compile(grammar, tenant))
         first = [asyncio.ensure_future(anext(one)) for one in events]
         try:
@@ -204,22 +221,34 @@ class Tiers:
         return answer
 
     async def _events(
-        self, request: dict[str, Any], grammar: Grammar | None, tenant: str
+        self, request: dict[str, Any], grammar: Grammar | None, tenant: str, thoughts: ThoughtsLimit | None
     ) -> AsyncGenerator[Event, None]:
         """The events of one generation, over as many replicas as it takes; the last one has a finish reason."""
         if grammar is not None:
             reference = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
             request = {**request, "grammar": reference}
         with self._new_grammars.served(tenant):
-            async with contextlib.aclosing(self._events_of_replicas(request)) as events:
+            found = self._events_of_replicas(request) if thoughts is None else self._limited(thoughts, request)
+            async with contextlib.aclosing(found) as events:
                 async for event in events:
                     yield event
+
+    def _limited(self, thoughts: ThoughtsLimit, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
+        async def encode(text: str) -> list[int]:
+            tokens: list[int] = (await self.tokenize(text_request(text)))["tokens"]
+            return tokens
+
+        async def decode(tokens: list[int]) -> str:
+            text: str = (await self.detokenize(tokens))["prompt"]
+            return text
+
+        return limited(thoughts, request, self._events_of_replicas, encode, decode)
 
     async def _events_of_replicas(self, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
         handle = self._replica.options(stream=True)
         limit = request.get("timeout_s")
         deadline = None if limit is None else time.monotonic() + limit
-        emitted: list[int] = []
+        emitted = list(request["emitted_token_ids"])
         pauses = self._retries.pauses(REPLICA)
         while True:
             left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)

@@ -93,6 +93,11 @@ class TokenizeBody(StrictModel):
         return {"prompt": self.prompt, "messages": None, **prompt, **settings}
 
 
+def text_request(text: str) -> dict[str, Any]:
+    """The request for the tokens of a text, and no others."""
+    return TokenizeBody.model_construct(prompt=text, add_special_tokens=False).request({})
+
+
 def conversation_request(prompt: dict[str, Any]) -> dict[str, Any]:
     """The request for the tokens that a chat completion with these prompt fields begins with."""
     return TokenizeBody.model_construct(messages=[]).request(prompt)

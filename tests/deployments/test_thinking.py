@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
@@ -22,6 +24,7 @@ from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
 from grammar_workers import GrammarError, Vocabulary, compile_grammar
 from grammar_workers.specification import SPECIFICATION, JsonSchemaSpecification
+from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 from tests.grammar_workers.vocabularies import accepts
 
@@ -88,6 +91,105 @@ async def test_a_request_can_do_without(
     request = replica.requests[0]
     assert request["template_arguments"] == {"enable_thinking": False}
     assert request["answer_prefix"] == "<think>\n\n</think>\n\n"
+
+
+class WordReplica(FakeReplica):
+    """Tokens are pieces of text: those that the model says, and then those that `tokenize` was asked for."""
+
+    def __init__(self, *said: bytes, answer: str = "") -> None:
+        super().__init__()
+        self.chat_template, self.generation_prompt = SWITCHED, "assistant\n"
+        self.said, self.answer = said, answer
+        self.pieces: list[bytes] = []
+
+    def _id(self, piece: bytes) -> int:
+        self.pieces.append(piece)
+        return len(self.pieces) - 1
+
+    async def tokenize(self, request: Any, *, options: Any) -> Any:
+        assert not request["add_special_tokens"] and request["messages"] is None
+        return {
+            "tokens": [self._id(piece.encode()) for piece in re.findall("<|/|[^</]+", request["prompt"])],
+            "count": 4,
+        }
+
+    async def detokenize(self, tokens: list[int], *, options: Any) -> Any:
+        return {"prompt": b"".join(self.pieces[token] for token in tokens).decode(errors="replace")}
+
+    async def generate(self, request: Any, *, options: Any) -> AsyncGenerator[Any, None]:
+        self.requests.append(request)
+        emitted = b"".join(self.pieces[token] for token in request["emitted_token_ids"]).decode()
+        said = list(self.said[len(request["emitted_token_ids"]) :])
+        if "</think>\n\n" in emitted:
+            said = [self.answer.encode()]
+        pending = b""
+        for piece in said:
+            pending += piece
+            text = pending.decode(errors="ignore")
+            pending = pending[len(text.encode()) :]
+            yield {"text": text, "token_ids": [self._id(piece)], "finish_reason": None, "prompt_tokens": 3}
+        yield {"text": "", "token_ids": [], "finish_reason": "stop", "prompt_tokens": 3}
+
+
+SMILE = "\U0001f600".encode()
+LONG = [b"a ", b"b ", b"c ", *(bytes([byte]) for byte in SMILE), b"d", b" e"]
+
+
+@pytest.mark.parametrize("budget", range(1, 12))
+async def test_thoughts_have_no_more_tokens_than_their_budget(compiler: FakeCompiler, budget: int) -> None:
+    replica = WordReplica(*LONG, b"</think>", b"\n\n", b"{}", answer='{"a": "b"}')
+    async with client_of(application(compiler, replica)) as http:
+        body = await ask(http, thinking_budget=budget, max_tokens=100)
+        stream = (
+            await http.post("/v1/chat/completions", json={"messages": HELLO, "thinking_budget": budget, "stream": True})
+        ).text
+    (choice,) = body["choices"]
+    whole = b"".join(LONG).decode()
+    thoughts = choice["message"]["reasoning_content"] or ""
+    assert whole.startswith(thoughts) and choice["finish_reason"] == "stop"
+    if budget < len(LONG) + 1:
+        # As many as there is room for, but no part of a character.
+        expected = b"".join(LONG[:budget]).decode(errors="ignore").rstrip()
+        assert (thoughts, choice["message"]["content"]) == (expected, '{"a": "b"}')
+        going_on = replica.requests[1]["emitted_token_ids"]
+        text = b"".join(replica.pieces[token] for token in going_on).decode()
+        assert text.removesuffix("</think>\n\n").rstrip() == expected and len(going_on) <= budget + 4
+        assert body["usage"]["completion_tokens"] == len(going_on) + 1
+    else:
+        assert (thoughts, choice["message"]["content"]) == (whole, "{}") and replica.requests[1][
+            "emitted_token_ids"
+        ] == []
+    told = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: {")]
+    deltas = [one["choices"][0]["delta"] for one in told if one["choices"]]
+    assert "".join(delta.get("reasoning_content") or "" for delta in deltas) == thoughts
+    assert "".join(delta.get("content") or "" for delta in deltas) == choice["message"]["content"]
+
+
+async def test_a_budget_ends_within_the_limit_of_the_answer(compiler: FakeCompiler) -> None:
+    replica = WordReplica(*LONG, answer="x")
+    async with client_of(application(compiler, replica)) as http:
+        body = await ask(http, thinking_budget=3, max_tokens=6)
+    assert body["choices"][0]["finish_reason"] == "length" and len(replica.requests) == 1
+    assert body["choices"][0]["message"]["reasoning_content"] == "a b c " and replica.running == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"thinking_budget": 5, "thinking": False}, "thinking_budget"),
+        ({"thinking_budget": 5, "reasoning_effort": "none"}, "thinking_budget"),
+        ({"thinking_budget": 5, "logprobs": True}, "thinking_budget"),
+        ({"thinking_budget": 5, "finish_within_budget": True, "response_format": STRUCTURED}, "thinking_budget"),
+        ({"thinking_budget": -1}, "thinking_budget"),
+    ],
+)
+async def test_budgets_that_cannot_be(http: httpx.AsyncClient, fields: dict[str, Any], param: str) -> None:
+    assert (await ask(http, **fields))["error"]["param"] == param
+
+
+async def test_no_budget_is_no_thoughts(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    await ask(http, thinking_budget=0)
+    assert replica.requests[0]["template_arguments"] == {"enable_thinking": False}
 
 
 async def test_an_answer_cut_in_its_thoughts_says_that_nothing_applied(
