@@ -54,16 +54,16 @@ async def limited(
                 yield event
         else:
             return
-    while held and await _is_inside_of_character(held, emitted, text, decode):
-        text = text[: len(text) - len(held.pop()["text"])]
-    for one in held:
-        emitted += one["token_ids"]
-        yield one
+    last = {**event, "finish_reason": None}
+    # Events may bring several tokens: how they are cut depends on the replica's load, where thoughts end must not.
+    kept = [token for one in (*held, event) for token in one["token_ids"]][: limit.most - len(emitted)]
+    if (more := await _whole_characters(emitted, kept, decode)) is not None:
+        yield {**last, "text": more, "token_ids": kept}
+    emitted += kept
     closing = await encode(limit.closes)
     most = request["sampling"]["max_tokens"]
-    last = {**event, "text": "", "token_ids": [], "finish_reason": None}
     if most is not None and len(emitted) + len(closing) >= most:
-        yield {**last, "finish_reason": "length"}
+        yield {**last, "text": "", "token_ids": [], "finish_reason": "length"}
         return
     yield {**last, "text": limit.closes, "token_ids": closing}
     left = request["timeout_s"]
@@ -78,8 +78,14 @@ def _tokens(events: list[Event]) -> int:
     return sum(len(event["token_ids"]) for event in events)
 
 
-async def _is_inside_of_character(
-    held: list[Event], emitted: list[int], text: str, decode: Callable[[list[int]], Awaitable[str]]
-) -> bool:
-    read = await decode([*emitted, *(token for event in held for token in event["token_ids"])])
-    return read.endswith(_REPLACEMENT) and not text.endswith(_REPLACEMENT)
+async def _whole_characters(
+    emitted: list[int], kept: list[int], decode: Callable[[list[int]], Awaitable[str]]
+) -> str | None:
+    """The text that `kept` adds to `emitted`, whose last tokens are taken out where they end inside of a character."""
+    before = (await decode(emitted)).rstrip(_REPLACEMENT) if emitted else ""
+    while kept:
+        text = await decode([*emitted, *kept])
+        if not text.endswith(_REPLACEMENT):
+            return text.removeprefix(before)
+        kept.pop()
+    return None
