@@ -111,10 +111,9 @@ def test_a_grammar_whose_every_mask_is_slow_costs_others_no_steps() -> None:
         for state in range(4):
             await eventually(lambda state=state: state in gates.read_states)
             steps = engine.statistics.steps
-            others = [request([i], max_tokens=20, temperature=0) for i in (1, 2)]
-            results = await asyncio.gather(*(collect(engine, one) for one in others))
-            assert all(len(result.token_ids) == 20 for result in results)
-            assert engine.statistics.steps - steps <= 22
+            # One alone: two might begin in different steps.
+            result = await collect(engine, request([1], max_tokens=20, temperature=0))
+            assert len(result.token_ids) == 20 and engine.statistics.steps - steps <= 22
             gates.open(state)
         assert len((await slow).token_ids) == 4
 
