@@ -57,12 +57,21 @@ def test_its_refusals_are_the_clients_own(served: Served, schema: Any, expected:
         ask(served[0], response_format=of_schema(schema))
 
 
+ENDLESS = {"ignore_eos": True}
+"""What a model draws may end at any time."""
+
+
 def test_when_it_is_gone_others_go_on(served: Served) -> None:
     client, server = served
     schema = {"enum": ["one", "two", "three"]}
     assert json.loads(ask(client, response_format=of_schema(schema)).message.content) in schema["enum"]
     stream = client.chat.completions.create(
-        model="tiny", messages=[{"role": "user", "content": "x"}], max_tokens=300, stream=True, temperature=1.0
+        model="tiny",
+        messages=[{"role": "user", "content": "x"}],
+        max_tokens=300,
+        stream=True,
+        temperature=1.0,
+        extra_body=ENDLESS,
     )
     next(iter(stream))
     server.should_exit = True
@@ -78,4 +87,4 @@ def test_when_it_is_gone_others_go_on(served: Served) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     assert sum(1 for chunk in stream if chunk.choices) > 1
-    assert ask(client, max_tokens=5).finish_reason == "length"
+    assert ask(client, max_tokens=5, extra_body=ENDLESS).finish_reason == "length"
