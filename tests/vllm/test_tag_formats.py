@@ -66,7 +66,31 @@ ARGUMENTS = {
 }
 STYLES = ("qwen_xml", "minimax_xml", "deepseek_xml", "deepseek_v4_1_xml", "glm_xml", "kimi_k3_xml")
 
+NESTED = {
+    "type": "object",
+    "properties": {
+        "a b": {"type": "string"},
+        "b": {"$ref": "#/$defs/number"},
+        "n": {
+            "type": "object",
+            "properties": {
+                "a": {"type": ["null", "boolean"]},
+                "x": {"type": "array", "items": {"type": "array", "items": {"type": "string"}, "maxItems": 2}},
+            },
+            "required": ["a"],
+            "additionalProperties": False,
+        },
+        "x": {"type": "array", "items": {"$ref": "#/$defs/number"}, "minItems": 1},
+        "e": {"type": "object", "properties": {"b": {"type": "string"}}, "additionalProperties": False},
+    },
+    "required": ["a b", "n"],
+    "additionalProperties": False,
+    "$defs": {"number": {"type": "integer"}},
+}
+
 EXAMPLES: list[Format] = [
+    {"type": "json_schema", "json_schema": NESTED, "style": "cohere_xml"},
+    {"type": "json_schema", "json_schema": NESTED, "style": "minimax_m3_xml"},
     *({"type": "json_schema", "json_schema": ARGUMENTS, "style": style} for style in STYLES),
     {"type": "qwen_xml_parameter", "json_schema": ARGUMENTS},
     const("Let us see."),

@@ -25,7 +25,7 @@ from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.languages.tags.free_text import FREE, free_text, up_to_end
 from grammar_workers.languages.tags.layout import Layout
-from grammar_workers.languages.tags.parameters import Listed
+from grammar_workers.languages.tags.nested_values import Listed
 from grammar_workers.languages.tags.spelling import Speller, Spelling, rest_of
 from grammar_workers.options import Limits
 from grammar_workers.types import TokenId

@@ -21,7 +21,8 @@ from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.languages.tags.automaton import Value
 from grammar_workers.languages.tags.construct import Content
 from grammar_workers.languages.tags.free_text import free_text
-from grammar_workers.languages.tags.parameters import JSON_TEXTS, Constant, PythonLiteral, StringTexts, parameters_of
+from grammar_workers.languages.tags.parameters import PythonLiteral, parameters_of
+from grammar_workers.languages.tags.texts import JSON_TEXTS, Constant, StringTexts
 from grammar_workers.languages.tags.triggers import ContentFormat, format_of
 from grammar_workers.languages.tags.values import Values
 from grammar_workers.specification import (

@@ -21,7 +21,10 @@ from grammar_workers import tag_formats as formats
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.json_types import types_of
 from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS
-from grammar_workers.languages.tags.bare_values import BareValues, is_bare
+from grammar_workers.languages.tags.bare_values import BareValues
+from grammar_workers.languages.tags.markup_values import CohereValues, MinimaxM3Values
+from grammar_workers.languages.tags.nested_values import Listed, NestedValues, any_of, escaped, sequence
+from grammar_workers.languages.tags.texts import StringTexts, untold_scalars
 
 _HOLES = re.compile(r"(\$key|\$value|\$string|\$type|\$space)")
 _DEFINITIONS = ("$defs", "definitions", "$schema", "$id")
@@ -37,45 +40,12 @@ ELEMENTS: Mapping[formats.Style, str] = {
 }
 """The styles of XGrammar that write arguments so. White space may stand around elements and JSON values."""
 
-JSON_TEXTS = (
-    r"""[ \t\n\r]*([\[{"][\s\S]*|(true|false|null|NaN|-?Infinity|-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?)[ \t\n\r]*)"""
-)
-"""Texts that are JSON, or might be: what a reader of JSON takes for more than a string."""
-
-
-@dataclasses.dataclass(frozen=True)
-class StringTexts:
-    """A leaf: the strings that `json_schema` allows, written as they are, without `excludes`.
-
-    `but_json`: without those that are JSON values of other types.
-    """
-
-    json_schema: Any
-    excludes: tuple[str, ...]
-    but_json: bool
-
 
 @dataclasses.dataclass(frozen=True)
 class PythonLiteral:
     """A leaf: the values that `json_schema` allows, as Python's literals."""
 
     json_schema: Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Listed:
-    """Formats in a row, each with whether it must come, and a text between those that do."""
-
-    elements: tuple[tuple[Any, bool], ...]
-    separator: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Constant:
-    """A leaf: the JSON text of one value, where `json_schema` allows it."""
-
-    json_schema: Any
-    text: str
 
 
 def parameters_of(
@@ -99,10 +69,13 @@ def parameters_of(
             raise UnsupportedFeatureError(f"any order in the style {style}", pointer=f"{pointer}/any_order")
         if format_.max_whitespace_cnt is not None:
             whitespace_limit = format_.max_whitespace_cnt
-    if style not in ELEMENTS:
-        raise UnsupportedFeatureError(f"the style {style}", pointer=f"{pointer}/style")
     space = f"[ \\n\\r\\t]{{0,{whitespace_limit}}}" if whitespace_limit else ""
-    return _Parameters(format_.json_schema, ELEMENTS[style], space, excludes, f"{pointer}/json_schema").format()
+    if style in ELEMENTS:
+        return _Parameters(format_.json_schema, ELEMENTS[style], space, excludes, f"{pointer}/json_schema").format()
+    if excludes:
+        raise UnsupportedFeatureError(f"excluded texts in the style {style}", pointer=f"{pointer}/excludes")
+    written = _Parameters(format_.json_schema, "", space, (), f"{pointer}/json_schema")
+    return written.cohere() if style == "cohere_xml" else written.minimax_m3()
 
 
 class _Parameters:
@@ -118,31 +91,30 @@ class _Parameters:
 
     def format(self, separator: str = "") -> formats.Format:
         """Raises UnsupportedFeatureError for what elements in a row cannot say."""
-        return _sequence([self._listed(self._element, separator), *self._spaces()])
+        return sequence([self._listed(self._element, separator), *self._spaces()])
 
     def in_python(self, separator: str) -> formats.Format:
         """The same in Python's notation."""
-        return _sequence([self._listed(self._python_element, separator)])
+        return sequence([self._listed(self._python_element, separator)])
 
     def bare(self, separator: str, quote: str) -> formats.Format:
         """The same in Gemma's notation."""
-        named = {name: self._schema[name] for name in _DEFINITIONS if name in self._schema}
+        values = BareValues(self._schema, self._definitions(), quote)
+        return self._nested(values, separator)
 
-        def text(schema: Any) -> StringTexts:
-            return StringTexts(schema, (quote,), but_json=False)
+    def cohere(self) -> formats.Format:
+        """The same in Cohere's markup."""
+        return self._nested(CohereValues(self._schema, self._definitions(), self._space))
 
-        def listing(listed: list[tuple[Any, bool]], between: str) -> Listed:
-            return Listed(tuple(listed), between)
+    def minimax_m3(self) -> formats.Format:
+        """The same in MiniMax M3's markup."""
+        return self._nested(MinimaxM3Values(self._schema, self._definitions(), self._space))
 
-        values = BareValues(self._schema, named, quote, text, listing)
-
+    def _nested(self, values: NestedValues, separator: str = "") -> formats.Format:
         def element(key: str, schema: Any) -> Any:
-            place = f"{self._pointer}/properties/{_escaped(key)}"
-            if not is_bare(key):
-                raise UnsupportedFeatureError(f"the name {key!a} in this notation", pointer=place)
-            return self._written(key, "", values.value(schema, place))
+            return values.member(key, schema, f"{self._pointer}/properties/{escaped(key)}")
 
-        return _sequence([self._listed(element, separator)])
+        return sequence([self._listed(element, separator), *self._spaces()])
 
     def _listed(self, element: Callable[[str, Any], Any], separator: str) -> Any:
         schema = self._schema if isinstance(self._schema, dict) else {}
@@ -150,7 +122,7 @@ class _Parameters:
             if name not in _UNDERSTOOD:
                 raise UnsupportedFeatureError(
                     f"`{name}` beside `properties`, where arguments are written one by one",
-                    pointer=f"{self._pointer}/{_escaped(name)}",
+                    pointer=f"{self._pointer}/{escaped(name)}",
                 )
         required = schema.get("required", [])
         properties = schema.get("properties", {})
@@ -163,7 +135,7 @@ class _Parameters:
     def _python_element(self, key: str, schema: Any) -> Any:
         if re.fullmatch("[A-Za-z][A-Za-z0-9_]*", key) is None or keyword.iskeyword(key):
             raise UnsupportedFeatureError(
-                f"the name {key!a} in a call as Python writes it", pointer=f"{self._pointer}/properties/{_escaped(key)}"
+                f"the name {key!a} in a call as Python writes it", pointer=f"{self._pointer}/properties/{escaped(key)}"
             )
         return self._written(key, "", PythonLiteral(self._within(schema)))
 
@@ -171,7 +143,7 @@ class _Parameters:
         return [formats.RegexFormat(pattern=self._space)] if self._space else []
 
     def _element(self, key: str, schema: Any) -> Any:
-        pointer = f"{self._pointer}/properties/{_escaped(key)}"
+        pointer = f"{self._pointer}/properties/{escaped(key)}"
         place = self._parts.index("$key")
         after = self._parts[place + 1]
         if after in key or key.strip() != key or not key:
@@ -190,7 +162,7 @@ class _Parameters:
                 (one, self._string(schema, but_json=False) if one == "string" else self._json(schema, {one}))
                 for one in sorted(names)
             ]
-        return _any_of([self._written(key, told, content) for told, content in alternatives])
+        return any_of([self._written(key, told, content) for told, content in alternatives])
 
     def _written(self, key: str, told: str, content: Any) -> Any:
         made: list[Any] = [*self._spaces()]
@@ -202,47 +174,32 @@ class _Parameters:
             else:
                 text = {"$key": key, "$string": told, "$type": told}.get(part, part)
                 made.append(formats.ConstStringFormat(value=text))
-        return _sequence(made)
+        return sequence(made)
 
     def _untold(self, schema: Any, types: frozenset[str]) -> Any:
         """A value whose type the markup does not tell."""
-        if types == {"string"}:
-            return self._string(schema, but_json=False)
         if "string" not in types:
             return self._json(schema, types)
-        contents: list[Any] = [self._string(schema, but_json=True)]
-        inside = self._within(schema)
-        constants = {"null": ["null"], "boolean": ["true", "false"]}
-        contents += [Constant(inside, text) for one in sorted(types) for text in constants.get(one, [])]
+        contents = untold_scalars(self._within(schema), types, self._excluded())
         if nested := types & {"object", "array"}:
             contents.append(self._json(schema, nested))
-        return _any_of(contents)
+        return any_of(contents)
 
     def _string(self, schema: Any, *, but_json: bool) -> StringTexts:
+        return StringTexts(self._within(schema), self._excluded(), but_json)
+
+    def _excluded(self) -> tuple[str, ...]:
         closing = "".join(self._parts[self._parts.index("$value") + 1 :]).strip()
-        return StringTexts(self._within(schema), (*self._excludes, closing), but_json)
+        return (*self._excludes, closing)
 
     def _json(self, schema: Any, types: Any) -> Any:
         typed = self._within({"allOf": [schema, {"type": sorted(types)}]})
         value = formats.JsonSchemaFormat(json_schema=typed, excludes=list(self._excludes))
-        return _sequence([*self._spaces(), value, *self._spaces()])
+        return sequence([*self._spaces(), value, *self._spaces()])
 
     def _within(self, schema: Any) -> dict[str, Any]:
         """The schema of one property with what its references may lead to."""
-        named = {name: self._schema[name] for name in _DEFINITIONS if name in self._schema}
-        return {**named, "allOf": [schema]}
+        return {**self._definitions(), "allOf": [schema]}
 
-
-def _sequence(elements: list[Any]) -> Any:
-    # What is inside is no format that came from outside, and has been checked.
-    if len(elements) == 1:
-        return elements[0]
-    return formats.SequenceFormat.model_construct(elements=elements or [formats.ConstStringFormat(value="")])
-
-
-def _any_of(elements: list[Any]) -> Any:
-    return elements[0] if len(elements) == 1 else formats.OrFormat.model_construct(elements=elements)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+    def _definitions(self) -> dict[str, Any]:
+        return {name: self._schema[name] for name in _DEFINITIONS if name in self._schema}
