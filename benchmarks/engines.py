@@ -166,7 +166,7 @@ class XgrammarSession:
 
 
 class Xgrammar:
-    """The library's defaults, on one thread."""
+    """The library's defaults, on one thread; with the option `comparable` open objects and the separators of others."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         import torch
@@ -176,6 +176,8 @@ class Xgrammar:
         vocabulary = tekken_vocabulary()
         self._words = vocabulary.mask_words
         self._matcher = xgrammar.GrammarMatcher
+        self._comparable = {"any_whitespace": False, "separators": (", ", ": "), "strict_mode": False}
+        self._comparable = self._comparable if options.get("comparable") else {}
         # It takes empty strings for special tokens of its own accord only under this name.
         tokens = [vocabulary.token_bytes(i) or f"<SPECIAL_{i}>".encode() for i in range(vocabulary.size)]
         information = xgrammar.TokenizerInfo(tokens, xgrammar.VocabType.RAW, stop_token_ids=[2])
@@ -183,7 +185,7 @@ class Xgrammar:
 
     def compile(self, schema: Any) -> XgrammarSession:
         try:
-            return self.session(self.compiler.compile_json_schema(json.dumps(schema)))
+            return self.session(self.compiler.compile_json_schema(json.dumps(schema), **self._comparable))
         except RuntimeError as error:
             raise RefusedError(str(error)) from None
 

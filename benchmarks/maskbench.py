@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import multiprocessing
 import random
 import resource
 import sys
@@ -33,6 +32,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from benchmarks.child import Child, ChildFailedError
 from benchmarks.engines import ENGINES, RefusedError, Session, TurnstileSession, installed
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import tekken_encoding
@@ -143,45 +143,17 @@ def serve(name: str, options: dict[str, Any], warm: bool, connection: Connection
 # -- in the main process -------------------------------------------------------------------------------------------
 
 
-class Worker:
-    """An engine in a process of its own, started anew after a timeout or a crash."""
-
-    def __init__(self, name: str, options: dict[str, Any], *, warm: bool = False) -> None:
-        self._arguments = (name, options, warm)
-        self._start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(*self._arguments, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._connection.recv()
-
-    def ask(self, path: Path) -> Outcome:
-        self._connection.send(path)
-        try:
-            if self._connection.poll(TIMEOUT_S):
-                outcome: Outcome = self._connection.recv()
-                return outcome
-            failure = f"no answer within {TIMEOUT_S} s"
-        except EOFError:
-            failure = "the process died"
-        self.close()
-        self._start()
-        return Outcome(path.name, crash=failure)
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.join()
-
-
 def run(name: str, options: dict[str, Any], paths: list[Path], *, warm: bool = False) -> list[Outcome]:
     """What an engine makes of all files."""
-    worker = Worker(name, options, warm=warm)
+    child = Child(serve, name, options, warm, timeout_s=TIMEOUT_S)
     description = f"{name}, warm" if warm else name
-    outcomes = [worker.ask(path) for path in tqdm(paths, desc=description, unit="schema", smoothing=0.05)]
-    worker.close()
+    outcomes = []
+    for path in tqdm(paths, desc=description, unit="schema", smoothing=0.05):
+        try:
+            outcomes.append(child.ask(path))
+        except ChildFailedError as error:
+            outcomes.append(Outcome(path.name, crash=str(error)))
+    child.close()
     return outcomes
 
 
