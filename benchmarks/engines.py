@@ -92,11 +92,16 @@ class Turnstile:
 
 class LlguidanceSession:
     def __init__(self, matcher: Any, words: int) -> None:
-        self.matcher = matcher
+        self._compiled = matcher
+        self.matcher = matcher.deep_copy()
         self._row = np.zeros(words, np.uint32)
 
     def begin(self) -> None:
-        self.matcher.reset()
+        # A token that is not allowed leaves an error behind, which `reset` keeps.
+        if self.matcher.is_error():
+            self.matcher = self._compiled.deep_copy()
+        else:
+            self.matcher.reset()
 
     def mask(self) -> NDArray[np.uint32]:
         self.matcher.unsafe_compute_mask_ptr(self._row.ctypes.data, self._row.nbytes)

@@ -5,10 +5,10 @@
 Each schema is compiled by all engines with one spelling of JSON (`", "` and `": "`, minimal escapes, declared order).
 A walk draws tokens that all of them allow. Where masks differ, a token that only some allow is followed to a complete
 text by an engine that allows it; where only some let a text end, that is the text. `jsonschema` judges each text once,
-and then every engine reads it:
+and then every engine reads it, in the tokens of the walk, in those of the tokeniser, and byte by byte:
 
-    under   a text that is invalid is accepted
-    over    a text that is valid, and spelt and ordered as agreed, is not accepted
+    under   a text that is invalid is accepted in one of these
+    over    a text that is valid, and spelt and ordered as agreed, is accepted in none
 
 Undecided: no complete text was found; the text repeats a name, is spelt or ordered otherwise, or `format` alone decides
 (the specification calls it an annotation).
@@ -17,6 +17,7 @@ Undecided: no complete text was found; the text repeats a name, is spelt or orde
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
 import dataclasses
 import json
@@ -35,7 +36,7 @@ from benchmarks.child import Child, ChildFailedError
 from benchmarks.engines import ENGINES, Engine, RefusedError, Session, installed
 from benchmarks.maskbench_conformance import accepts, explanation
 from benchmarks.maskbench_data import parse_with_data
-from benchmarks.vocabularies import tekken_vocabulary
+from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
 from grammar_workers import GrammarError, TokenFSM, compile_grammar
 
 TIMEOUT_S = 60
@@ -123,6 +124,7 @@ class Walker:
         self._tokens = [vocabulary.token_bytes(token) for token in range(vocabulary.size)]
         self._text = np.array([bool(token) for token in self._tokens])
         self._closing = [self._tokens.index(one) for one in CLOSING]
+        self._bytes = [self._tokens.index(bytes([byte])) for byte in range(256)]
         self._quote, self._letter = self._tokens.index(b'"'), self._tokens.index(b"a")
         self._sessions = sessions
         self._judge = judge
@@ -219,12 +221,20 @@ class Walker:
         if verdict == "undecided":
             self._finding.undecided += 1
             return
+        # An engine may insist on the tokeniser's own tokens: that is no error of its language.
+        spellings = [path, [self._bytes[byte] for byte in data]]
+        if text is not None:
+            spellings.append(tekken_encoding().encode(text, disallowed_special=()))
         for name, session in self._sessions.items():
-            session.begin()
-            accepted = all(session.advance(token) for token in path) and session.may_stop()
+            accepted = any(_reads(session, tokens) for tokens in spellings)
             if accepted != (verdict == "valid"):
                 where = self._finding.under if accepted else self._finding.over
                 where.setdefault(name, []).append(data.decode(errors="replace"))
+
+
+def _reads(session: Session, tokens: list[int]) -> bool:
+    session.begin()
+    return all(session.advance(token) for token in tokens) and session.may_stop()
 
 
 def compare(engines: dict[str, Engine], path: Path) -> Finding:
@@ -260,9 +270,8 @@ def serve(names: list[str], connection: Connection) -> None:
 def show(findings: list[Finding], names: list[str], listed: int) -> None:
     """The table, and some texts of each engine."""
     compared = [finding for finding in findings if len(finding.engines) > 1]
-    print(
-        f"\nschemas compared: {len(compared):,} of {len(findings):,}; crashed: {sum(bool(f.crash) for f in findings)}"
-    )
+    crashes = collections.Counter(finding.crash for finding in findings if finding.crash)
+    print(f"\nschemas compared: {len(compared):,} of {len(findings):,}; crashed: {crashes.total()}")
     print(f"masks compared: {sum(f.masks for f in compared):,}; differing: {sum(f.differing for f in compared):,}")
     print(f"differences undecided: {sum(f.undecided for f in compared):,}\n")
     print(f"{'':<14}{'compiled':>10}{'over: schemas':>16}{'texts':>8}{'under: schemas':>16}{'texts':>8}")
@@ -279,8 +288,7 @@ def show(findings: list[Finding], names: list[str], listed: int) -> None:
         for name in names:
             shown = [finding for finding in compared if name in getattr(finding, which)][:listed]
             for finding in shown:
-                print(f"{name} {which}: {finding.name}: {getattr(finding, which)[name][0][:150]}")
-    crashes = collections.Counter(finding.crash for finding in findings if finding.crash)
+                print(f"{name} {which}: {finding.name}: {getattr(finding, which)[name][0][:150]!a}")
     for failure, many in crashes.most_common(5):
         print(f"crashed: {many} x {failure}")
 
