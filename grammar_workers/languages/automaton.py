@@ -92,9 +92,12 @@ def token_automaton(table: Automaton, vocabulary: Vocabulary, builder: PushdownB
     dfa = from_table(moves.starts, moves.letter_at, renumbered[moves.rows[order]], labels)
     states = dict(zip(order, StringLowering(builder).raw_states(dfa, known), strict=True))
     for number in kinds:
+        tokens: dict[int, list[TokenId]] = {}
         for token, (_, _, target) in edges[number].items():
+            tokens.setdefault(target, []).append(token)
+        for target, named in tokens.items():
             if target in states:
-                builder.token_edge(states[number], token, states[target])
+                builder.token_edges(states[number], named, states[target])
     return states[0]
 
 

@@ -81,6 +81,9 @@ class Combination:
         pushdown = self._builder.build(entry)
         if not parts.regular and not parts.automata:
             return pushdown
+        if len(pushdown.boundaries):
+            where = parts.regular[0][0] if parts.regular else parts.tags[0][0]
+            raise UnsupportedFeatureError("another specification beside text with a limit in tokens", pointer=where)
         automaton = intersection(self._compilation, parts)
         try:
             return product.intersect(pushdown, automaton, self._limits)

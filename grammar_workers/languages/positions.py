@@ -59,8 +59,7 @@ def token_positions(allowed: Sequence[Step], vocabulary: Vocabulary, builder: Pu
         if is_tokens:
             for number, step in reversed(list(enumerate(steps, last))):
                 state = builder.state()
-                for token in dict.fromkeys(_checked(step, number, vocabulary)):
-                    builder.token_edge(state, token, following)
+                builder.token_edges(state, _checked(step, number, vocabulary), following)
                 following = state
         else:
             automaton = restrict(positions(steps, limits, first=last), vocabulary.alphabet)

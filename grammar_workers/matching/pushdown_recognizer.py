@@ -23,6 +23,8 @@ from grammar_workers.pushdown.byte_classes import classes_of
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
     CALL,
+    EDGE_FIRST,
+    EDGE_LAST,
     FAR,
     INSTRUCTION_ACTION,
     INSTRUCTION_MOVE,
@@ -64,7 +66,7 @@ class PushdownRecognizer:
         # The one walked last: kernels keep nothing alive.
         self._folded: FoldedTree | None = None
         self._token_edges = _edges_by_state(pushdown, vocabulary)
-        self._named_tokens = frozenset(token for edges in self._token_edges.values() for token, _ in edges)
+        self._boundaries = dict(pushdown.boundaries.tolist())
 
     @property
     def nbytes(self) -> int:
@@ -76,7 +78,7 @@ class PushdownRecognizer:
         return len(self._pushdown.states)
 
     def start(self) -> Configuration:
-        return self._arrive(START, 0, 0)
+        return self._begin_token(self._arrive(START, 0, 0))
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         # What a row with token edges depends on is known only after they have been looked at.
@@ -94,8 +96,10 @@ class PushdownRecognizer:
                 break
         if found >= 0 or noting:
             return found
-        for token in self._token_targets(configuration):
-            row[token >> 5] |= np.uint32(1 << (token & 31))
+        named = np.zeros(len(row) * 32, np.bool_)
+        for first, last, _ in self._token_targets(configuration):
+            named[first : last + 1] = True
+        row |= np.packbits(named, bitorder="little").view(np.uint32)
         state, _, frame = configuration
         return int(entry.note_class(self._entries, state, frame))
 
@@ -112,11 +116,15 @@ class PushdownRecognizer:
         return mask.FOLDED_TREE
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
-        if token_id in self._named_tokens and (named := self._token_targets(configuration).get(token_id)):
-            return named, self.may_end(named), int(entry.find_class(self._entries, *named))
+        for first, last, reached in self._token_targets(configuration):
+            if first <= token_id <= last:
+                return reached, self.may_end(reached), int(entry.find_class(self._entries, *reached))
         while True:
             state, counter, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
             if state >= 0 and ends >= 0:
+                if state in self._boundaries:
+                    state, counter, frame = self._begin_token((state, counter, frame))
+                    row_class = int(entry.find_class(self._entries, state, counter, frame))
                 return (state, counter, frame), ends == 1, row_class
             if step.FRAMES_FULL not in (state, ends):
                 return None
@@ -141,13 +149,20 @@ class PushdownRecognizer:
             else:
                 capacity *= 8
         configurations = list(map(tuple, found[:many].tolist()))
-        for token, reached in self._token_targets(configuration).items():
-            places[token] = len(configurations)
+        # Of several targets of a token, the first one counts.
+        for first, last, reached in reversed(self._token_targets(configuration)):
+            places[first : last + 1] = len(configurations)
             configurations.append(reached)
+        if self._boundaries:
+            numbers: dict[Configuration, int] = {}
+            moved = [numbers.setdefault(self._begin_token(one), len(numbers)) for one in configurations[:many]]
+            moved += [numbers.setdefault(one, len(numbers)) for one in configurations[many:]]
+            places, configurations = np.array([*moved, -1], np.int32)[places], list(numbers)
         return configurations, places
 
     def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
-        if max_places <= self._ahead:
+        # The kernel knows nothing of boundaries.
+        if max_places <= self._ahead or self._boundaries:
             return
         ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words)
         instructions = self._pushdown.instructions
@@ -167,7 +182,7 @@ class PushdownRecognizer:
             if status == prefetch.BY_HAND:
                 here = ahead.next_by_hand()
                 yield PrefetchedRows(wanted=here)
-                for named in self._token_targets(here).values():
+                for _, _, named in self._token_targets(here):
                     ahead.add(named)
             elif status == step.FRAMES_FULL:
                 self._grow_frames()
@@ -199,17 +214,28 @@ class PushdownRecognizer:
         """The inverse of `to_bytes`. Trusts nothing: raises ValueError for malformed tables."""
         return cls(PushdownAutomaton.from_bytes(data), vocabulary, limits)
 
-    def _token_targets(self, configuration: Configuration) -> dict[TokenId, Configuration]:
-        """Where the tokens that edges name lead from here; a trace that has been begun goes on."""
-        targets: dict[TokenId, Configuration] = {}
+    def _begin_token(self, configuration: Configuration) -> Configuration:
+        """Where a token begins that follows one that ended here."""
+        state, counter, frame = configuration
+        target = self._boundaries.get(state)
+        return configuration if target is None else self._arrive(target, counter, frame)
+
+    def _token_targets(self, configuration: Configuration) -> list[tuple[TokenId, TokenId, Configuration]]:
+        """Where the tokens that edges name (first, last) lead from here; a trace that has been begun goes on.
+
+        Of several entries of a token the first one counts.
+        """
+        targets: list[tuple[TokenId, TokenId, Configuration]] = []
         if not self._token_edges:
             return targets
         state, counter, frame = configuration
         for _ in range(SILENT_MOVES):
-            for token, target in self._token_edges.get(state, ()):
-                reached = self._arrive(target, counter, frame)
-                if reached[0] >= 0:
-                    targets.setdefault(token, reached)
+            arrived: dict[int, Configuration] = {}
+            for first, last, target in self._token_edges.get(state, ()):
+                if target not in arrived:
+                    arrived[target] = self._begin_token(self._arrive(target, counter, frame))
+                if arrived[target][0] >= 0:
+                    targets.append((first, last, arrived[target]))
             label = int(self._pushdown.states[state, STATE_EXIT])
             if label < 0:
                 break
@@ -264,11 +290,15 @@ class PushdownRecognizer:
         return entries
 
 
-def _edges_by_state(pushdown: PushdownAutomaton, vocabulary: Vocabulary) -> dict[int, list[tuple[TokenId, int]]]:
-    """State -> (token id, target); ValueError for an edge of a token that cannot be generated."""
-    edges: dict[int, list[tuple[TokenId, int]]] = {}
-    for state, token, target in pushdown.token_edges.tolist():
-        if not vocabulary.can_generate(token):
-            raise ValueError(f"malformed automaton: an edge of token {token}, which cannot be generated")
-        edges.setdefault(state, []).append((token, target))
+def _edges_by_state(
+    pushdown: PushdownAutomaton, vocabulary: Vocabulary
+) -> dict[int, list[tuple[TokenId, TokenId, int]]]:
+    """State -> (first token id, last, target); ValueError for an edge of a token that cannot be generated."""
+    edges: dict[int, list[tuple[TokenId, TokenId, int]]] = {}
+    ends = np.array(vocabulary.eos_token_ids)
+    first, last = pushdown.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
+    if (last >= vocabulary.size).any() or (np.searchsorted(ends, first) != np.searchsorted(ends, last, "right")).any():
+        raise ValueError("malformed automaton: an edge of a token that cannot be generated")
+    for state, *edge in pushdown.token_edges.tolist():
+        edges.setdefault(state, []).append(tuple(edge))
     return edges

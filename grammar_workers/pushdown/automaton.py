@@ -26,8 +26,11 @@ from grammar_workers.pushdown.instructions import (
     ACTIONS,
     ADVICE,
     ALL_SET,
+    BOUNDARY_COLUMNS,
     CALL,
     EDGE_COLUMNS,
+    EDGE_FIRST,
+    EDGE_LAST,
     EDGE_STATE,
     EDGE_TARGET,
     GOTO,
@@ -70,6 +73,7 @@ _SHAPES = {
     "returns": 0,
     "loops": LOOP_COLUMNS,
     "token_edges": EDGE_COLUMNS,
+    "boundaries": BOUNDARY_COLUMNS,
 }
 """The columns of each array, in the order of an artifact; 0: it has one dimension."""
 
@@ -78,7 +82,8 @@ _SHAPES = {
 class PushdownAutomaton:
     """A finished pushdown automaton; the arrays are int32 and read-only, their columns are named in `instructions`.
 
-    `token_edges` is [t, EDGE_COLUMNS]; the others are as in `Tables`. Matching begins in START, and ACCEPT accepts.
+    `token_edges` is [t, EDGE_COLUMNS], `boundaries` [b, BOUNDARY_COLUMNS]; the others are as in `Tables`. Matching
+    begins in START, and ACCEPT accepts.
     """
 
     states: NDArray[np.int32]
@@ -88,6 +93,7 @@ class PushdownAutomaton:
     returns: NDArray[np.int32]
     loops: NDArray[np.int32]
     token_edges: NDArray[np.int32]
+    boundaries: NDArray[np.int32]
 
     def __post_init__(self) -> None:
         for name in _SHAPES:
@@ -170,6 +176,9 @@ class PushdownAutomaton:
         )
         _require(_inside(self.loops[:, LOOP_BASE], TOLERATES_UNESCAPED, many), "loops")
         _require(_inside(self.token_edges[:, [EDGE_STATE, EDGE_TARGET]], 0, many), "token edges")
+        first_token, last_token = self.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
+        _require(bool(((first_token >= 0) & (first_token <= last_token)).all()), "token edges")
+        _require(_inside(self.boundaries, 0, many), "boundaries")
         jumps = (move == CALL) | (move == GOTO) | (move == OTHERWISE)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.

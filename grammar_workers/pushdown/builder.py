@@ -19,6 +19,7 @@ from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import Guard, Interval, PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
+    BOUNDARY_COLUMNS,
     CALL,
     EDGE_COLUMNS,
     ENTER_AT_ZERO,
@@ -48,6 +49,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_ROW,
     STAY,
 )
+from grammar_workers.types import TokenId
 
 _ROW_STEPS = 32
 """What a dense row counts against the budget."""
@@ -96,7 +98,8 @@ class PushdownBuilder:
         self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
         self._loops: list[tuple[int, int, int]] = [(0, 0, FREE_STRING)]
-        self._token_edges: list[tuple[int, int, int]] = []
+        self._token_edges: list[tuple[int, int, int, int]] = []
+        self._boundaries: list[tuple[int, int]] = []
         self._loop_ids: dict[tuple[int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
@@ -170,9 +173,25 @@ class PushdownBuilder:
     def row_of(self, state: int) -> int:
         return self._states[state * STATE_COLUMNS + STATE_ROW]
 
-    def token_edge(self, state: int, token: int, target: int) -> None:
-        """Let a token, whatever its bytes, lead from `state` to `target`, wherever a token may begin in `state`."""
-        self._token_edges.append((state, token, target))
+    def token_edge(self, state: int, first: TokenId, last: TokenId, target: int) -> None:
+        """Let the tokens `first` to `last`, whatever their bytes, lead from `state` to `target` where one begins.
+
+        Of several edges of a token the first one counts.
+        """
+        self._token_edges.append((state, first, last, target))
+
+    def token_edges(self, state: int, tokens: Iterable[TokenId], target: int) -> None:
+        """`token_edge` for tokens in any order."""
+        ordered = np.unique(np.fromiter(tokens, np.int64))
+        for run in np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1):
+            self.token_edge(state, int(run[0]), int(run[-1]), target)
+
+    def boundary(self, state: int, target: int) -> None:
+        """Let the next token begin in `target` where one ends in `state`, which is inside of no value that is called.
+
+        What may follow in `target` may follow in `state`, and the end may.
+        """
+        self._boundaries.append((state, target))
 
     # -- tables --------------------------------------------------------------------------------------------------
 
@@ -315,4 +334,5 @@ class PushdownBuilder:
             returns=np.array(returns, np.int32),
             loops=np.array(self._loops, np.int32).reshape(-1, LOOP_COLUMNS),
             token_edges=np.array(self._token_edges, np.int32).reshape(-1, EDGE_COLUMNS),
+            boundaries=np.array(self._boundaries, np.int32).reshape(-1, BOUNDARY_COLUMNS),
         )

@@ -87,8 +87,12 @@ TOLERATED_RUN = 32
 RARE = "\x1c\x1d\x1e\x1f\x85\ufeff"
 """Characters that are white space to one dialect of regular expressions only, so neither in `\\s` nor in `\\S`."""
 
-EDGE_STATE, EDGE_TOKEN, EDGE_TARGET, EDGE_COLUMNS = range(4)
-"""A token that may come where a token begins in this state, whatever its bytes, and where it leads."""
+EDGE_STATE, EDGE_FIRST, EDGE_LAST, EDGE_TARGET, EDGE_COLUMNS = range(5)
+"""Tokens, from the first to the last one, that may come where a token begins in this state, whatever their bytes, and
+where they lead. Of several edges of a token the first one counts."""
+
+BOUNDARY_STATE, BOUNDARY_TARGET, BOUNDARY_COLUMNS = range(3)
+"""A state in which tokens are counted: where one ends in it, the next one begins in the target."""
 
 SILENT_MOVES = 256
 """The most moves between two bytes. Compiled automata need a handful; a hostile one must not hang the reader."""

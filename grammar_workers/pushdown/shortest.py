@@ -112,7 +112,7 @@ class _Search:
         self._instructions: dict[int, list[int]] = {}
         self._thresholds = _thresholds(pushdown)
         self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
-        for state, token, target in pushdown.token_edges.tolist():
+        for state, token, _, target in pushdown.token_edges.tolist():
             self._token_edges.setdefault(state, []).append((token, target))
 
     def run(self, state: int, counter: int) -> Text:

@@ -100,6 +100,8 @@ EXAMPLES: list[Format] = [
     {"type": "regex", "pattern": "[A-Z]{3}-[0-9]{4}"},
     {"type": "any_text", "excludes": ["<f="]},
     tag("<think>", {"type": "any_text", "excludes": ["</think>"], "max_chars": 512}, "</think>"),
+    tag("<", {"type": "any_text", "max_tokens": 3}, ">"),
+    tag(token(TOKEN), {"type": "any_text", "max_tokens": 3, "max_chars": 5}, token(OTHER)),
     {"type": "sequence", "elements": [const("Answer: "), JSON]},
     {"type": "or", "elements": [const("yes"), const("no")]},
     {"type": "optional", "content": const("first ")},
@@ -194,6 +196,8 @@ DIFFERENT: list[tuple[Format, str, list[bytes], list[bytes]]] = [
         [],
         [b"b"],
     ),
+    # The last token that text may have may begin its end: XGrammar lets the text go on instead, with one token more.
+    (tag("<", {"type": "any_text", "max_tokens": 1}, "</"), "<b<", [], [b"<", b"</"]),
     # Two alternatives of one token each: XGrammar forbids what either excludes.
     (
         {

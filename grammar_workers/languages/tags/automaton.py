@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
 
 from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
@@ -26,12 +30,17 @@ Value = int
 
 @dataclasses.dataclass
 class FormatNfa:
-    """Moves of each state; `silent` are targets without a text. Reading begins in state 0 and ends in `last`."""
+    """Moves of each state; `silent` are targets without a text. Reading begins in state 0 and ends in `last`.
+
+    `boundaries`: a state in which tokens are counted -> the one in which the next token begins where one ends in it.
+    What that leads to without a text, the first one leads to, too.
+    """
 
     characters: list[list[tuple[Charset, State]]] = dataclasses.field(default_factory=list)
     tokens: list[list[tuple[frozenset[TokenId], State]]] = dataclasses.field(default_factory=list)
     values: list[list[tuple[Value, State]]] = dataclasses.field(default_factory=list)
     silent: list[list[State]] = dataclasses.field(default_factory=list)
+    boundaries: dict[State, State] = dataclasses.field(default_factory=dict)
     last: State = 0
 
     def __len__(self) -> int:
@@ -61,14 +70,16 @@ class FormatNfa:
 class FormatDfa:
     """Deterministic over characters and over tokens. `starts` are where classes of characters begin.
 
-    `characters[state]`: class -> state. `tokens[state]`: token -> state. `values[state]`: value -> state. Every state
-    leads to a final one if all values can be completed.
+    `characters[state]`: class -> state. `tokens[state]`: (first token, last token, state), in order, no two with the
+    same token. `values[state]`: value -> state. `boundaries` as in `FormatNfa`. Every state leads to a final one if all
+    values can be completed.
     """
 
     starts: list[int]
     characters: list[dict[int, State]] = dataclasses.field(default_factory=list)
-    tokens: list[dict[TokenId, State]] = dataclasses.field(default_factory=list)
+    tokens: list[list[tuple[TokenId, TokenId, State]]] = dataclasses.field(default_factory=list)
     values: list[dict[Value, State]] = dataclasses.field(default_factory=list)
+    boundaries: dict[State, State] = dataclasses.field(default_factory=dict)
     final: list[bool] = dataclasses.field(default_factory=list)
 
 
@@ -90,6 +101,7 @@ class Determinizer:
         self._subsets: list[frozenset[State]] = []
         self._closed: dict[frozenset[State], int] = {}
         self._rows: dict[int, dict[int, int]] = {}
+        self._ordered: dict[frozenset[TokenId], NDArray[np.int64]] = {}
 
     def run(self) -> FormatDfa:
         """Raises LimitExceededError, and UnsupportedFeatureError where a token is also the beginning of a value."""
@@ -99,23 +111,19 @@ class Determinizer:
         for number, subset in enumerate(self._subsets):
             self._budget.spend(8 + len(subset))
             values: dict[Value, set[State]] = {}
-            tokens: dict[TokenId, set[State]] = {}
+            tokens: dict[frozenset[TokenId], set[State]] = {}
             for state in subset:
                 for value, target in nfa.values[state]:
                     values.setdefault(value, set()).add(target)
                 for named, target in nfa.tokens[state]:
-                    self._budget.spend(len(named) // 8)
-                    for token in named:
-                        tokens.setdefault(token, set()).add(target)
+                    tokens.setdefault(named, set()).add(target)
             result.characters.append(self._row(number))
             result.values.append({value: self._number(targets) for value, targets in values.items()})
-            reads_text = bool(result.characters[number] or values)
-            result.tokens.append(
-                {
-                    token: self._number(targets | (self._spelled(number, token) if reads_text else set()))
-                    for token, targets in tokens.items()
-                }
-            )
+            result.tokens.append(self._token_runs(number, tokens))
+            if not nfa.boundaries.keys().isdisjoint(subset):
+                # All that these lead to without a text is in the subset, too.
+                moved = frozenset(nfa.boundaries.get(state, state) for state in subset)
+                result.boundaries[number] = self._number_of(moved)
             result.final.append(nfa.last in subset)
         if not _drop_dead(result):
             raise UnsatisfiableError("no text matches the structural tag")
@@ -128,12 +136,15 @@ class Determinizer:
         if number is None:
             subset = self._nfa.closure(key)
             self._budget.spend(len(subset))
-            number = self._numbers.setdefault(subset, len(self._subsets))
-            if number == len(self._subsets):
-                self._subsets.append(subset)
-                if number >= self._most:
-                    raise LimitExceededError(f"the tags need more than {self._most} states (limit max_states)")
-            self._closed[key] = number
+            number = self._closed[key] = self._number_of(subset)
+        return number
+
+    def _number_of(self, subset: frozenset[State]) -> int:
+        number = self._numbers.setdefault(subset, len(self._subsets))
+        if number == len(self._subsets):
+            self._subsets.append(subset)
+            if number >= self._most:
+                raise LimitExceededError(f"the tags need more than {self._most} states (limit max_states)")
         return number
 
     def _row(self, number: int) -> dict[int, int]:
@@ -149,10 +160,64 @@ class Determinizer:
             row = self._rows[number] = {one: self._number(states) for one, states in targets.items()}
         return row
 
+    def _token_runs(
+        self, number: int, targets: Mapping[frozenset[TokenId], set[State]]
+    ) -> list[tuple[TokenId, TokenId, int]]:
+        """Tokens from the first to the last one -> subset, where sets of tokens lead to these states."""
+        sets = [(self._in_order(named), reached) for named, reached in targets.items()]
+        reads_text = bool(self._row(number) or any(self._nfa.values[state] for state in self._subsets[number]))
+        if len(sets) == 1 and not reads_text:
+            ((named, reached),) = sets
+            return [(*run, self._number(reached)) for run in _runs(named)]
+        universe = np.unique(np.concatenate([named for named, _ in sets])) if sets else np.empty(0, np.int64)
+        # Place in `unions` of all states that a token leads to.
+        unions: list[frozenset[State]] = [frozenset()]
+        union_of = np.zeros(len(universe), np.int64)
+        for named, reached in sets:
+            places = np.searchsorted(universe, named)
+            before = union_of[places]
+            for union in np.unique(before).tolist():
+                union_of[places[before == union]] = len(unions)
+                unions.append(unions[union] | reached)
+        for place in self._begins_text(number, universe) if reads_text else ():
+            if spelled := self._spelled(number, int(universe[place])):
+                unions.append(unions[union_of[place]] | spelled)
+                union_of[place] = len(unions) - 1
+        return [
+            (*run, self._number(unions[union]))
+            for union in np.unique(union_of).tolist()
+            for run in _runs(universe[union_of == union])
+        ]
+
+    def _in_order(self, tokens: frozenset[TokenId]) -> NDArray[np.int64]:
+        """int64, ascending."""
+        known = self._ordered.get(tokens)
+        if known is None:
+            known = self._ordered[tokens] = np.array(sorted(tokens))
+        self._budget.spend(1 + len(known) // 64)
+        return known
+
+    def _begins_text(self, number: int, tokens: NDArray[np.int64]) -> list[int]:
+        """The places of the tokens whose first byte may be read as text in a subset."""
+        ends = [*self._starts[1:], 0x110000]
+        read = [(self._starts[one], ends[one]) for one in self._row(number)]
+        begins = np.zeros(256, np.bool_)
+        begins[[byte for byte in range(0x80) if any(start <= byte < end for start, end in read)]] = True
+        begins[0x80:] = any(end > 0x80 for _, end in read)
+        for state in self._subsets[number]:
+            for value, _ in self._nfa.values[state]:
+                begins[list(self._first_bytes[value])] = True
+        first = self._first_byte_of_tokens[tokens]
+        return np.flatnonzero((first >= 0) & begins[first]).tolist()
+
+    @functools.cached_property
+    def _first_byte_of_tokens(self) -> NDArray[np.int16]:
+        """int16 [tokens]; -1 for one without a text."""
+        texts = map(self._vocabulary.token_bytes, range(len(self._vocabulary)))
+        return np.fromiter((text[0] if text else -1 for text in texts), np.int16, len(self._vocabulary))
+
     def _spelled(self, number: int, token: TokenId) -> frozenset[State]:
-        """What the text of a token leads to, where it is text."""
-        if self._vocabulary.is_special(token):
-            return frozenset()
+        """What the text of a token leads to."""
         text, rest = _decoded(self._vocabulary.token_bytes(token))
         for character in text:
             self._budget.spend(1)
@@ -175,6 +240,13 @@ class Determinizer:
         )
 
 
+def _runs(tokens: NDArray[np.int64]) -> list[tuple[TokenId, TokenId]]:
+    """Ascending tokens as runs: (first, last)."""
+    breaks = np.flatnonzero(np.diff(tokens) > 1)
+    firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(tokens) - 1)
+    return list(zip(tokens[firsts].tolist(), tokens[lasts].tolist(), strict=True))
+
+
 def _decoded(data: bytes) -> tuple[str, bytes]:
     """The characters that bytes begin with, and what follows these."""
     try:
@@ -192,17 +264,22 @@ def _both(token: TokenId, vocabulary: Vocabulary) -> UnsupportedFeatureError:
 def _drop_dead(automaton: FormatDfa) -> bool:
     """Remove moves to states from which no final one is reached; False if the first state is such a state."""
     sources: list[set[State]] = [set() for _ in automaton.final]
-    for moves in (automaton.characters, automaton.tokens, automaton.values):
+    for moves in (automaton.characters, automaton.values):
         for state, row in enumerate(moves):
             for target in row.values():
                 sources[target].add(state)
+    for state, runs in enumerate(automaton.tokens):
+        for _, _, target in runs:
+            sources[target].add(state)
     alive = {state for state, final in enumerate(automaton.final) if final}
     pending = list(alive)
     while pending:
         for source in sources[pending.pop()] - alive:
             alive.add(source)
             pending.append(source)
-    for moves in (automaton.characters, automaton.tokens, automaton.values):
+    for moves in (automaton.characters, automaton.values):
         for state, row in enumerate(moves):
             moves[state] = {letter: target for letter, target in row.items() if target in alive}
+    automaton.tokens = [[run for run in runs if run[-1] in alive] for runs in automaton.tokens]
+    # Dead states are left as they are, and nothing leads there: no boundary has a dead target but where it is dead.
     return 0 in alive

@@ -177,17 +177,12 @@ class Construction:
         return self._laid.join([state for state in (empty, begun) if state is not None])
 
     def _any_text(self, format_: formats.AnyTextFormat, pointer: str, first: State, ends: Ends) -> State:
-        if format_.max_tokens is not None:
-            raise UnsupportedFeatureError(
-                "a number of tokens that text may have; give `max_chars`", pointer=f"{pointer}/max_tokens"
-            )
         self._check_texts(format_.excludes, f"{pointer}/excludes")
-        if "" in format_.excludes:  # the empty text is in every text but itself
+        # The empty text is in every text but itself.
+        if "" in format_.excludes or format_.max_tokens == 0:
             return first
         automaton = self._free({}, [*format_.excludes, *ends.texts])
-        if format_.max_chars is None:
-            return self._laid.embed(automaton, first)
-        return self._laid.embed_up_to(automaton, format_.max_chars, first, pointer)
+        return self._laid.embed_limited(automaton, format_.max_chars, format_.max_tokens, first, pointer)
 
     def _any_tokens(self, format_: formats.AnyTokensFormat, pointer: str, first: State, ends: Ends) -> State:
         tokens = self._speller.tokens_but(format_.exclude_tokens, ends.tokens, f"{pointer}/exclude_tokens")

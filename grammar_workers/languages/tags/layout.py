@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
@@ -59,16 +61,7 @@ class Layout:
 
     def states_of(self, automaton: Dfa, first: State) -> list[State]:
         """States that move like those of an automaton; `first` leads to the first of them."""
-        states = [self.state() for _ in automaton.accepting]
-        self.nfa.silent[first].append(states[0])
-        for number, state in enumerate(states):
-            by_target: dict[int, list[tuple[int, int]]] = {}
-            for low, high, target in automaton.ranges(number):
-                by_target.setdefault(target, []).append((low, high))
-            for target, intervals in by_target.items():
-                self._budget.spend(1 + len(intervals) // 8)
-                self.nfa.characters[state].append((charset.make(intervals), states[target]))
-        return states
+        return self._copy(_text_of(automaton), first)
 
     def embed(self, automaton: Dfa, first: State) -> State:
         last = self.state()
@@ -76,6 +69,52 @@ class Layout:
             if label:
                 self.nfa.silent[state].append(last)
         return last
+
+    def embed_limited(
+        self, automaton: Dfa, most_characters: int | None, most_tokens: int | None, first: State, pointer: str
+    ) -> State:
+        """The same with at most so many characters, and at most so many tokens that begin with one of these.
+
+        A copy of the automaton for each character, and a copy of these for each token: where a token begins, its
+        characters are read in the next one. The first copy is for what ends the token before.
+        """
+        many = (1 + (most_characters or 0)) * (1 + (most_tokens or 0)) * automaton.many_states
+        if many > self._limits.max_regex_states * 4:
+            name = "max_chars" if most_tokens is None else "max_tokens"
+            raise LimitExceededError(
+                f"{most_characters if most_tokens is None else most_tokens} "
+                f"{'characters' if most_tokens is None else 'tokens'} need {many} states, more than "
+                f"{self._limits.max_regex_states * 4} (limit max_regex_states)",
+                pointer=f"{pointer}/{name}",
+            )
+        text = _text_of(automaton)
+        if most_characters is not None:
+            text = _up_to(text, most_characters)
+        last = self.state()
+        copies = [self._copy(text, first)]
+        for _ in range(most_tokens or 0):
+            copies.append(self._copy(text))
+            self.nfa.boundaries.update(zip(copies[-2], copies[-1], strict=True))
+        for copy in copies:
+            for number in text.finals:
+                self.nfa.silent[copy[number]].append(last)
+        if most_tokens is not None:
+            # Behind the last token comes only what follows. Free text may end anywhere, so there is a way on.
+            over = self.state()
+            self.nfa.silent[over].append(last)
+            self.nfa.boundaries.update(dict.fromkeys(copies[-1], over))
+        return last
+
+    def _copy(self, text: _Text, first: State | None = None) -> list[State]:
+        """States that move so; `first` leads to the first of them."""
+        states = [self.state() for _ in text.moves]
+        if first is not None:
+            self.nfa.silent[first].append(states[0])
+        for state, moves in zip(states, text.moves, strict=True):
+            for characters, target in moves:
+                self._budget.spend(1 + len(characters) // 8)
+                self.nfa.characters[state].append((characters, states[target]))
+        return states
 
     def embed_rule(self, rule: RuleNfa, first: State) -> State:
         """The same for the deterministic automaton of a rule of a grammar."""
@@ -89,32 +128,36 @@ class Layout:
                     self.nfa.characters[state].append((label, states[target]))
         return self.join([states[number] for number in rule.finals])
 
-    def embed_up_to(self, automaton: Dfa, most: int, first: State, pointer: str) -> State:
-        """The same with at most so many characters: a copy of the automaton for each."""
-        many = (most + 1) * automaton.many_states
-        if many > self._limits.max_regex_states * 4:
-            raise LimitExceededError(
-                f"{most} characters need {many} states, more than {self._limits.max_regex_states * 4} "
-                "(limit max_regex_states)",
-                pointer=f"{pointer}/max_chars",
-            )
-        last = self.state()
-        alphabet = charset.ALL
-        here = {0: self.fresh(first)}
-        for count in range(most + 1):
-            following: dict[int, State] = {}
-            for number, state in here.items():
-                if automaton.accepting[number]:
-                    self.nfa.silent[state].append(last)
-                if count == most:
-                    continue
-                by_target: dict[int, list[tuple[int, int]]] = {}
-                for low, high, target in automaton.ranges(number):
-                    by_target.setdefault(target, []).append((low, high))
-                for target, intervals in by_target.items():
-                    if target not in following:
-                        following[target] = self.state()
-                    label = charset.intersect(charset.make(intervals), alphabet)
-                    self.nfa.characters[state].append((label, following[target]))
-            here = following
-        return last
+
+@dataclasses.dataclass(frozen=True)
+class _Text:
+    """An automaton over characters, which begins in state 0: the moves of each state, and those in which it may end."""
+
+    moves: list[list[tuple[Charset, int]]]
+    finals: list[int]
+
+
+def _text_of(automaton: Dfa) -> _Text:
+    moves = []
+    for number in range(automaton.many_states):
+        by_target: dict[int, list[tuple[int, int]]] = {}
+        for low, high, target in automaton.ranges(number):
+            by_target.setdefault(target, []).append((low, high))
+        moves.append([(charset.make(intervals), target) for target, intervals in by_target.items()])
+    return _Text(moves, [number for number, label in enumerate(automaton.accepting) if label])
+
+
+def _up_to(text: _Text, most: int) -> _Text:
+    """The same with at most so many characters: a copy of each state for each number of characters read."""
+    numbers = {(0, 0): 0}
+    moves: list[list[tuple[Charset, int]]] = []
+    # What is reached is noted while it is walked.
+    for count, state in (order := [(0, 0)]):
+        moves.append([])
+        for characters, target in text.moves[state] if count < most else ():
+            number = numbers.setdefault((count + 1, target), len(numbers))
+            if number == len(order):
+                order.append((count + 1, target))
+            moves[-1].append((characters, number))
+    finals = set(text.finals)
+    return _Text(moves, [number for number, (_, state) in enumerate(order) if state in finals])

@@ -50,8 +50,10 @@ def lower(automaton: FormatDfa, values: Mapping[Value, ValueRule], builder: Push
     moves = {value: rule.moves(builder) for value, rule in values.items()}
     for state, tokens in enumerate(automaton.tokens):
         builder.spend(len(tokens))
-        for token, target in tokens.items():
-            builder.token_edge(states[state], token, states[target])
+        for first, last, target in tokens:
+            builder.token_edge(states[state], first, last, states[target])
+    for state, target in automaton.boundaries.items():
+        builder.boundary(states[state], states[target])
     for state, following in enumerate(automaton.values):
         if not following:
             continue
@@ -129,10 +131,16 @@ def _check_numbers(
     states: Mapping[int, int],
     builder: PushdownBuilder,
 ) -> None:
-    """A number ends where no digit follows, so what comes after it may not begin with one."""
+    """A number ends where no digit follows: what comes after it may not begin with one, or with the next token."""
     for following in automaton.values:
         for value, target in following.items():
-            if values[value].is_open or _NUMBER_BEGINS.isdisjoint(moves[value]):
+            if _NUMBER_BEGINS.isdisjoint(moves[value]):
+                continue
+            if target in automaton.boundaries:
+                raise UnsupportedFeatureError(
+                    "a value that may be a number, before text with a limit in tokens", pointer=values[value].pointer
+                )
+            if values[value].is_open:
                 continue
             begins = set().union(*(moves[after] for after in automaton.values[target]))
             if (only := _only_letter(automaton, target)) is not None:

@@ -45,8 +45,8 @@ class Values:
 
     def graph(self, nfa: FormatNfa, restriction: Dfa | None, limits: Limits) -> RuleGraph:
         """The rule graph of formats with recursive grammars; UnsupportedFeatureError beside JSON or tokens."""
-        if self.json or any(nfa.tokens):
-            what = "a JSON Schema" if self.json else "tokens"
+        if self.json or any(nfa.tokens) or nfa.boundaries:
+            what = "a JSON Schema" if self.json else "text with a limit in tokens" if nfa.boundaries else "tokens"
             raise UnsupportedFeatureError(f"a recursive grammar together with {what}", pointer=self.grammars[0])
         budget = budget_of(limits)
         edges: list[list[tuple[Label, int]]] = [
