@@ -25,8 +25,8 @@ INTERESTING = [-(2**31), -1000, -2, -1, 0, 1, 2, 3, 7, 8, 31, 64, 255, 256, 257,
 Arrays = list[NDArray[Any]]
 
 
-WIDTHS = (5, 256, 8, 2, 1, 3, 3)
-"""Columns of states, table, ops, guards, returns, loops and token edges."""
+WIDTHS = (5, 256, 8, 2, 1, 3, 4, 2)
+"""Columns of states, table, ops, guards, returns, loops, token edges and boundaries."""
 
 
 def arrays_of(payload: bytes) -> Arrays:

@@ -107,6 +107,15 @@ CORNER_CASES: dict[str, dict[str, Any]] = {
         ],
     },
     **RECURSIVE_GRAMMARS,
+    "text with a limit in tokens": {
+        "type": "structural_tag",
+        "format": {
+            "type": "tag",
+            "begin": "a",
+            "content": {"type": "any_text", "max_tokens": 3, "excludes": ["ba"]},
+            "end": "}]",
+        },
+    },
 }
 """What exercises each part of the pushdown automaton: slices, counters, free names, labels, recursion, literals."""
 

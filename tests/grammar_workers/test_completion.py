@@ -132,7 +132,7 @@ def test_no_completion_is_shorter(specification: dict[str, Any], make: Any, rng:
 
 
 @pytest.mark.parametrize("make", LARGE)
-@pytest.mark.parametrize("name", CORNER_CASES)
+@pytest.mark.parametrize("name", [name for name in CORNER_CASES if name != "text with a limit in tokens"])
 def test_completions_in_large_vocabularies(name: str, make: Any) -> None:
     """The same bytes as with single bytes for tokens, in no more tokens than bytes."""
     fsm = compile_grammar(CORNER_CASES[name], make())
