@@ -8,8 +8,9 @@ from typing import Any
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import ReasoningParser, Thinking, ThoughtsLimit
 from deployments.chat.tool_calls import ToolCallParser
-from deployments.chat.tools import ToolDialect
+from deployments.chat.tools import Offer, ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
+from grammar_workers.specification import GrammarSpecification
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,10 +26,19 @@ class ChatFormat:
 
     def thoughts_limit(self, body: ChatCompletionBody) -> ThoughtsLimit | None:
         """How many tokens of thoughts there may be."""
-        if not body.thinking_budget or self.thinking.markers is None:
-            return None
         markers = self.thinking.markers
-        return ThoughtsLimit(body.thinking_budget, markers.end, markers.closes)
+        if not body.thinking_budget or markers is None:
+            return None
+        trigger = self._trigger_behind_thoughts(body)
+        return ThoughtsLimit(body.thinking_budget, (markers.end, *([trigger] if trigger else [])), markers.closes)
+
+    def tools(self, body: ChatCompletionBody, offer: Offer) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
+        """The specification of an answer that is offered tools, thoughts included, and `ApiError.of_grammar`'s places.
+
+        Raises `ApiError`.
+        """
+        thoughts = self.thinking.markers if self.thinks(body) else None
+        return self.dialect.specification(offer, thoughts), self.dialect.places(offer, thoughts)
 
     def prompt_fields(self, body: ChatCompletionBody) -> dict[str, Any]:
         """The fields of a generation request that depend on the model."""
@@ -43,10 +53,16 @@ class ChatFormat:
     def reader(self, body: ChatCompletionBody, *call_id_seed: object) -> OutputParser:
         """Reads one choice of the answer."""
         markers = self.thinking.markers
-        thoughts = ReasoningParser(markers) if markers is not None and self.thinks(body) else None
+        thoughts = None
+        if markers is not None and self.thinks(body):
+            thoughts = ReasoningParser(markers, self._trigger_behind_thoughts(body))
         offer, tool_format = body.offer(), self.dialect.format
         if offer is None and not tool_format.texts:
             return OutputParser(thoughts)
         schemas = {} if offer is None else offer.schemas()
         calls = ToolCallParser(tool_format, *call_id_seed, schemas=schemas)
         return OutputParser(thoughts, calls, may_call=offer is not None)
+
+    def _trigger_behind_thoughts(self, body: ChatCompletionBody) -> str | None:
+        """What begins a call that ends thoughts; None where none does."""
+        return self.dialect.format.trigger if self.dialect.format.ends_thoughts and body.offer() is not None else None

@@ -60,11 +60,15 @@ _ANSWER_MARKER = "<response>"
 
 @dataclasses.dataclass(frozen=True)
 class ThoughtsLimit:
-    """`end` is the text at which thoughts are over, `closes` the one that is written where it has not come by then."""
+    """Thoughts are over at one of the texts `ends`; `closes` is written where none has come by then."""
 
     most: int
-    end: str
+    ends: tuple[str, ...]
     closes: str
+
+    def is_over(self, text: str) -> bool:
+        """Whether the thoughts that a text begins with have ended."""
+        return any(end in text for end in self.ends)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +149,15 @@ class Thinking:
 class ReasoningParser:
     """Cuts one choice's text, which begins with thoughts, into thoughts and answer.
 
-    White space before the marker is dropped, and so is as much behind it as a constraint puts there. `answer_at`: how
-    many characters of the text stand before the answer; None while it has not begun.
+    White space before the marker is dropped, and so is as much behind it as a constraint puts there. Where an answer
+    may begin without the marker, `begins` is what it begins with then. `answer_at`: how many characters of the text
+    stand before the answer; None while it has not begun.
     """
 
-    def __init__(self, markers: ThinkingMarkers) -> None:
+    def __init__(self, markers: ThinkingMarkers, begins: str | None = None) -> None:
         self.answer_at: int | None = None
         self._end = markers.end
+        self._ends = (markers.end,) if begins is None else (markers.end, begins)
         self._held = ""
         self._read = 0
         self._skip = AFTER_END
@@ -162,13 +168,16 @@ class ReasoningParser:
         if self.answer_at is not None:
             return "", self._answer(text)
         self._held += text
-        found = self._held.find(self._end)
+        found, end = min(((place, end) for end in self._ends if (place := self._held.find(end)) >= 0), default=(-1, ""))
         if found >= 0:
-            rest = self._held[found + len(self._end) :]
+            if end != self._end:
+                end, self._skip = "", ""
+            rest = self._held[found + len(end) :]
             thoughts, self._held = self._held[:found].rstrip(), ""
             self.answer_at = self._read - len(rest)
             return thoughts, self._answer(rest)
-        certain = self._held[: len(self._held) - beginning_of(self._end, self._held)].rstrip()
+        held = max(beginning_of(end, self._held) for end in self._ends)
+        certain = self._held[: len(self._held) - held].rstrip()
         self._held = self._held[len(certain) :]
         return certain, ""
 

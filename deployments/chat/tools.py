@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from typing import Any, Literal
 
+from deployments.chat.thinking import ThinkingMarkers
 from deployments.chat.tool_calls import call_id
 from deployments.chat.tool_formats import (
     FORMATS,
@@ -16,7 +18,7 @@ from deployments.chat.tool_formats import (
     renders_tools,
     takes_argument_text,
 )
-from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format
+from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format, thoughts_and_answer
 from deployments.http.errors import ApiError
 from deployments.openai.tool_bodies import NamedTool, Tool
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
@@ -65,13 +67,16 @@ class ToolDialect:
         by_template = renders_tools(chat_template) and (name, chosen) != ("auto", "turnstile")
         return cls(FORMATS[chosen], by_template, by_template and takes_argument_text(chat_template))
 
-    def specification(self, offer: Offer) -> StructuralTagSpecification:
-        """Free text in which the model may call, or calls alone where the client demands one. Raises `ApiError`."""
+    def specification(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> StructuralTagSpecification:
+        """Free text in which the model may call, or calls alone where the client demands one; behind `thoughts`.
+
+        Raises `ApiError`.
+        """
         for place, tool in offer.callable_tools():
             if re.fullmatch(self.format.names, tool.function.name) is None:
                 message = f"the model's calls cannot name {tool.function.name!a}: names match {self.format.names}"
                 raise ApiError(400, message, param=f"tools[{place}].function.name", code="invalid_value")
-        return StructuralTagSpecification.model_validate({"format": self._answer(offer)})
+        return StructuralTagSpecification.model_validate({"format": self._answer(offer, thoughts)})
 
     def in_text(self, specification: GrammarSpecification) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
         """The specification of answers that say what this one allows, in the markup of the model; `places` for it."""
@@ -82,18 +87,23 @@ class ToolDialect:
         places = ((f"{inside}/schema", ""), (inside, ""))
         return StructuralTagSpecification.model_validate({"format": whole}), places
 
-    def places(self, offer: Offer) -> tuple[tuple[str, str], ...]:
+    def places(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> tuple[tuple[str, str], ...]:
         """Prefixes of JSON Pointers into `specification`, and into the HTTP body in their stead."""
         pairs: list[tuple[str, str]] = []
-        pointers = call_pointers(self._answer(offer), "/format")
-        for (tag, schema), (place, _) in zip(pointers, offer.callable_tools(), strict=True):
+        pointers = call_pointers(self._answer(offer, thoughts), "/format")
+        # A call may come in several places.
+        for (tag, schema), (place, _) in zip(pointers, itertools.cycle(offer.callable_tools()), strict=False):
             function = f"/tools/{place}/function"
             pairs += [(f"{schema}/json_schema", f"{function}/parameters"), (tag, function)]
         return tuple(pairs)
 
-    def _answer(self, offer: Offer) -> dict[str, Any]:
+    def _answer(self, offer: Offer, thoughts: ThinkingMarkers | None) -> dict[str, Any]:
         one = isinstance(offer.choice, NamedTool) or not offer.parallel
-        return answer_format(self.format, list(offer.schemas().items()), demanded=offer.choice != "auto", one=one)
+        asked = {"demanded": offer.choice != "auto", "one": one}
+        functions = list(offer.schemas().items())
+        if thoughts is None:
+            return answer_format(self.format, functions, **asked)
+        return thoughts_and_answer(self.format, functions, **asked, end=thoughts.end, closes=thoughts.closes)
 
     def prompt_fields(self, messages: list[Message], offer: Offer | None) -> dict[str, Any]:
         """`messages` and `tools` of a generation request; text in place of what the chat template does not know."""

@@ -259,8 +259,8 @@ class Service:
         specification: GrammarSpecification
         places: tuple[tuple[str, str], ...] = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
-            dialect = chat_format.dialect
-            specification, param, places = dialect.specification(offer), "tools", dialect.places(offer)
+            (specification, places), param = chat_format.tools(body, offer), "tools"
+            thinks = False
         elif (asked := body.specification) is not None:
             specification, param = asked
             if chat_format is not None:

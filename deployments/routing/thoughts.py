@@ -37,13 +37,13 @@ async def limited(
     held: list[Event] = []
     async with aclosing(generate(request)) as events:
         async for event in events:
-            if limit.end not in text:
+            if not limit.is_over(text):
                 if len(emitted) + _tokens(held) + len(event["token_ids"]) > limit.most:
                     break
                 text += event["text"]
                 held.append(event)
                 near = limit.most - len(emitted) - _tokens(held) < _LONGEST_CHARACTER
-                if near and limit.end not in text and event["finish_reason"] is None:
+                if near and not limit.is_over(text) and event["finish_reason"] is None:
                     continue
                 for one in held:
                     emitted += one["token_ids"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from benchmarks.tool_calls import called, generated, vocabulary
 from deployments.arguments import ThinkingArguments
 from deployments.chat.thinking import FAMILIES, ReasoningParser, Thinking
-from deployments.chat.tool_formats import FORMATS
+from deployments.chat.tool_formats import FORMATS, ToolFormatName
 from deployments.chat.tools import ToolDialect
 from deployments.openai.protocol import ChatCompletionBody
 from gpu_workers.request import GenerationRequest
@@ -165,6 +165,23 @@ async def test_thoughts_have_no_more_tokens_than_their_budget(compiler: FakeComp
     assert "".join(delta.get("content") or "" for delta in deltas) == choice["message"]["content"]
 
 
+@pytest.mark.parametrize("budget", range(1, 9))
+async def test_a_call_ends_thoughts_within_their_budget(compiler: FakeCompiler, budget: int) -> None:
+    call = b'{"name": "f", "arguments": {"a": "b"}}'
+    replica = WordReplica(b"a ", b"b ", b"<tool", b"_call>", b"\n", call, b"\n", b"</tool_call>", answer="No.")
+    replica.chat_template = SWITCHED + '<tool_call>"arguments": </tool_call>'
+    tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+    async with client_of(application(compiler, replica)) as http:
+        body = await ask(http, thinking_budget=budget, tools=[tool])
+    message = body["choices"][0]["message"]
+    assert message["reasoning_content"].startswith("a b" if budget > 1 else "a")
+    if budget < 4:
+        assert message["content"] == "No." and "tool_calls" not in message and len(replica.requests) == 2
+    else:
+        assert message["content"] is None and len(replica.requests) == 1
+        assert message["tool_calls"][0]["function"]["arguments"] == '{"a": "b"}'
+
+
 async def test_a_budget_ends_within_the_limit_of_the_answer(compiler: FakeCompiler) -> None:
     replica = WordReplica(*LONG, answer="x")
     async with client_of(application(compiler, replica)) as http:
@@ -234,7 +251,7 @@ async def test_errors_point_into_the_clients_schema(
     error = {"code": "unsupported_grammar", "message": "no", "pointer": "/tags/0/content/schema/properties/a/pattern"}
     compiler.answers = [{"status": "refused", "error": error}]
     assert (await ask(http, response_format=STRUCTURED))["error"]["pointer"] == "/properties/a/pattern"
-    error["pointer"] = "/tags/0/content/format/tags/0/content/json_schema/properties/a"
+    error["pointer"] = "/format/elements/2/tags/0/content/json_schema/properties/a"
     tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
     assert (await ask(http, tools=[tool]))["error"]["pointer"] == "/tools/0/function/parameters/properties/a"
 
@@ -275,15 +292,24 @@ def test_operators_choose() -> None:
     assert thinking.prompt_fields(True)["answer_prefix"] == "<a>\n"
 
 
-@given(st.text("ab<>/think \n", max_size=20), st.text("a\n<", max_size=9), st.randoms(use_true_random=False))
-def test_how_the_text_is_cut_does_not_matter(thoughts: str, answer: str, rng: random.Random) -> None:
+@given(
+    st.text("ab<>/think \n", max_size=20),
+    st.text("a\n<", max_size=9),
+    st.sampled_from([None, "<t>", "<hi>"]),
+    st.randoms(use_true_random=False),
+)
+def test_how_the_text_is_cut_does_not_matter(
+    thoughts: str, answer: str, begins: str | None, rng: random.Random
+) -> None:
     text = f"{thoughts}{MARKERS.closes}{answer}"
     found = thoughts + MARKERS.end
     expected = found[: found.index(MARKERS.end)].rstrip()
-    whole = ReasoningParser(MARKERS)
+    if begins is not None and begins in thoughts and thoughts.index(begins) < found.index(MARKERS.end):
+        expected, answer = thoughts[: thoughts.index(begins)].rstrip(), text[text.index(begins) :]
+    whole = ReasoningParser(MARKERS, begins)
     parts = [whole.feed(text)]
     assert parts[0][0] == expected and (MARKERS.end in thoughts or parts[0][1] == answer)
-    reader = ReasoningParser(MARKERS)
+    reader = ReasoningParser(MARKERS, begins)
     pieces = []
     while text:
         size = rng.randrange(1, 5)
@@ -315,13 +341,41 @@ def test_whatever_was_thought_the_answer_matches(make: Any) -> None:
         assert MARKERS.end not in thoughts and prefix.split("\n")[0].rstrip() in thoughts
 
 
+@pytest.mark.parametrize("parallel", [True, False])
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "f"}}])
+@pytest.mark.parametrize("name", [name for name, tool_format in FORMATS.items() if tool_format.ends_thoughts])
+def test_a_call_ends_thoughts(name: ToolFormatName, choice: Any, parallel: bool) -> None:
+    """Without the marker, too; and behind it the answer is as ever."""
+    schemas = {"f": SCHEMA, "g": {"type": "object", "properties": {"s": {"type": "string"}}, "required": ["s"]}}
+    tools = [{"type": "function", "function": {"name": one, "parameters": schemas[one]}} for one in schemas]
+    body = {"messages": HELLO, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel}
+    offer = ChatCompletionBody.model_validate(body).offer()
+    assert offer is not None
+    tool_format = FORMATS[name]
+    specification = ToolDialect(tool_format, by_template=False).specification(offer, MARKERS)
+    for special in (True, False):
+        fsm = compile_grammar(specification, vocabulary(special=special))
+        for seed in range(4):
+            for prefix in ("Hm <t, so ", f"Hm <t, so {tool_format.trigger}", f"Hm <t, so {MARKERS.closes}"):
+                text = generated(fsm, random.Random(f"{name} {seed}"), prefix, 60)
+                thoughts, answer = ReasoningParser(MARKERS, tool_format.trigger).feed(text)
+                assert thoughts.startswith("Hm <t, so") and MARKERS.end not in thoughts
+                content, calls = called(tool_format, answer, offer.schemas())
+                if choice != "auto":
+                    assert calls and not content
+                if tool_format.trigger in prefix:
+                    assert thoughts == "Hm <t, so" and calls and answer.startswith(tool_format.trigger)
+                assert (parallel and choice in ("auto", "required")) or len(calls) <= 1
+                for function, arguments in calls:
+                    jsonschema.validate(json.loads(arguments), schemas[function])
+
+
 def test_calls_behind_thoughts_match() -> None:
-    thinking = Thinking(MARKERS, True, "", "")
     tool = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
     offer = ChatCompletionBody.model_validate({"messages": HELLO, "tools": [tool]}).offer()
     assert offer is not None
-    inner = ToolDialect(FORMATS["hermes"], by_template=False).specification(offer)
-    fsm = compile_grammar(thinking.specification(inner), vocabulary(special=True))
+    specification = ToolDialect(FORMATS["hermes"], by_template=False).specification(offer, MARKERS)
+    fsm = compile_grammar(specification, vocabulary(special=True))
     text = generated(fsm, random.Random(2), "No <tool_call\n</think>\n\nNow <tool_call>", 40)
     _, answer = ReasoningParser(MARKERS).feed(text)
     content, calls = called(FORMATS["hermes"], answer)

@@ -7,9 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from vllm.reasoning import ReasoningParserManager
 
-from deployments.chat.tool_formats import FORMATS
-from tests.vllm.tool_call_judge import KINDS, Calls, Judge, calls_with, offered, pieces, read_by_us, spelled, tokenizer
+from deployments.chat.thinking import FAMILIES, ReasoningParser
+from deployments.chat.tool_formats import FORMATS, ToolFormatName
+from tests.vllm.tool_call_judge import (
+    KINDS,
+    Calls,
+    Judge,
+    calls_with,
+    offered,
+    pieces,
+    read_by_us,
+    request,
+    spelled,
+    tokenizer,
+)
 
 _DEEPSEEK = tuple(f"<｜tool▁{name}｜>" for name in ("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep"))
 _KIMI = tuple(f"<|tool_{name}|>" for name in ("calls_section_begin", "calls_section_end", "call_begin", "call_end")) + (
@@ -118,6 +131,18 @@ WRONG: dict[tuple[str, str, str], str] = {
 """Where vLLM's parser is wrong about what our reader gets right: by parser, way of reading and kind of arguments. An
 entry that is not true any more fails."""
 
+THINKERS = [
+    ("kimi_k2", "kimi_k2", "<think>"),
+    ("qwen3", "hermes", "<think>"),
+    ("qwen3", "qwen3_coder", "<think>"),
+    ("glm45", "glm4_5", "<think>"),
+    ("glm47", "glm4_7", "<think>"),
+    ("minimax_m2", "minimax_m2", "<think>"),
+    ("seed_oss", "seed_oss", "<seed:think>"),
+    ("mistral", "mistral", "[THINK]"),
+]
+"""vLLM's reader of thoughts, the format of calls, the beginning of thoughts."""
+
 READERS: dict[str, Callable[[Judge, list[str], list[dict[str, Any]]], Calls]] = {
     "whole": Judge.read_whole,
     "stream": Judge.read_stream,
@@ -144,3 +169,32 @@ def test_the_same_calls_are_read(judge: Judge, reader: str, kind: str) -> None:
         assert known or found == calls, "".join(parts)
         wrong += found != calls
     assert bool(wrong) == known
+
+
+def test_formats_whose_calls_end_thoughts_are_judged() -> None:
+    judged = {tool_format for _, tool_format, _ in THINKERS}
+    assert judged == {name for name, tool_format in FORMATS.items() if tool_format.ends_thoughts}
+
+
+@pytest.mark.parametrize("kind", ["words", "quotes", "braces", "nested"])
+@pytest.mark.parametrize(("parser", "name", "start"), THINKERS)
+def test_a_call_that_ends_thoughts_is_one(parser: str, name: ToolFormatName, start: str, kind: str) -> None:
+    rng = random.Random(f"{parser} {name} {kind}")
+    (markers,) = (markers for markers in FAMILIES if markers.start == start)
+    marks = next(judge.tokens for judge in JUDGES if judge.tool_format == name)
+    one = tokenizer(tuple(dict.fromkeys((*marks, markers.start, markers.end))))
+    for ended in (False, True):
+        calls = calls_with(kind, name, rng, several=False)
+        parts = spelled(name, calls, rng)
+        parts[0] = f"Let me see: {markers.closes if ended else ''}{parts[0]}"
+        ours = ReasoningParser(markers, FORMATS[name].trigger)
+        read = [ours.feed(piece) for piece, _ in pieces(one, parts)]
+        thoughts, answer = ("".join(texts) for texts in zip(*read, strict=True))
+        assert thoughts == "Let me see:"
+        assert read_by_us(name, [answer], offered(calls)) == calls
+        theirs = ReasoningParserManager.get_reasoning_parser(parser)(one)
+        # Only this one of vLLM's readers wants to see the beginning of the thoughts, which stands in the prompt.
+        text = (start if parser == "mistral" else "") + "".join(parts)
+        reasoning, content = theirs.extract_reasoning(text, request(offered(calls)))
+        assert (reasoning or "").strip() == thoughts
+        assert (content or "").strip() == answer.strip()

@@ -35,6 +35,30 @@ def answer_format(
     return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
 
 
+def thoughts_and_answer(
+    tool_format: ToolFormat, functions: Sequence[tuple[str, Any]], *, demanded: bool, one: bool, end: str, closes: str
+) -> Format:
+    """Thoughts that end with `end`, and then an answer; or with a call at once, where the family `ends_thoughts` so.
+
+    `closes` is `end` and what stands between it and the answer.
+    """
+    answer = answer_format(tool_format, functions, demanded=demanded, one=one)
+    closing: Format = {"type": "const_string", "value": closes}
+    excludes = [end, tool_format.trigger] if tool_format.ends_thoughts else [end]
+    thoughts = {"type": "any_text", "excludes": excludes}
+    if not tool_format.ends_thoughts:
+        return {"type": "sequence", "elements": [thoughts, closing, answer]}
+    if demanded:
+        return {"type": "sequence", "elements": [thoughts, {"type": "optional", "content": closing}, answer]}
+    called = answer_format(tool_format, functions, demanded=True, one=one or not tool_format.in_sections)
+    if one or not tool_format.several:
+        return {
+            "type": "sequence",
+            "elements": [thoughts, _any_of([{"type": "sequence", "elements": [closing, answer]}, called])],
+        }
+    return {"type": "sequence", "elements": [thoughts, _any_of([closing, called]), answer]}
+
+
 def text_format(tool_format: ToolFormat, content: Format) -> tuple[Format, str]:
     """An answer without calls: thoughts, and `content` in the last region; the pointer to the content."""
     last = next(text for text in tool_format.texts if text.last)

@@ -10,6 +10,7 @@ GLM_4_5 = ToolFormat(
     marks=("<tool_call>", "<arg_key>", "</arg_key>\n<arg_value>"),
     separator="\n",
     parameters=Parameters("<arg_key>$key</arg_key>\n<arg_value>$value</arg_value>\n"),
+    ends_thoughts=True,
 )
 
 GLM_4_7 = ToolFormat(
@@ -17,4 +18,5 @@ GLM_4_7 = ToolFormat(
     trigger="<tool_call>",
     marks=("<tool_call>", "<arg_key>"),
     parameters=Parameters("<arg_key>$key</arg_key><arg_value>$value</arg_value>"),
+    ends_thoughts=True,
 )

@@ -9,4 +9,5 @@ HERMES = ToolFormat(
     trigger="<tool_call>",
     marks=("<tool_call>", '"arguments": '),
     separator="\n",
+    ends_thoughts=True,
 )

@@ -12,4 +12,5 @@ KIMI_K2 = ToolFormat(
     closes="<|tool_calls_section_end|>",
     client_id="functions.$name:$count",
     any_id=False,
+    ends_thoughts=True,
 )

@@ -21,4 +21,5 @@ MINIMAX_M2 = ToolFormat(
     separator="\n",
     closes="\n</minimax:tool_call>",
     parameters=Parameters('<parameter name="$key">$value</parameter>\n'),
+    ends_thoughts=True,
 )

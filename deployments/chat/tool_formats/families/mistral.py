@@ -32,4 +32,5 @@ MISTRAL = ToolFormat(
     id_length=9,
     client_id="$random",
     any_id=False,
+    ends_thoughts=True,
 )

@@ -10,6 +10,7 @@ QWEN_3_CODER = ToolFormat(
     marks=("<tool_call>", "<function=", "<parameter="),
     separator="\n",
     parameters=Parameters("<parameter=$key>\n$value\n</parameter>\n"),
+    ends_thoughts=True,
 )
 
 SEED_OSS = ToolFormat(
@@ -18,5 +19,6 @@ SEED_OSS = ToolFormat(
     marks=("<seed:tool_call>",),
     separator="\n",
     parameters=Parameters("<parameter=$key>$value</parameter>\n"),
+    ends_thoughts=True,
 )
 """Seed-OSS by ByteDance, without line ends around values."""
