@@ -164,12 +164,14 @@ class Determinizer:
         self, number: int, targets: Mapping[frozenset[TokenId], set[State]]
     ) -> list[tuple[TokenId, TokenId, int]]:
         """Tokens from the first to the last one -> subset, where sets of tokens lead to these states."""
+        if not targets:
+            return []
         sets = [(self._in_order(named), reached) for named, reached in targets.items()]
         reads_text = bool(self._row(number) or any(self._nfa.values[state] for state in self._subsets[number]))
         if len(sets) == 1 and not reads_text:
             ((named, reached),) = sets
             return [(*run, self._number(reached)) for run in _runs(named)]
-        universe = np.unique(np.concatenate([named for named, _ in sets])) if sets else np.empty(0, np.int64)
+        universe = np.unique(np.concatenate([named for named, _ in sets]))
         # Place in `unions` of all states that a token leads to.
         unions: list[frozenset[State]] = [frozenset()]
         union_of = np.zeros(len(universe), np.int64)
