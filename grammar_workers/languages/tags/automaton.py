@@ -120,7 +120,7 @@ class Determinizer:
             result.characters.append(self._row(number))
             result.values.append({value: self._number(targets) for value, targets in values.items()})
             result.tokens.append(self._token_runs(number, tokens))
-            if not nfa.boundaries.keys().isdisjoint(subset):
+            if nfa.boundaries and not nfa.boundaries.keys().isdisjoint(subset):
                 # All that these lead to without a text is in the subset, too.
                 moved = frozenset(nfa.boundaries.get(state, state) for state in subset)
                 result.boundaries[number] = self._number_of(moved)
@@ -202,10 +202,10 @@ class Determinizer:
     def _begins_text(self, number: int, tokens: NDArray[np.int64]) -> list[int]:
         """The places of the tokens whose first byte may be read as text in a subset."""
         ends = [*self._starts[1:], 0x110000]
-        read = [(self._starts[one], ends[one]) for one in self._row(number)]
         begins = np.zeros(256, np.bool_)
-        begins[[byte for byte in range(0x80) if any(start <= byte < end for start, end in read)]] = True
-        begins[0x80:] = any(end > 0x80 for _, end in read)
+        for one in self._row(number):
+            # A character beyond ASCII begins with one of the bytes from 0x80.
+            begins[min(self._starts[one], 0x80) : ends[one] if ends[one] <= 0x80 else 0x100] = True
         for state in self._subsets[number]:
             for value, _ in self._nfa.values[state]:
                 begins[list(self._first_bytes[value])] = True
