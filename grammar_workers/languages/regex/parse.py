@@ -89,9 +89,6 @@ NOTHING = Sequence(())
 @functools.lru_cache(maxsize=64)
 def read_regex(pattern: str, limits: Limits) -> Node:
     """The tree of a pattern; InvalidSpecificationError, UnsupportedFeatureError or LimitExceededError with position."""
-    if "\0" in pattern:
-        message = "a NUL character in a pattern; write it as an escape"
-        raise InvalidSpecificationError(message, position=pattern.index("\0"))
     return _Reader(pattern, limits).read()
 
 

@@ -121,9 +121,9 @@ def _assertion(rng: random.Random, alphabet: Alphabet, depth: int) -> Pattern:
 def _spelled(rng: random.Random, character: str) -> str:
     if character in _SYNTAX:
         return f"\\{character}"
-    if rng.random() < 0.2 and character != "\x00":
+    if rng.random() < 0.2:
         return f"\\x{ord(character):02x}" if ord(character) < 256 else _raw_or_u(character)
-    return "\\x00" if character == "\x00" else character
+    return character
 
 
 def _raw_or_u(character: str) -> str:
