@@ -51,7 +51,6 @@ def compiled(schema: Schema) -> TokenFSM:
         ({"$defs": {"a": {"$ref": "#/$defs/b"}}, "$ref": "#/$defs/a"}, "/$defs/a/$ref"),
         ({"anyOf": [{"$ref": "#/anyOf/7"}]}, "/anyOf/0/$ref"),
         ({"additionalProperties": 0}, "/additionalProperties"),
-        ({"pattern": "a\0b"}, "/pattern"),
         ({"$id": "http://["}, "/$id"),
         ({"items": {"$id": "//[x"}}, "/items/$id"),
     ],

@@ -21,7 +21,7 @@ from grammar_workers.errors import ArtifactError
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import CALL, GOTO
-from tests.grammar_workers.hostile_tables import Arrays, arrays_of, load, payload_of, tables_in
+from tests.grammar_workers.hostile_tables import WIDTHS, Arrays, arrays_of, load, payload_of, tables_in
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
 from tests.grammar_workers.vocabularies import (
@@ -97,7 +97,8 @@ def reference_arrays() -> Arrays:
 
 
 def lengths(*values: int) -> bytes:
-    """The lengths of the seven tables, with nothing behind them."""
+    """The lengths of all tables, with nothing behind them."""
+    assert len(values) == len(WIDTHS)
     return np.array(values, "<i8").tobytes()
 
 
@@ -107,11 +108,11 @@ def lengths(*values: int) -> bytes:
         b"",
         b"\0" * 55,
         b"\0" * 1000,
-        lengths(10, 1, 1, 0, 1, 1, 0),
-        lengths(10**12, 0, 0, 0, 0, 0, 0),
-        lengths(2**62, 2**62, 0, 0, 0, 0, 0),
-        lengths(-1, 1, 1, 0, 1, 1, 0),
-        lengths(2, 0, 1, 0, 1, 1, 0) + b"\0" * 40,
+        lengths(10, 1, 1, 0, 1, 1, 0, 0),
+        lengths(10**12, 0, 0, 0, 0, 0, 0, 0),
+        lengths(2**62, 2**62, 0, 0, 0, 0, 0, 0),
+        lengths(-1, 1, 1, 0, 1, 1, 0, 0),
+        lengths(2, 0, 1, 0, 1, 1, 0, 0) + b"\0" * 40,
     ],
 )
 def test_payloads_that_are_no_tables(payload: bytes) -> None:
