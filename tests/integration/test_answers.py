@@ -80,7 +80,7 @@ REFUSED = {
     "unresolvable reference": ({"type": "json_schema", "schema": {"$ref": "#/$defs/none"}}, "/$ref"),
     "malformed pattern": ({"type": "json_schema", "schema": {"type": "string", "pattern": "("}}, "/pattern"),
     "malformed regex": ({"type": "regex", "pattern": "a("}, "position"),
-    "NUL": ({"type": "regex", "pattern": "a\0b"}, "position"),
+    "NUL": ({"type": "regex", "pattern": "a\0("}, "position"),
     "unsatisfiable": ({"type": "json_schema", "schema": {"type": "integer", "minimum": 3, "maximum": 2}}, "no value"),
     "exploding regex": ({"type": "regex", "pattern": "(a|b)*a(a|b){40}"}, "(limit max_"),
 }
