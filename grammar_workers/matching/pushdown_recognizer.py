@@ -65,7 +65,11 @@ class PushdownRecognizer:
         self._byte_classes: dict[int, bytes | None] = {}
         # The one walked last: kernels keep nothing alive.
         self._folded: FoldedTree | None = None
-        self._token_edges = _edges_by_state(pushdown, vocabulary)
+        _check_tokens(pushdown, vocabulary)
+        self._token_edges = pushdown.token_edges_of
+        self._is_named = np.zeros(vocabulary.size if self._token_edges else 0, np.bool_)
+        for first, last in pushdown.token_edges[:, [EDGE_FIRST, EDGE_LAST]].tolist():
+            self._is_named[first : last + 1] = True
         self._boundaries = dict(pushdown.boundaries.tolist())
 
     @property
@@ -116,7 +120,8 @@ class PushdownRecognizer:
         return mask.FOLDED_TREE
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
-        for first, last, reached in self._token_targets(configuration):
+        named = self._token_targets(configuration) if self._token_edges and self._is_named[token_id] else []
+        for first, last, reached in named:
             if first <= token_id <= last:
                 return reached, self.may_end(reached), int(entry.find_class(self._entries, *reached))
         while True:
@@ -290,15 +295,9 @@ class PushdownRecognizer:
         return entries
 
 
-def _edges_by_state(
-    pushdown: PushdownAutomaton, vocabulary: Vocabulary
-) -> dict[int, list[tuple[TokenId, TokenId, int]]]:
-    """State -> (first token id, last, target); ValueError for an edge of a token that cannot be generated."""
-    edges: dict[int, list[tuple[TokenId, TokenId, int]]] = {}
+def _check_tokens(pushdown: PushdownAutomaton, vocabulary: Vocabulary) -> None:
+    """Raise ValueError for an edge of a token that cannot be generated."""
     ends = np.array(vocabulary.eos_token_ids)
     first, last = pushdown.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
     if (last >= vocabulary.size).any() or (np.searchsorted(ends, first) != np.searchsorted(ends, last, "right")).any():
         raise ValueError("malformed automaton: an edge of a token that cannot be generated")
-    for state, *edge in pushdown.token_edges.tolist():
-        edges.setdefault(state, []).append(tuple(edge))
-    return edges

@@ -53,6 +53,7 @@ from grammar_workers.pushdown.instructions import (
     TOLERATES_UNESCAPED,
     Tables,
 )
+from grammar_workers.types import TokenId
 
 Interval = tuple[int, int]
 """Inclusive bounds of counter values."""
@@ -128,6 +129,14 @@ class PushdownAutomaton:
         for target, base in self.calls[:, [INSTRUCTION_TARGET, INSTRUCTION_SITE]].tolist():
             counts[target] = max(counts.get(target, 0), self.site_labels[base])
         return counts
+
+    @functools.cached_property
+    def token_edges_of(self) -> dict[int, list[tuple[TokenId, TokenId, int]]]:
+        """State -> its token edges: (first token, last token, target)."""
+        edges: dict[int, list[tuple[TokenId, TokenId, int]]] = {}
+        for state, first, last, target in self.token_edges.tolist():
+            edges.setdefault(state, []).append((first, last, target))
+        return edges
 
     def to_bytes(self) -> bytes:
         """The length of each array (int64), then the arrays one after the other (int32), little-endian."""

@@ -79,6 +79,13 @@ def _letter(byte: int, beside: Beside) -> bytes:
     return _STATE.pack(byte, row, -1, 0, loop)
 
 
+def runs(tokens: NDArray[np.int64]) -> list[tuple[TokenId, TokenId]]:
+    """Ascending tokens as runs without a gap: (first, last)."""
+    breaks = np.flatnonzero(np.diff(tokens) > 1)
+    firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(tokens) - 1)
+    return list(zip(tokens[firsts].tolist(), tokens[lasts].tolist(), strict=True))
+
+
 class PushdownBuilder:
     """Lays out states, rows and ops. State numbers are final when handed out; contents may be filled in later."""
 
@@ -182,9 +189,8 @@ class PushdownBuilder:
 
     def token_edges(self, state: int, tokens: Iterable[TokenId], target: int) -> None:
         """`token_edge` for tokens in any order."""
-        ordered = np.unique(np.fromiter(tokens, np.int64))
-        for run in np.split(ordered, np.flatnonzero(np.diff(ordered) > 1) + 1):
-            self.token_edge(state, int(run[0]), int(run[-1]), target)
+        for first, last in runs(np.unique(np.fromiter(tokens, np.int64))):
+            self.token_edge(state, first, last, target)
 
     def boundary(self, state: int, target: int) -> None:
         """Let the next token begin in `target` where one ends in `state`, which is inside of no value that is called.

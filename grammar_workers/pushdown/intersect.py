@@ -45,7 +45,6 @@ from grammar_workers.pushdown.instructions import (
     perform,
 )
 from grammar_workers.pushdown.liveness import live_counters
-from grammar_workers.types import TokenId
 
 _NODE_STEPS, _MOVE_STEPS, _TABLE_STEPS = 20, 8, 200
 """What a node, a move between nodes, and the moves over all bytes count against the budget."""
@@ -105,9 +104,6 @@ class _Product:
     def __init__(self, pushdown: PushdownAutomaton, other: Utf8Dfa, limits: Limits) -> None:
         self.pushdown = pushdown
         self.other = other
-        self.token_edges: dict[int, list[tuple[TokenId, TokenId, int]]] = {}
-        for state, first, last, target in pushdown.token_edges.tolist():
-            self.token_edges.setdefault(state, []).append((first, last, target))
         self.places: list[tuple[_Place, int]] = []
         self.exits: list[int] = []
         """Per node a bit set of pair numbers."""
@@ -249,7 +245,7 @@ class _Product:
         targets = self.moves(place, other).targets
         self._budget.spend(_MOVE_STEPS * len(targets))
         # Tokens without bytes leave the byte automaton where it is.
-        silent = [(target, other) for _, _, target in self.token_edges.get(place.state, ())]
+        silent = [(target, other) for _, _, target in self.pushdown.token_edges_of.get(place.state, ())]
         for state, following in [*targets, *silent]:
             target = self.node(state, place.counter, following)
             if target is not None:
@@ -345,7 +341,7 @@ class _Emitter:
             pair = -1
         if pair >= 0:
             builder.note_label(pair)
-        for first, last, target in product.token_edges.get(place.state, ()):
+        for first, last, target in product.pushdown.token_edges_of.get(place.state, ()):
             reached = self._state(product.node(target, place.counter, other), usable)
             if reached >= 0:
                 builder.token_edge(state, first, last, reached)

@@ -53,7 +53,6 @@ from grammar_workers.pushdown.instructions import (
     perform,
 )
 from grammar_workers.pushdown.repeated_text import NOWHERE, Repeated, Text, Trail, counted, length_of, marked, text_of
-from grammar_workers.types import TokenId
 
 _Start = tuple[int, int]
 """A rule instance: (entry state, entry counter)."""
@@ -111,9 +110,6 @@ class _Search:
         self._moves: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._instructions: dict[int, list[int]] = {}
         self._thresholds = _thresholds(pushdown)
-        self._token_edges: dict[int, list[tuple[TokenId, int]]] = {}
-        for state, token, _, target in pushdown.token_edges.tolist():
-            self._token_edges.setdefault(state, []).append((token, target))
 
     def run(self, state: int, counter: int) -> Text:
         self._add(None, (state, counter, 0), None)
@@ -138,7 +134,7 @@ class _Search:
                 return text_of(trail)
             for byte, target in self._bytes(state):
                 self._arrive(start, target, counter, depth, Trail(trail, _BYTES[byte], length_of(trail) + 1))
-            for token, target in self._token_edges.get(state, ()):
+            for token, _, target in self._pushdown.token_edges_of.get(state, ()):
                 self._arrive(start, target, counter, depth, Trail(trail, token, length_of(trail) + 1))
         raise ArtifactError("a state without a way to an end")
 

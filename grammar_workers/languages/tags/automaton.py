@@ -20,6 +20,7 @@ from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.pushdown.builder import runs
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -170,7 +171,7 @@ class Determinizer:
         reads_text = bool(self._row(number) or any(self._nfa.values[state] for state in self._subsets[number]))
         if len(sets) == 1 and not reads_text:
             ((named, reached),) = sets
-            return [(*run, self._number(reached)) for run in _runs(named)]
+            return [(*run, self._number(reached)) for run in runs(named)]
         universe = np.unique(np.concatenate([named for named, _ in sets]))
         # Place in `unions` of all states that a token leads to.
         unions: list[frozenset[State]] = [frozenset()]
@@ -188,7 +189,7 @@ class Determinizer:
         return [
             (*run, self._number(unions[union]))
             for union in np.unique(union_of).tolist()
-            for run in _runs(universe[union_of == union])
+            for run in runs(universe[union_of == union])
         ]
 
     def _in_order(self, tokens: frozenset[TokenId]) -> NDArray[np.int64]:
@@ -242,13 +243,6 @@ class Determinizer:
         )
 
 
-def _runs(tokens: NDArray[np.int64]) -> list[tuple[TokenId, TokenId]]:
-    """Ascending tokens as runs: (first, last)."""
-    breaks = np.flatnonzero(np.diff(tokens) > 1)
-    firsts, lasts = np.append(0, breaks + 1), np.append(breaks, len(tokens) - 1)
-    return list(zip(tokens[firsts].tolist(), tokens[lasts].tolist(), strict=True))
-
-
 def _decoded(data: bytes) -> tuple[str, bytes]:
     """The characters that bytes begin with, and what follows these."""
     try:
@@ -270,8 +264,8 @@ def _drop_dead(automaton: FormatDfa) -> bool:
         for state, row in enumerate(moves):
             for target in row.values():
                 sources[target].add(state)
-    for state, runs in enumerate(automaton.tokens):
-        for _, _, target in runs:
+    for state, edges in enumerate(automaton.tokens):
+        for _, _, target in edges:
             sources[target].add(state)
     alive = {state for state, final in enumerate(automaton.final) if final}
     pending = list(alive)
@@ -282,6 +276,6 @@ def _drop_dead(automaton: FormatDfa) -> bool:
     for moves in (automaton.characters, automaton.values):
         for state, row in enumerate(moves):
             moves[state] = {letter: target for letter, target in row.items() if target in alive}
-    automaton.tokens = [[run for run in runs if run[-1] in alive] for runs in automaton.tokens]
+    automaton.tokens = [[edge for edge in edges if edge[-1] in alive] for edges in automaton.tokens]
     # Dead states are left as they are, and nothing leads there: no boundary has a dead target but where it is dead.
     return 0 in alive
