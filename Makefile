@@ -11,7 +11,7 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 
-.PHONY: help serve test test-long vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference
+.PHONY: help serve test test-long vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -81,6 +81,22 @@ browser: $(VENV)/.installed ## The explorer in a Chromium against the server on 
 
 reference: $(VENV)/.installed ## Make the reference in docs/ from the code
 	@$(BIN)/python -m deployments.reference
+
+site: $(VENV)/.installed ## Build the documentation as a site, strictly, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+release: $(VENV)/.installed site ## What a release needs, into dist/: wheel, sdist, what they install (SBOM), the site, checksums
+	@$(PIP_INSTALL) --editable '.[release]'
+	@rm -rf dist build/release
+	@$(BIN)/python -m build --outdir dist . >build/release.log
+	@$(BIN)/twine check --strict dist/*
+	@$(PYTHON) -m venv build/release
+	@build/release/bin/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt "$$(ls dist/*.whl)[serve]"
+	@$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-file dist/sbom.cdx.json build/release
+	@tar -czf dist/documentation.tar.gz -C build site
+	@cd dist && sha256sum * >SHA256SUMS
+	@ls -l dist
 
 # instructor comes without its dependencies: it caps jiter and rich below the versions that the others need.
 compat: $(VENV)/.installed ## The clients of others against a running server (TURNSTILE_URL=its address: not one of ours)

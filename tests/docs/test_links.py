@@ -11,7 +11,7 @@ import pytest
 from tests.documents import REPOSITORY
 
 PACKAGES = sorted(path.parent for path in REPOSITORY.glob("*/__init__.py"))
-FOLDERS = [*PACKAGES, REPOSITORY / "configs", REPOSITORY / "docs", REPOSITORY / "k8s"]
+FOLDERS = [*PACKAGES, *(REPOSITORY / name for name in ("configs", "docs", "examples", "k8s"))]
 """No virtual environment, and no data that somebody put beside them."""
 DOCUMENTS = sorted([*REPOSITORY.glob("*.md"), *(path for folder in FOLDERS for path in folder.rglob("*.md"))])
 BENCHMARKS = REPOSITORY / "benchmarks"
