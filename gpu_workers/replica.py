@@ -137,6 +137,19 @@ class Replica:
         except RequestError as error:
             return {"error": error.to_dict()}
 
+    async def report(self) -> dict[str, Any]:
+        """For people: generations that are `running` and `waiting`, how many have `ended` by finish reason, output
+        `tokens` since the start, and what the `store` and the automata in memory count (`GrammarSource.stats`).
+        """
+        statistics = self._engine.statistics
+        return {
+            "running": self._engine.running,
+            "waiting": self._engine.waiting,
+            "ended": {str(reason): many for reason, many in statistics.ended.items()},
+            "tokens": statistics.sampled_tokens + statistics.forced_tokens,
+            "store": self._grammars.stats(),
+        }
+
     async def check_health(self) -> None:
         """Called by Serve every few seconds; it replaces a replica whose check raises."""
         self._metrics.publish()

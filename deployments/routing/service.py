@@ -36,6 +36,7 @@ from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
+from deployments.status.reports import RecentReports
 from deployments.tokens.body import DetokenizeBody, TokenizeBody, conversation_request
 from deployments.version import version
 from grammar_workers.errors import shortened
@@ -89,6 +90,7 @@ class Service:
         self._chat_format: ChatFormat | None = None
         self._keys = GrammarKeys(tiers, allow_unenforced=args.router.allow_unenforced)
         self.grammars = Grammars(tiers, self._keys)
+        self.reports = RecentReports(tiers.reports)
 
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
         """Both completion endpoints."""

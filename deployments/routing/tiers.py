@@ -42,6 +42,7 @@ class ReplicaClosingError(Exception):
 
 
 COMPILER, REPLICA = "GrammarCompiler", "ModelReplica"
+REPORT_TIMEOUT_S = 3.0
 
 T = TypeVar("T")
 
@@ -165,6 +166,12 @@ class Tiers:
                 await one.aclose()
             raise
 
+    async def reports(self) -> list[list[dict[str, Any]] | None]:
+        """`GrammarCompiler.report` of every compiler and `Replica.report` of every model replica; None for a tier that
+        does not answer in time. Replicas that die meanwhile are left out.
+        """
+        return list(await asyncio.gather(*map(_reports, (self._compiler, self._replica))))
+
     async def compiler_info(self) -> dict[str, Any]:
         return await self._retried(COMPILER, lambda: self._compiler.info.remote())
 
@@ -284,6 +291,14 @@ class Tiers:
             return await self._retries.answer(deployment, call)
         except BackPressureError as error:
             raise ApiError.full(retry_after_s=error.retry_after_s) from error
+
+
+async def _reports(tier: DeploymentHandle) -> list[dict[str, Any]] | None:
+    try:
+        found = await tier.broadcast("report").results_async(timeout_s=REPORT_TIMEOUT_S, return_exceptions=True)
+    except TimeoutError:
+        return None
+    return [report for report in found if not isinstance(report, BaseException)]
 
 
 def _accepted(answer: dict[str, Any]) -> dict[str, Any]:
