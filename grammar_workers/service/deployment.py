@@ -22,6 +22,7 @@ from grammar_workers.service.ledger import GrammarLedger
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
+from grammar_workers.tracing import tracing
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 _BYTES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8]
@@ -74,7 +75,9 @@ class GrammarCompiler:
         """`{"vocabulary_fingerprint", "options"}`: with them anybody can derive grammar keys."""
         return {"vocabulary_fingerprint": self._fingerprint, "options": self._options}
 
-    async def compile(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> dict[str, Any]:
+    async def compile(
+        self, key: str, specification: dict[str, Any] | None, tenant: str = "", traceparent: str = ""
+    ) -> dict[str, Any]:
         """Make sure that the artifact of `specification` (or `job`) is in the store under `key`, its grammar key.
 
         Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
@@ -82,15 +85,21 @@ class GrammarCompiler:
         wait, of this tenant or altogether, or the wait was too long.
         """
         started = time.monotonic()
+        span = tracing("compiler").begin("grammar", traceparent)
         try:
             found = await self._artifact(key, specification, tenant)
+            if found is None:
+                span.end(error="unknown", key=key)
+                return {"key": key, "status": "unknown"}
+            ready = {**_ready(key, found), "source": found.source, "seconds": time.monotonic() - started}
+            self._ledger.answered(ready)
+            span.end(found.timings, key=key, source=found.source)
+            return ready
         except GrammarError as error:
+            span.end(error=error.code, key=key)
             return _refused(key, error)
-        if found is None:
-            return {"key": key, "status": "unknown"}
-        ready = {**_ready(key, found), "source": found.source, "seconds": time.monotonic() - started}
-        self._ledger.answered(ready)
-        return ready
+        finally:
+            span.end(error="no answer", key=key)
 
     async def get(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> bytes | dict[str, Any]:
         """The artifact itself, compiled if need be, or the same refusal as `compile`."""

@@ -78,6 +78,7 @@ class FakeCompiler:
         self.answers: list[dict[str, Any] | Exception] = [{"status": "ready", "source": "compiled", "notes": []}]
         self.calls: list[tuple[str, dict[str, Any] | None, dict[str, Any]]] = []
         self.tenants: list[str] = []
+        self.traceparents: list[str] = []
         self.known: dict[str, Any] = {"status": "unknown"}
         self.reports: list[Any] = []
         self.started = asyncio.Event()
@@ -103,10 +104,11 @@ class FakeCompiler:
         return {"key": key, **self.known}
 
     async def compile(
-        self, key: str, specification: dict[str, Any] | None, tenant: str, *, options: dict[str, Any]
+        self, key: str, specification: dict[str, Any] | None, tenant: str, traceparent: str, *, options: dict[str, Any]
     ) -> dict[str, Any]:
         self.calls.append((key, specification, options))
         self.tenants.append(tenant)
+        self.traceparents.append(traceparent)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.started.set()
         await self.release.wait()
