@@ -18,7 +18,8 @@ class GenerationOutput:
 
     `reports` has one item per token when the request asked for any (`logprobs.TokenNames.describe`).
     `conditional_sampling`: with the last one, what the particles say (`ParticleGroup.estimate`). `stop_string`: with
-    the last one, the stop string that ended the output.
+    the last one, the stop string that ended the output. `spans`: with the last one, where the engine knows it, the
+    parts of the generation, for its trace (`Times.spans`).
     """
 
     text: str = ""
@@ -29,6 +30,7 @@ class GenerationOutput:
     error: dict[str, Any] | None = None
     conditional_sampling: dict[str, Any] | None = None
     stop_string: str | None = None
+    spans: list[tuple[str, float, float]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         if self.error is not None:

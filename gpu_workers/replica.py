@@ -34,6 +34,7 @@ from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
 from grammar_workers.gc_control import collect_seldom
 from grammar_workers.service.metrics import TierMetrics
+from grammar_workers.tracing import tracing
 
 _RETRY_PAUSE_S = 0.1
 _SWITCH_INTERVAL_S = 1e-4
@@ -101,10 +102,17 @@ class Replica:
             refusal = RequestError(f"{place}: {first['msg']}", code="invalid_request", param=place)
             yield GenerationOutput(finish_reason="error", error=refusal.to_dict()).to_dict()
             return
-        # Closed at once when the consumer goes away: that is what frees the slot.
-        async with contextlib.aclosing(self._engine.generate(parsed)) as outputs:
-            async for output in outputs:
-                yield output.to_dict()
+        span = tracing("replica").begin("generate", parsed.traceparent)
+        try:
+            # Closed at once when the consumer goes away: that is what frees the slot.
+            async with contextlib.aclosing(self._engine.generate(parsed)) as outputs:
+                async for output in outputs:
+                    if output.finish_reason is not None:
+                        failure = None if output.error is None else output.error["message"]
+                        span.end(output.spans, error=failure, finish_reason=output.finish_reason)
+                    yield output.to_dict()
+        finally:
+            span.end(error="cancelled")
 
     async def info(self, template_arguments: list[dict[str, Any]] | None = None) -> dict[str, Any]:
         """What callers need to know about the model; `generation_prompts` for each of `template_arguments`."""
@@ -136,6 +144,19 @@ class Replica:
             return {"prompt": await asyncio.to_thread(detokenize, tokenizer, tokens, limit)}
         except RequestError as error:
             return {"error": error.to_dict()}
+
+    async def report(self) -> dict[str, Any]:
+        """For people: generations that are `running` and `waiting`, how many have `ended` by finish reason, output
+        `tokens` since the start, and what the `store` and the automata in memory count (`GrammarSource.stats`).
+        """
+        statistics = self._engine.statistics
+        return {
+            "running": self._engine.running,
+            "waiting": self._engine.waiting,
+            "ended": {str(reason): many for reason, many in statistics.ended.items()},
+            "tokens": statistics.sampled_tokens + statistics.forced_tokens,
+            "store": self._grammars.stats(),
+        }
 
     async def check_health(self) -> None:
         """Called by Serve every few seconds; it replaces a replica whose check raises."""

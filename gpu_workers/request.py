@@ -224,6 +224,7 @@ class GenerationRequest(BaseModel):
     adapter: str | None = Field(default=None, description="The LoRA adapter to generate with; absent: none.")
     choice_index: int = Field(default=0, ge=0, description="Which of several outputs of one client request this is.")
     grammar: GrammarReference | None = None
+    traceparent: str = Field(default="", description="The span that this generation is a part of, in W3C's words.")
     timeout_s: float | None = Field(
         default=None, gt=0, description="Seconds after which the generation ends with an error; absent: none."
     )

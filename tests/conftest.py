@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from grammar_workers.tracing import tracing
 from tests.redis_server import RedisServer
+from tests.trace_collector import Collector
 
 with contextlib.suppress(ModuleNotFoundError):  # vLLM's environment has none
     import hypothesis
@@ -33,3 +35,14 @@ def redis_server() -> Iterator[RedisServer]:
     """A private Redis that the test may stop, pause, restart and fill."""
     with RedisServer() as server:
         yield server
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    """Gets the spans that this process makes from now on."""
+    with Collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
+        tracing.cache_clear()
+        yield collector
+    tracing.cache_clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Path, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 
 from deployments.anthropic.answer import MessageAnswer, TokenCount
 from deployments.anthropic.body import CountTokensBody, MessagesBody
@@ -13,17 +13,20 @@ from deployments.arguments import RouterArguments
 from deployments.explorer import explorer
 from deployments.http import examples
 from deployments.http.body_arrival import BodyArrival
+from deployments.http.documentation import add_documentation
 from deployments.http.errors import ERRORS, GENERATION, ErrorBody, in_anthropics_words, install_error_handlers
 from deployments.http.limits import LimitedCaller, RateLimits
 from deployments.http.strict_json import LargeBodies, StrictJsonRoute
-from deployments.http.tenants import Caller, Tenant, Tenants
+from deployments.http.tenants import Caller, Tenant, Tenants, Visitor
 from deployments.openai.completions import ChatCompletion, TextCompletion
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
 from deployments.openai.responses.answer import Response as ResponseModel
 from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammars import grammar_routes
 from deployments.routing.service import Health, ModelCard, ModelList, Service
+from deployments.status.page import HEADERS, status_page
 from deployments.tokens.body import DetokenizeBody, Detokenized, TokenizeBody, Tokens
+from deployments.version import version
 
 MESSAGES, COUNT = in_anthropics_words(GENERATION), in_anthropics_words(ERRORS)
 BODIES = 64
@@ -105,10 +108,18 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         """The text of tokens."""
         return JSONResponse(await service.detokenize(body))
 
+    @api.get("/", include_in_schema=False)
+    async def status(visitor: Visitor) -> Response:
+        """What runs, for people."""
+        reports = None if visitor is None else await service.reports.get()
+        return HTMLResponse(status_page(service.model, version(), reports), headers=HEADERS)
+
     app = FastAPI(
         title="Turnstile",
         description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
         license_info={"name": "Apache-2.0"},
+        docs_url=None,  # they load their scripts from elsewhere
+        redoc_url=None,
     )
     app.add_middleware(BodyArrival, deadline_s=args.body_timeout_s, room_bytes=BODIES * args.max_body_bytes)
     app.state.max_body_bytes = args.max_body_bytes
@@ -117,6 +128,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     app.state.rate_limits = RateLimits(args.rate_limit)
     app.include_router(api)
     app.include_router(grammar_routes(service.grammars))
+    add_documentation(app)
     app.mount("/explorer", explorer())
     install_error_handlers(app)
     return app

@@ -97,5 +97,18 @@ async def _authenticated(
     return tenants.tenant(api_key, request.headers.get(TENANT_HEADER))
 
 
+async def _authenticated_maybe(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
+) -> Tenant | None:
+    try:
+        return await _authenticated(request, credentials)
+    except ApiError as error:
+        if error.status != 401:
+            raise
+        return None
+
+
 Caller = Annotated[Tenant, Depends(_authenticated)]
 """A path operation's parameter of this type makes the path need an API key, where there are any."""
+Visitor = Annotated[Tenant | None, Depends(_authenticated_maybe)]
+"""The same of a path that shows less to those without a key: None for them."""

@@ -30,6 +30,8 @@ def environment(folder: Path) -> dict[str, str]:
         # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
+        # Else a thousand lines about requests wait in memory, and are gone with their process.
+        "RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1",
         # Serve's configuration of HAProxy lacks deadlines and bounds: this program gives them to it.
         "RAY_SERVE_HAPROXY_BINARY_PATH": f"{sysconfig.get_path('scripts')}/turnstile-haproxy",
         # HAProxy's own ports and files are fixed by default, and a second server on the machine fails on them.
@@ -69,7 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--health-port", type=port, help="port on which probes reach /health under any load (default: any free one)"
     )
-    parser.add_argument("--metrics-port", type=port, help="port of Ray's Prometheus metrics (default: any free one)")
+    parser.add_argument(
+        "--metrics-port",
+        type=port,
+        help="port of Ray's Prometheus metrics (default 8081, or any free one where that is taken)",
+    )
     parser.add_argument("--deadline", type=positive, default=300, help="seconds a start may take (default 300)")
 
 

@@ -23,6 +23,7 @@ from deployments.haproxy.settings import Settings
 from deployments.local.stop import StopSignals, finish_requests, stop_all
 
 POLL_S = 0.25
+METRICS_PORT = 8081
 
 EXAMPLE = {
     "messages": [{"role": "user", "content": "Extract the person: Alice Moore is 34 years old and lives in Paris."}],
@@ -63,7 +64,8 @@ class Progress:
 def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s: float) -> int:
     """Serve a config on `port` until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
 
-    The start may take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None takes a free one.
+    The start may take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None: `METRICS_PORT`, or
+    a free one where that is taken.
     A second signal ends the requests that a first one lets finish.
     """
     signals = StopSignals()
@@ -77,6 +79,7 @@ def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s
         for each in (port, health_port):
             if each is not None:
                 _check_port(config.http_options.host, each)
+        metrics_port = _metrics_port(metrics_port)
     except (ConfigError, StartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -85,7 +88,7 @@ def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s
     try:
         _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)
         if not signals.stop.is_set():
-            print(_greeting(config, health_port), flush=True)
+            print(_greeting(config, health_port, metrics_port), flush=True)
         signals.stop.wait()
     except StartError as error:
         failure = error
@@ -105,7 +108,7 @@ def _start(
     signals: StopSignals,
     *,
     deadline_s: float,
-    metrics_port: int | None,
+    metrics_port: int,
 ) -> None:
     """Start a local Ray, then `deploy`."""
     started = time.monotonic()
@@ -225,13 +228,26 @@ def _health_port() -> int | None:
     return settings.health_port if os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1" else None
 
 
-def _check_port(host: str, port: int) -> None:
+def _metrics_port(asked: int | None) -> int:
+    """Raises `StartError` where a port was asked for that cannot be used."""
+    try:
+        _check_port("", METRICS_PORT if asked is None else asked, "--metrics-port 9100")
+    except StartError:
+        if asked is not None:
+            raise
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return int(probe.getsockname()[1])
+    return METRICS_PORT if asked is None else asked
+
+
+def _check_port(host: str, port: int, other: str = "PORT=8123") -> None:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise StartError(f"port {port} cannot be used ({error.strerror}); choose another one: PORT=8123") from error
+            raise StartError(f"port {port} cannot be used ({error.strerror}); choose another one: {other}") from error
 
 
 def _answers(url: str) -> bool:
@@ -241,13 +257,15 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _greeting(config: ServeDeploySchema, health_port: int | None) -> str:
+def _greeting(config: ServeDeploySchema, health_port: int | None, metrics_port: int) -> str:
     url = _url(config)
     probes = "" if health_port is None else f"; for probes: {_url(config, health_port)}/health"
+    metrics = f"http://127.0.0.1:{metrics_port}/metrics"
     model = _arguments(config).model_name
     body = json.dumps({"model": model, **EXAMPLE})
     return (
-        f"\nServing {model} at {url} (documentation: {url}/docs{probes}). Ctrl-C stops. Try:\n\n"
+        f"\nServing {model} at {url} (documentation: {url}/docs{probes}). Ctrl-C stops.\n"
+        f"What it is doing: {url}/, metrics for Prometheus: {metrics}. Try:\n\n"
         f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n"
     )
 

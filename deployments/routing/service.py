@@ -36,10 +36,12 @@ from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.grammars import Grammars
 from deployments.routing.tiers import Generation, Grammar, Tiers
+from deployments.status.reports import RecentReports
 from deployments.tokens.body import DetokenizeBody, TokenizeBody, conversation_request
 from deployments.version import version
 from grammar_workers.errors import shortened
 from grammar_workers.specification import GrammarSpecification
+from grammar_workers.tracing import Span, tracing
 
 HEALTH_TIMEOUT_S = 5.0
 MAX_SHOWN_NAME = 200
@@ -89,6 +91,7 @@ class Service:
         self._chat_format: ChatFormat | None = None
         self._keys = GrammarKeys(tiers, allow_unenforced=args.router.allow_unenforced)
         self.grammars = Grammars(tiers, self._keys)
+        self.reports = RecentReports(tiers.reports)
 
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
         """Both completion endpoints."""
@@ -146,7 +149,21 @@ class Service:
         return TokenCount(input_tokens=counted["count"]).model_dump()
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
-        """Check a request against the served model and start it. Raises `ApiError`."""
+        """Check a request against the served model and start it. Raises `ApiError`.
+
+        It is a span of its own, part of the client's where that says so by W3C's header.
+        """
+        span = tracing("router").begin("request", request.headers.get("traceparent"))
+        try:
+            return await self._begin(body, request, tenant, span)
+        except ApiError as error:
+            span.end(error=error.detail.message, status=error.status)
+            raise
+        except BaseException as error:
+            span.end(error=type(error).__name__)
+            raise
+
+    async def _begin(self, body: GenerationBody, request: Request, tenant: Tenant, span: Span) -> Begun:
         self._check_model(self._model_of(body.model))
         request_id = _request_id(request)
         drawn_seed = _drawn_seed(request_id)
@@ -154,6 +171,7 @@ class Service:
         self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
+        generation_request["traceparent"] = span.traceparent
         if (name := self._model_of(body.model)) != self.model:
             generation_request["adapter"] = name
         chat_format = None if chat is None else await self._served_chat_format()
@@ -167,6 +185,7 @@ class Service:
         generation = await self._tiers.start_generation(
             generation_request, grammar, tenant.name, choices=body.choices, thoughts=thoughts
         )
+        generation.span = span
         return Begun(request_id, generation, readers)
 
     async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from deployments.routing.retries import REPLICA_LOST, Retries
 from deployments.routing.thoughts import limited
 from deployments.tokens.body import text_request
 from grammar_workers.errors import GRAMMAR_CODES
+from grammar_workers.tracing import Span, Timing
 
 logger = logging.getLogger("ray.serve")
 
@@ -42,6 +43,7 @@ class ReplicaClosingError(Exception):
 
 
 COMPILER, REPLICA = "GrammarCompiler", "ModelReplica"
+REPORT_TIMEOUT_S = 3.0
 
 T = TypeVar("T")
 
@@ -64,12 +66,15 @@ class Grammar:
 class Generation:
     """The choices of one answer, which have begun. Iterate it once; `aclose` stops the replicas before the end.
 
-    `first[i]` is the i-th choice's first event, `rest[i]` the others. `grammar`: what `Tiers.compile` returned.
+    `first[i]` is the i-th choice's first event, `rest[i]` the others. `grammar`: what `Tiers.compile` returned. `span`
+    is over with the generation, `timings` are parts of it.
     """
 
     first: list[Event]
     rest: list[AsyncGenerator[Event, None]]
     grammar: dict[str, Any] | None
+    span: Span = dataclasses.field(default_factory=Span)
+    timings: list[Timing] = dataclasses.field(default_factory=list)
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
         """Every event with its choice's number as `index`, as they come."""
@@ -102,6 +107,7 @@ class Generation:
     async def aclose(self) -> None:
         for rest in self.rest:
             await rest.aclose()
+        self.span.end(self.timings)
 
 
 def _refuses_grammar(call: asyncio.Future[Event]) -> bool:
@@ -136,7 +142,10 @@ class Tiers:
         async with self._new_grammars.turn(tenant, None if grammar is None else grammar.key, timeout_s):
             if timeout_s is not None:
                 request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
-            return await self._start(request, grammar, tenant, choices, thoughts)
+            turn = time.monotonic()
+            generation = await self._start(request, grammar, tenant, choices, thoughts)
+            generation.timings += [("turn", started, turn), ("first event", turn, time.monotonic())]
+            return generation
 
     async def _start(
         self,
@@ -148,7 +157,7 @@ class Tiers:
     ) -> Generation:
         requests = [{**request, "choice_index": index} for index in range(choices)]
         events = [self._events(one, grammar, tenant, thoughts) for one in requests]
-        compiled = asyncio.ensure_future(self._compile(grammar, tenant))
+        compiled = asyncio.ensure_future(self._compile(grammar, tenant, request.get("traceparent", "")))
         first = [asyncio.ensure_future(anext(one)) for one in events]
         try:
             done, _ = await asyncio.wait((*first, compiled), return_when=asyncio.FIRST_EXCEPTION)
@@ -165,6 +174,12 @@ class Tiers:
                 await one.aclose()
             raise
 
+    async def reports(self) -> list[list[dict[str, Any]] | None]:
+        """`GrammarCompiler.report` of every compiler and `Replica.report` of every model replica; None for a tier that
+        does not answer in time. Replicas that die meanwhile are left out.
+        """
+        return list(await asyncio.gather(*map(_reports, (self._compiler, self._replica))))
+
     async def compiler_info(self) -> dict[str, Any]:
         return await self._retried(COMPILER, lambda: self._compiler.info.remote())
 
@@ -180,14 +195,14 @@ class Tiers:
         """`ModelReplica.detokenize`; raises `ApiError` where it refuses."""
         return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens)))
 
-    async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
+    async def compile(self, grammar: Grammar, tenant: str, traceparent: str = "") -> dict[str, Any]:
         """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other.
 
         Its `unenforced` are data of `deployments.http.unenforced.Unenforced`. `tenant`: who pays for the compilation.
         """
         handle = self._compiler_of(grammar.key)
         answer = await self._retried(
-            COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, tenant)
+            COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, tenant, traceparent)
         )
         if answer["status"] == "refused":
             raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
@@ -211,10 +226,10 @@ class Tiers:
         """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
         return self._compiler.options(session_id=key)
 
-    async def _compile(self, grammar: Grammar | None, tenant: str) -> dict[str, Any] | None:
+    async def _compile(self, grammar: Grammar | None, tenant: str, traceparent: str) -> dict[str, Any] | None:
         if grammar is None:
             return None
-        answer = await self.compile(grammar, tenant)
+        answer = await self.compile(grammar, tenant, traceparent)
         self._new_grammars.learn(grammar.key)
         fields = {"grammar_key": grammar.key, "tenant": tenant, "grammar_source": answer["source"]}
         logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
@@ -284,6 +299,14 @@ class Tiers:
             return await self._retries.answer(deployment, call)
         except BackPressureError as error:
             raise ApiError.full(retry_after_s=error.retry_after_s) from error
+
+
+async def _reports(tier: DeploymentHandle) -> list[dict[str, Any]] | None:
+    try:
+        found = await tier.broadcast("report").results_async(timeout_s=REPORT_TIMEOUT_S, return_exceptions=True)
+    except TimeoutError:
+        return None
+    return [report for report in found if not isinstance(report, BaseException)]
 
 
 def _accepted(answer: dict[str, Any]) -> dict[str, Any]:

@@ -98,6 +98,7 @@ class Engine:
                 if request.sampling.diagnostics and sequence.constraint is not None:
                     await asyncio.to_thread(add_surroundings, output.reports, sequence.constraint.fsm, self.vocabulary)
                 finished = output.finish_reason is not None
+                output.spans = sequence.times.spans() if finished else []
                 yield output
         finally:
             if grammar is not None:
@@ -143,7 +144,9 @@ class Engine:
     async def _constrain(self, sequence: Sequence, grammar: GrammarReference) -> None:
         try:
             async with asyncio.timeout(self._config.grammar_timeout_s):
+                sequence.times.note("fetching")
                 fsm = await self._fetch_grammar(grammar)
+                sequence.times.note("fetched")
             # Off the engine thread: a resumed output may be long.
             state = await asyncio.to_thread(sequence.replay, fsm)
             message: Message = Constrain(sequence, fsm, state)

@@ -162,6 +162,7 @@ class Scheduler:
         sequence.written = sequence.length
         self.reused_tokens += sequence.length
         self.running.append(sequence)
+        sequence.times.note("admitted")
 
     def _preempt(self, sequence: Sequence) -> None:
         """Nothing is lost but keys and values, and those only if somebody else needs the slot."""

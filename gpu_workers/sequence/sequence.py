@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable
 from collections.abc import Sequence as PySequence
@@ -26,6 +25,7 @@ from gpu_workers.sampling.sampler import Draw
 from gpu_workers.sequence.drafts import Draft, Drafter
 from gpu_workers.sequence.output_text import OutputText
 from gpu_workers.sequence.step_result import StepResult
+from gpu_workers.sequence.times import Times
 from grammar_workers import TokenFSM, Vocabulary
 
 Description = Callable[[], dict[str, Any]] | None
@@ -89,7 +89,7 @@ class Sequence:
         self.written = 0
         self.blocked_steps = 0
         self.drafts: list[Draft] = []
-        self._computed_at: float | None = None  # when the prompt was computed and the grammar not there
+        self.times = Times()
         self._vocabulary = vocabulary
         self._prompt_length = len(prompt_token_ids)
         sampling, room = request.sampling, max_length - self._prompt_length
@@ -187,7 +187,8 @@ class Sequence:
         assert self.state is State.AWAITING_GRAMMAR
         self.constraint = constraint
         self.state = State.UNSETTLED
-        return 0.0 if self._computed_at is None else time.monotonic() - self._computed_at
+        self.times.note("constrained")
+        return self.times.grammar_late_s()
 
     # -- before a step -----------------------------------------------------------------------------------------------
 
@@ -274,8 +275,7 @@ class Sequence:
 
         `drawn`: tokens that were drawn from them already, each with the grammar state after it.
         """
-        if self.state is State.AWAITING_GRAMMAR and self._computed_at is None:
-            self._computed_at = time.monotonic()
+        self.times.note("computed")
         self._result.put(hidden_states, self.drafts, [token_id for token_id, _ in drawn])
         if self.constraint is not None and drawn:
             self.constraint.follow(drawn)
@@ -351,6 +351,7 @@ class Sequence:
         )
 
     def _append(self, token_id: int, report: TokenReport | None) -> None:
+        self.times.note("first_token")
         position = self.output_length
         self.token_ids.append(token_id)
         self.state = State.UNSETTLED

@@ -18,9 +18,11 @@ from grammar_workers.keys import grammar_key
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.ledger import GrammarLedger
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
+from grammar_workers.tracing import tracing
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 _BYTES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8]
@@ -62,6 +64,7 @@ class GrammarCompiler:
         self._fingerprint = self._pool.wait_ready()
         self._store = open_store(store_url, self._fingerprint)
         self._metrics = _Metrics(self._store, self._pool)
+        self._ledger = GrammarLedger()
         self._max_wait_s = max_wait_s
         self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics)
         for specification in precompile:
@@ -72,7 +75,9 @@ class GrammarCompiler:
         """`{"vocabulary_fingerprint", "options"}`: with them anybody can derive grammar keys."""
         return {"vocabulary_fingerprint": self._fingerprint, "options": self._options}
 
-    async def compile(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> dict[str, Any]:
+    async def compile(
+        self, key: str, specification: dict[str, Any] | None, tenant: str = "", traceparent: str = ""
+    ) -> dict[str, Any]:
         """Make sure that the artifact of `specification` (or `job`) is in the store under `key`, its grammar key.
 
         Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
@@ -80,13 +85,21 @@ class GrammarCompiler:
         wait, of this tenant or altogether, or the wait was too long.
         """
         started = time.monotonic()
+        span = tracing("compiler").begin("grammar", traceparent)
         try:
             found = await self._artifact(key, specification, tenant)
+            if found is None:
+                span.end(error="unknown", key=key)
+                return {"key": key, "status": "unknown"}
+            ready = {**_ready(key, found), "source": found.source, "seconds": time.monotonic() - started}
+            self._ledger.answered(ready)
+            span.end(found.timings, key=key, source=found.source)
+            return ready
         except GrammarError as error:
+            span.end(error=error.code, key=key)
             return _refused(key, error)
-        if found is None:
-            return {"key": key, "status": "unknown"}
-        return {**_ready(key, found), "source": found.source, "seconds": time.monotonic() - started}
+        finally:
+            span.end(error="no answer", key=key)
 
     async def get(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> bytes | dict[str, Any]:
         """The artifact itself, compiled if need be, or the same refusal as `compile`."""
@@ -123,6 +136,19 @@ class GrammarCompiler:
             await self._service.discard(key)
         return before
 
+    async def report(self) -> dict[str, Any]:
+        """For people, since the start: `waiting` and `running` compilations, how many were `compiled` or refused, what
+        the `store` counts (`GrammarStore.stats`), and the `slowest` and `most_used` grammars (`GrammarLedger`).
+        """
+        return {
+            "waiting": self._pool.queued,
+            "running": self._pool.running,
+            "compiled": self._metrics.compiled_grammars,
+            "store": self._store.stats(),
+            "slowest": self._ledger.slowest(),
+            "most_used": self._ledger.most_used(),
+        }
+
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Called by Serve for `grammar_workers.service.autoscaling`."""
         return {COMPILATION_BACKLOG: float(self._pool.backlog)}
@@ -156,7 +182,8 @@ class _Metrics:
 
     def __init__(self, store: GrammarStore, pool: CompilePool) -> None:
         self._pool = pool
-        self._compiled = 0
+        self.compiled_grammars = 0
+        """Refused ones, too."""
         self._queued = Gauge("turnstile_grammar_queue_length", "Compilations that wait for a process.")
         self._refusals = Counter("turnstile_grammar_refusals_total", "Specifications refused.", ("code",))
         self._waits = Counter(
@@ -173,14 +200,14 @@ class _Metrics:
         self._shared = TierMetrics(store.stats, "grammar_compiler", Counter, Gauge)
 
     def compiled(self, queue_seconds: float, compile_seconds: float, artifact_bytes: int, states: int) -> None:
-        self._compiled += 1
+        self.compiled_grammars += 1
         self._queue_seconds.observe(queue_seconds)
         self._compile_seconds.observe(compile_seconds)
         self._bytes.observe(artifact_bytes)
         self._states.observe(states)
 
     def refused(self, code: str) -> None:
-        self._compiled += 1
+        self.compiled_grammars += 1
         self._refusals.inc(1, {"code": code})
 
     def waited(self) -> None:
@@ -189,7 +216,7 @@ class _Metrics:
     def publish(self) -> None:
         """Show the gauges, which Ray forgets when they are not set again, and what the store has counted since."""
         self._queued.set(self._pool.queued)
-        self._shared.publish(self._compiled)
+        self._shared.publish(self.compiled_grammars)
 
 
 def _refused(key: str, error: GrammarError) -> dict[str, Any]:

@@ -161,6 +161,11 @@ class CompilePool:
         return self._lanes.waiting
 
     @property
+    def running(self) -> int:
+        """Jobs that have a process."""
+        return self._lanes.running
+
+    @property
     def backlog(self) -> int:
         """Jobs that wait or run, and that somebody still wants; looks at each."""
         with self._changed:

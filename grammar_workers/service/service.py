@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from grammar_workers.artifacts.store.single_flight import POLL_S
 from grammar_workers.errors import GrammarError
 from grammar_workers.service.pool import MAX_RUNS, AbandonedError, CompilePool, ResourceLimitError
 from grammar_workers.shared_task import SharedTask
+from grammar_workers.tracing import Timing
 
 logger = logging.getLogger("ray.serve")
 
@@ -110,24 +112,32 @@ class CompileService:
     ) -> StoredArtifact:
         """From the store, else compiled here, else (while another process has the lead) from the store after all."""
         flight = self._store.flight(key, MAX_RUNS * self._compile_timeout_s)
+        began = time.monotonic()
         try:
-            if found := await self._in_thread(self._store.lookup, key):
-                return found
+            found = await self._in_thread(self._store.lookup, key)
+            timings: list[Timing] = [("lookup", began, looked_up := time.monotonic())]
+            if found is not None:
+                return dataclasses.replace(found, timings=tuple(timings))
             while not await self._in_thread(flight.settled):
                 await asyncio.sleep(POLL_S)
+            timings.append(("lock", looked_up, time.monotonic()))
             if not flight.leads and (found := await self._in_thread(self._store.lookup, key)):
                 self._observer.waited()
-                return found
-            data = await self._compile(key, specification, tenant, production)
+                return dataclasses.replace(found, timings=tuple(timings))
+            data = await self._compile(key, specification, tenant, production, timings)
+            compiled = time.monotonic()
             await self._in_thread(self._store.put, key, data)
-            return StoredArtifact(data, "compiled")
+            timings.append(("store", compiled, time.monotonic()))
+            return StoredArtifact(data, "compiled", tuple(timings))
         finally:
             if flight.leads:
                 await self._in_thread(flight.release)
             if self._productions.get(key) is production:
                 del self._productions[key]
 
-    async def _compile(self, key: str, specification: dict[str, Any], tenant: str, production: _Production) -> bytes:
+    async def _compile(
+        self, key: str, specification: dict[str, Any], tenant: str, production: _Production, timings: list[Timing]
+    ) -> bytes:
         if not production.waiters:
             raise AbandonedError
         # The request's id is added by Serve: that of the first of those who wait for it.
@@ -147,6 +157,7 @@ class CompileService:
         seconds = details["compile_seconds"]
         waited = max(0.0, took - seconds)
         self._observer.compiled(waited, seconds, len(data), details["automaton_states"])
+        timings += [("queue", started, started + waited), ("compile", started + waited, started + took)]
         extra = {**fields, "compile_seconds": seconds, "queue_seconds": round(waited, 6), "artifact_bytes": len(data)}
         logger.info("compiled grammar %s in %.3f s after %.3f s in the queue", key, seconds, waited, extra=extra)
         return data

@@ -27,8 +27,22 @@ class FakeHandle:
     def options(self, **options: Any) -> FakeHandle:
         return FakeHandle(self._target, {**self._options, **options})
 
+    def broadcast(self, method: str) -> FakeBroadcast:
+        return FakeBroadcast(getattr(self._target, method))
+
     def __getattr__(self, method: str) -> Any:
         return FakeMethod(getattr(self._target, method), self._options)
+
+
+class FakeBroadcast:
+    """A call to every replica: the target's method answers for all of them."""
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    async def results_async(self, *, timeout_s: float, return_exceptions: bool) -> list[Any]:
+        assert return_exceptions and timeout_s > 0
+        return list(await self._method())
 
 
 class FakeMethod:
@@ -64,7 +78,9 @@ class FakeCompiler:
         self.answers: list[dict[str, Any] | Exception] = [{"status": "ready", "source": "compiled", "notes": []}]
         self.calls: list[tuple[str, dict[str, Any] | None, dict[str, Any]]] = []
         self.tenants: list[str] = []
+        self.traceparents: list[str] = []
         self.known: dict[str, Any] = {"status": "unknown"}
+        self.reports: list[Any] = []
         self.started = asyncio.Event()
         self.release = asyncio.Event()
         self.release.set()
@@ -76,6 +92,9 @@ class FakeCompiler:
     async def info(self, *, options: dict[str, Any]) -> dict[str, Any]:
         return {"vocabulary_fingerprint": FINGERPRINT, "options": {}}
 
+    async def report(self) -> list[Any]:
+        return self.reports
+
     async def status(self, key: str, *, options: dict[str, Any]) -> dict[str, Any]:
         return {"key": key, **self.known}
 
@@ -85,10 +104,11 @@ class FakeCompiler:
         return {"key": key, **self.known}
 
     async def compile(
-        self, key: str, specification: dict[str, Any] | None, tenant: str, *, options: dict[str, Any]
+        self, key: str, specification: dict[str, Any] | None, tenant: str, traceparent: str, *, options: dict[str, Any]
     ) -> dict[str, Any]:
         self.calls.append((key, specification, options))
         self.tenants.append(tenant)
+        self.traceparents.append(traceparent)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.started.set()
         await self.release.wait()
@@ -113,6 +133,7 @@ class FakeReplica:
         self.finish_reason = "stop"
         self.faults: list[tuple[int, Exception | dict[str, Any]] | None] = []
         self.requests: list[dict[str, Any]] = []
+        self.reports: list[Any] | Exception = []
         self.running = 0
         self.started = asyncio.Event()
         self.release = asyncio.Event()
@@ -125,6 +146,11 @@ class FakeReplica:
     async def info(self, template_arguments: Any, *, options: dict[str, Any]) -> dict[str, Any]:
         prompts = [self.generation_prompt for _ in template_arguments]
         return {"max_length": 2048, "chat_template": self.chat_template, "generation_prompts": prompts}
+
+    async def report(self) -> list[Any]:
+        if isinstance(self.reports, Exception):
+            raise self.reports
+        return self.reports
 
     def say(self, *texts: str, stop_string: str | None = None) -> None:
         """Generate these texts, a token each; `stop_string` ends them."""

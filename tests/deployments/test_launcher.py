@@ -11,7 +11,7 @@ import pytest
 from ray.serve._private import constants
 
 from deployments.arguments import REPOSITORY
-from deployments.local import launcher
+from deployments.local import launcher, server
 from deployments.local.launcher import environment
 
 
@@ -79,3 +79,15 @@ def test_ports_that_somebody_uses_are_passed_over(monkeypatch: pytest.MonkeyPatc
         other.bind(("", 26_004))
         other.listen()
         assert launcher._free_ports() == 26_200
+
+
+def test_the_metrics_port_is_the_usual_one_or_a_free_one_or_the_one_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(server, "METRICS_PORT", port)
+        assert server._metrics_port(None) not in (0, port)
+        with pytest.raises(server.StartError, match=f"port {port} .*--metrics-port"):
+            server._metrics_port(port)
+    assert server._metrics_port(None) == server._metrics_port(port) == port

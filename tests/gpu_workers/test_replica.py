@@ -22,6 +22,7 @@ from gpu_workers.replica import ModelReplica
 from gpu_workers.request import GrammarReference
 from grammar_workers import GrammarError, compile_grammar, grammar_key
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
+from tests.trace_collector import Collector
 
 MODEL = str(Path(__file__).resolve().parents[2] / "models" / "turnstile-tiny")
 COMPILATIONS = "turnstile_grammar_compilations"
@@ -120,6 +121,36 @@ async def answer(replica: Any, request: dict[str, Any]) -> tuple[str, dict[str, 
     assert json.loads(json.dumps(items)) == items
     assert all("error" not in item and item["finish_reason"] is None for item in items[:-1])
     return "".join(item.get("text", "") for item in items), items[-1]
+
+
+def test_a_generation_and_its_parts_are_spans_of_the_trace(replica: Any, collector: Collector) -> None:
+    for client, request in {"1": body(SCHEMAS[3]), "2": body()}.items():
+        asyncio.run(answer(replica, {**request, "traceparent": f"00-{client * 32}-{'a' * 16}-01"}))
+    names = {"queue", "prefill", "load", "first mask", "decode"}
+    collector.wait_for("2" * 32, len(names))
+    spans = {span.name: span for span in collector.spans if span.trace == "1" * 32}
+    assert spans.keys() == {"generate", *names}
+    whole = spans["generate"]
+    assert (whole.parent, whole.tier, whole.attributes["turnstile.finish_reason"]) == ("a" * 16, "replica", "stop")
+    for name in names:
+        assert spans[name].parent == whole.id
+        assert whole.began <= spans[name].began <= spans[name].ended <= whole.ended
+    assert spans["queue"].ended == spans["prefill"].began
+    assert spans["first mask"].began >= max(spans["prefill"].ended, spans["load"].ended)
+    assert spans["first mask"].ended == spans["decode"].began
+    free = {span.name for span in collector.spans if span.trace == "2" * 32}
+    assert free == {"generate", *names} - {"load"}
+
+
+def test_a_generation_that_is_cancelled_is_an_error_of_its_span(replica: Any, collector: Collector) -> None:
+    async def leave() -> None:
+        outputs = replica.generate({**body(max_tokens=400), "traceparent": f"00-{'4' * 32}-{'a' * 16}-01"})
+        await anext(outputs)
+        await outputs.aclose()
+
+    asyncio.run(leave())
+    collector.wait_for("4" * 32, 1)
+    assert [(span.name, span.is_error) for span in collector.spans] == [("generate", True)]
 
 
 def test_schemas_in_valid_json_out(replica: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
 from collections import Counter as Counts
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from grammar_workers.service.job import job
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.grammar_workers import compile_jobs
+from tests.trace_collector import Collector
 
 MODEL = str(Path(__file__).parents[2] / "models" / "turnstile-tiny")
 COMPILATIONS = "turnstile_grammar_compilations"
@@ -89,6 +91,27 @@ def test_compile_then_known(shared: GrammarCompiler, log: Path) -> None:
     assert second == {**first, "source": "process"}
     assert asyncio.run(shared.get(key, specification)) == compile_jobs.behave(key, {"do": "nothing"})
     assert compilations(log) == 1
+
+
+def test_a_compilation_and_its_parts_are_spans_of_the_trace(
+    shared: GrammarCompiler, log: Path, collector: Collector
+) -> None:
+    key, specification = new_key(), {"do": "nothing", "log": str(log)}
+    for client in ("1", "2"):
+        asyncio.run(shared.compile(key, specification, "", f"00-{client * 32}-{'a' * 16}-01"))
+    refused = shared.compile(new_key(), {"do": "refuse"}, "", f"00-{'3' * 32}-{'a' * 16}-01")
+    assert asyncio.run(refused)["status"] == "refused"
+    collector.wait_for("3" * 32, 1)
+    spans = [span for span in collector.spans if span.trace == "1" * 32]
+    parts = sorted((span for span in spans if span.name != "grammar"), key=lambda span: span.began)
+    assert [span.name for span in parts] == ["lookup", "lock", "queue", "compile", "store"]
+    (whole,) = (span for span in spans if span.name == "grammar")
+    assert (whole.parent, whole.tier, whole.attributes["turnstile.source"]) == ("a" * 16, "compiler", "compiled")
+    assert {span.parent for span in parts} == {whole.id} and parts[0].began >= whole.began
+    assert all(before.ended <= after.began + 1e-6 for before, after in itertools.pairwise(parts))
+    known = [span for span in collector.spans if span.trace == "2" * 32]
+    assert {span.name for span in known} == {"grammar", "lookup"}
+    assert [span.is_error for span in collector.spans if span.trace == "3" * 32] == [True]
 
 
 def test_info(shared: GrammarCompiler) -> None:

@@ -1,10 +1,15 @@
-"""The dashboard asks for metrics that exist, and Prometheus for a port that the pods have."""
+"""Dashboard and alarms ask for metrics that exist, and Prometheus for a port that the pods have."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 
 from tests.k8s.manifests import K8S, REPOSITORY
@@ -23,13 +28,28 @@ def exported() -> set[str]:
     return {f"ray_{name}" for source in sources for name in re.findall(r'"(turnstile_[a-z_]+)"', source)}
 
 
+def asked_for(expression: str) -> set[str]:
+    """Names of our metrics in PromQL that nobody exports."""
+    names = re.findall(r"ray_turnstile_[a-z_]+", expression)
+    return {name for name in names if all(name.removesuffix(suffix) not in exported() for suffix in SUFFIXES)}
+
+
+def alarms() -> dict[str, Any]:
+    """The PrometheusRule."""
+    rule: dict[str, Any] = yaml.safe_load((FOLDER / "alarms.yaml").read_text())
+    return rule
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in alarms()["spec"]["groups"] for rule in group["rules"]]
+
+
 def test_every_panel_asks_for_what_is_exported() -> None:
     dashboard = json.loads((FOLDER / "grafana-dashboard.json").read_text())
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]) > 10
     for panel in dashboard["panels"]:
         for target in panel["targets"]:
-            for name in re.findall(r"ray_turnstile_[a-z_]+", target["expr"]):
-                assert any(name.removesuffix(suffix) in exported() for suffix in SUFFIXES), name
+            assert asked_for(target["expr"]) == set()
 
 
 def test_the_monitor_scrapes_a_port_of_every_ray_pod() -> None:
@@ -40,3 +60,40 @@ def test_the_monitor_scrapes_a_port_of_every_ray_pod() -> None:
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         for container in group["template"]["spec"]["containers"]:
             assert endpoint["port"] in [port["name"] for port in container["ports"]]
+
+
+def test_alarms_have_the_shape_that_the_operator_takes() -> None:
+    assert (alarms()["apiVersion"], alarms()["kind"]) == ("monitoring.coreos.com/v1", "PrometheusRule")
+    assert set(alarms()) == {"apiVersion", "kind", "metadata", "spec"} and set(alarms()["spec"]) == {"groups"}
+    assert "alarms.yaml" in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
+    for rule in rules():
+        assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[mh]", rule.get("for", "0m"))
+        assert rule["labels"]["severity"] in ("info", "warning", "critical")
+        assert set(rule["annotations"]) == {"summary", "description"}
+        assert "ray_turnstile_" in rule["expr"] and asked_for(rule["expr"]) == set()
+
+
+def test_each_alarm_is_in_the_documentation_with_its_metric() -> None:
+    text = (REPOSITORY / "docs" / "operations.md").read_text()
+    documented = dict(re.findall(r"^\| `(Turnstile\w+)` \| `(ray_turnstile_[a-z_]+)", text, re.MULTILINE))
+    assert documented.keys() == {rule["alert"] for rule in rules()}
+    for rule in rules():
+        assert documented[rule["alert"]] in rule["expr"]
+
+
+def test_the_unit_tests_of_the_alarms_name_each_of_them() -> None:
+    tests = (Path(__file__).parent / "data" / "alarms.yaml").read_text()
+    assert set(re.findall(r'alertname="(\w+)"', tests)) == {rule["alert"] for rule in rules()}
+
+
+def test_alarms_fire_when_they_should(tmp_path: Path) -> None:
+    """By Prometheus itself, where it is installed; else the tests above have looked at shape and names only."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool on PATH (Debian: the package prometheus)")
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(alarms()["spec"]))
+    shutil.copy(Path(__file__).parent / "data" / "alarms.yaml", tmp_path)
+    for command in (["check", "rules", "rules.yaml"], ["test", "rules", "alarms.yaml"]):
+        done = subprocess.run([promtool, *command], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -17,6 +17,7 @@ from grammar_workers.artifacts.store.memory_tier import MemoryTier
 from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S, RedisClient
 from grammar_workers.artifacts.store.redis_tier import RedisTier
 from grammar_workers.artifacts.store.single_flight import Flight
+from grammar_workers.tracing import Timing
 
 MEMORY_CAPACITY_BYTES = 64 << 20
 FILE_CAPACITY_BYTES = 4 << 30
@@ -46,6 +47,8 @@ class StoredArtifact:
     data: bytes
     source: str
     """The tier that had it (`process`, `file` or `redis`), or `compiled`."""
+    timings: tuple[Timing, ...] = ()
+    """What was done to get it, where that was more than a look into the store."""
 
 
 class GrammarStore:

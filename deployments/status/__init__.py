@@ -1,0 +1,1 @@
+"""The page `/`: what runs, how busy it is, where grammars are found."""
