@@ -37,11 +37,17 @@ def still_runs(process: psutil.Process) -> bool:
 class Server:
     """`python -m deployments.local.launcher` on free ports. Entering it waits until it is ready.
 
-    `module`: another program with the launcher's arguments, which serves its own `build_app`.
+    `module`: another program with the launcher's arguments, which serves its own `build_app`. `code`: a folder with
+    another version of the packages, which is run in place of this one.
     """
 
     def __init__(
-        self, arguments: dict[str, Any], *, module: str = LAUNCHER, deadline_s: float = START_DEADLINE_S
+        self,
+        arguments: dict[str, Any],
+        *,
+        module: str = LAUNCHER,
+        deadline_s: float = START_DEADLINE_S,
+        code: Path = REPOSITORY,
     ) -> None:
         config = yaml.safe_load((REPOSITORY / "configs" / "local.yaml").read_text())
         if module != LAUNCHER:
@@ -57,16 +63,17 @@ class Server:
         self._config = self._folder / "config.yaml"
         self._config.write_text(yaml.safe_dump(config))
         self._deadline_s = deadline_s
+        self._code = code
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Begin to start; returns at once."""
         command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.port)]
         command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s)]
-        environment = {**os.environ, "RAY_TMPDIR": str(self._folder)}
+        environment = {**os.environ, "RAY_TMPDIR": str(self._folder), "PYTHONPATH": str(self._code)}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env=environment, process_group=0
+                command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self._code, process_group=0
             )
 
     def wait_ready(self) -> None:
