@@ -59,7 +59,7 @@ PROCESSES = {
     "model replica": "ServeReplica:turnstile:ModelReplica",
     "HAProxy": "haproxy",
 }
-WORDS = "harbour ferry lantern orchard violin copper meadow puzzle anchor velvet timber saffron glacier thimble".split()
+WORDS = ("harbour", "ferry", "lantern", "orchard", "violin", "copper", "meadow", "puzzle", "anchor", "velvet", "timber")
 
 
 @dataclass

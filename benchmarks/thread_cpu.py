@@ -43,7 +43,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def process_names(processes: Iterable[psutil.Process], known: Mapping[str, str]) -> dict[int, str]:
-    """Process id -> the name whose pattern is found in its command line, else its program's name; most specific first."""
+    """Process id -> the first name whose pattern is found in its command line, else its program's name."""
     names = {}
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -25,8 +25,8 @@ logger = logging.getLogger("ray.serve")
 
 _SMALL_BYTES = 4096
 _PLACES_AHEAD = 256
-"""Mask rows that a small artifact gets when it is loaded: mostly all, in a millisecond. Read one by one they pass between
-threads as often, which costs ten times that. What is larger has too many to guess those that will be needed."""
+"""Mask rows that a small artifact gets when it is loaded: mostly all, in a millisecond. Read one by one they pass
+between threads as often, which costs ten times that. What is larger has too many to guess those that will be needed."""
 
 AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
 """The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`."""

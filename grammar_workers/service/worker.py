@@ -110,7 +110,7 @@ def _answer(compile_artifact: CompileFunction, job: dict[str, Any]) -> bytes:
 
 
 def _end_with_pool(descriptor: int) -> None:
-    """The pool's death, noticed even while a compilation runs: it hangs up, which wakes this thread and nothing else."""
+    """The pool's death, noticed even while a compilation runs: it hangs up, and only that wakes this thread."""
     hung_up = select.poll()
     hung_up.register(descriptor, 0)  # POLLHUP and POLLERR are always told
     hung_up.poll()
