@@ -15,6 +15,8 @@ from grammar_workers import TokenFSM, Vocabulary
 
 _MOST_TOKENS = 64
 _MOST_BYTES = 64
+_LEAST_LEFT = 16
+"""Where a text may go on beyond these limits, what is left of it serves as long as a step has no more drafts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,10 @@ class ForcedText:
     token_ids: tuple[int, ...]
     states: tuple[int, ...]
     sole: int
+
+    def after(self, count: int) -> ForcedText:
+        """What is left of it behind its first `count` tokens."""
+        return ForcedText(self.token_ids[count:], self.states[count:], max(0, self.sole - count))
 
 
 class ForcedTextFinder:
@@ -52,6 +58,23 @@ class ForcedTextFinder:
             return len(token_ids) == 1 and int(token_ids[0]) not in self._end_token_ids
         first = self._first_byte[token_ids]
         return bool(first[0] >= 0) and bool((first == first[0]).all())
+
+    def find_all(self, fsm: TokenFSM, state: int) -> dict[int, ForcedText]:
+        """The text forced after `state`, and after the states that it leads through: what is left of it.
+
+        Without those where another search may find more: behind its end, and where a spelled text happens to reach a
+        state that allows one token only.
+        """
+        whole = self.find(fsm, state)
+        complete = whole.sole < _MOST_TOKENS and self._byte_count(whole) < _MOST_BYTES
+        found = {}
+        for i in range(len(whole.token_ids) - (1 if complete else _LEAST_LEFT)):
+            if i < whole.sole or self._sole_token(fsm, whole.states[i]) is None:
+                found[whole.states[i]] = whole.after(i + 1)
+        return {**found, state: whole}
+
+    def _byte_count(self, text: ForcedText) -> int:
+        return sum(len(self._vocabulary.token_bytes(token_id)) for token_id in text.token_ids[text.sole :])
 
     def find(self, fsm: TokenFSM, state: int) -> ForcedText:
         """The text forced after `state`. Reads the rows of the states it passes."""
@@ -79,26 +102,24 @@ class ForcedTextFinder:
         return self._vocabulary.encode(text) or []
 
     def _sole_token(self, fsm: TokenFSM, state: int) -> int | None:
-        words = fsm.allowed_mask(state)
-        if int(np.bitwise_count(words).sum()) != 1:
-            return None
-        token_id = _lowest(words)
+        token_id = _only(fsm.allowed_mask(state))
         return None if token_id in self._end_token_ids else token_id
 
     def _forced_bytes(self, fsm: TokenFSM, state: int) -> bytes:
         text = bytearray()
         while len(text) < _MOST_BYTES and not fsm.is_terminal(state):
-            words = fsm.allowed_mask(state) & self._single_bytes
-            if int(np.bitwise_count(words).sum()) != 1:
+            token_id = _only(fsm.allowed_mask(state) & self._single_bytes)
+            if token_id is None:
                 break
-            token_id = _lowest(words)
             text += self._vocabulary.token_bytes(token_id)
             state = fsm.next_state(state, token_id)
         return bytes(text)
 
 
-def _lowest(words: np.ndarray) -> int:
-    """The lowest set bit of uint32 words that are not all zero."""
-    word = int(np.flatnonzero(words)[0])
-    value = int(words[word])
-    return word * 32 + (value & -value).bit_length() - 1
+def _only(words: np.ndarray) -> int | None:
+    """The one set bit of uint32 words; None where there are several or none."""
+    places = np.flatnonzero(words)
+    if len(places) != 1:
+        return None
+    value = int(words[places[0]])
+    return None if value & (value - 1) else int(places[0]) * 32 + value.bit_length() - 1

@@ -6,6 +6,7 @@ Nothing compiles here. The artifact a compiler sends is loaded like one from the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -16,11 +17,16 @@ from grammar_workers import TokenFSM, Vocabulary
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import GrammarStore
 from grammar_workers.artifacts.store.counters import Counters
-from grammar_workers.errors import ArtifactError
+from grammar_workers.errors import ArtifactError, LimitExceededError
 from grammar_workers.service.metrics import Stats
 from grammar_workers.shared_task import SharedTask
 
 logger = logging.getLogger("ray.serve")
+
+_SMALL_BYTES = 4096
+_PLACES_AHEAD = 256
+"""Mask rows that a small artifact gets when it is loaded: mostly all, in a millisecond. Read one by one they pass
+between threads as often, which costs ten times that. What is larger has too many to guess those that will be needed."""
 
 AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
 """The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`."""
@@ -83,7 +89,7 @@ class GrammarSource:
         fsm = await asyncio.to_thread(self._from_store, grammar.key)
         if fsm is None:
             data = await self._from_compiler(grammar)
-            fsm = await asyncio.to_thread(TokenFSM.from_bytes, data, self._vocabulary, key=grammar.key)
+            fsm = await asyncio.to_thread(self._load, grammar.key, data)
             if self._keeps:
                 await asyncio.to_thread(self._store.put, grammar.key, data)
         self._cache.put(grammar.key, fsm)
@@ -110,6 +116,13 @@ class GrammarSource:
         if data is None:
             return None
         try:
-            return TokenFSM.from_bytes(data, self._vocabulary, key=key)
+            return self._load(key, data)
         except ArtifactError:
             return None
+
+    def _load(self, key: str, data: bytes) -> TokenFSM:
+        fsm = TokenFSM.from_bytes(data, self._vocabulary, key=key)
+        if len(data) <= _SMALL_BYTES:
+            with contextlib.suppress(LimitExceededError):  # who needs a row that cannot be made is told there
+                fsm.fill_rows(_PLACES_AHEAD)
+        return fsm

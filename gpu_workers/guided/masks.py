@@ -1,7 +1,8 @@
 """Which tokens a running sequence may produce next, looked up in its TokenFSM.
 
-A row is read on a pool of threads the first time its state is met (reading may have to build it, and a pathological
-grammar may take long), and found in a dictionary ever after. The engine thread never waits for one row.
+A row that has to be made is read on a pool of threads the first time its state is met (a pathological grammar may take
+long), and found in a dictionary ever after. The engine thread never waits for one row, and hands none over that is
+there already: a thread's answer costs more than the row.
 """
 
 from __future__ import annotations
@@ -65,18 +66,21 @@ class MaskReader:
     def row(self, mask: NDArray[np.uint32]) -> AllowedTokens:
         return read_row(mask, self._end_token_ids, self._sparse_limit)
 
-    def forced_text(self, fsm: TokenFSM, state: int, row: AllowedTokens) -> ForcedText | None:
-        """The text forced after `state`, whose row is `row`, if there is any."""
-        if self._finder is None or row.token_ids is None or not self._finder.forces(row.token_ids):
-            return None
+    def forces(self, row: AllowedTokens) -> bool:
+        """Whether a search for forced text behind `row` would find any."""
+        return self._finder is not None and row.token_ids is not None and self._finder.forces(row.token_ids)
+
+    def forced_text(self, fsm: TokenFSM, state: int) -> dict[int, ForcedText]:
+        """The text forced after `state` and after those that it leads through."""
+        assert self._finder is not None
         try:
-            return self._finder.find(fsm, state)
+            return self._finder.find_all(fsm, state)
         except Exception:  # a state further on cannot be built: whoever gets there is told
-            return None
+            return {}
 
 
 class MaskTable:
-    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only, but for `_read`.
+    """Rows of one TokenFSM, shared by all sequences that follow it. Engine thread only, but for `_read` and `_search`.
 
     An FSM interns its rows: states with equal rows share one array, and it is counted once.
     """
@@ -106,9 +110,13 @@ class MaskTable:
         return self._rows.get(state)
 
     def prefetch(self, fsm: TokenFSM, state: int) -> None:
-        """Starts to read the row of `state` unless it is known."""
-        if state not in self._rows and state not in self._reading:
+        """Reads the row of `state` if it is there; starts to have it made, and forced text behind it found, if not."""
+        if state in self._rows or state in self._reading:
+            return
+        if (mask := fsm.known_mask(state)) is None:
             self._reading[state] = self._reader.start(lambda: self._read(fsm, state))
+        elif self._reader.forces(self._note(state, mask)) and state not in self._forced:
+            self._reading[state] = self._reader.start(lambda: self._search(fsm, state))
 
     def completion_after(self, fsm: TokenFSM, state: int, token_id: int, limit: int) -> Future[list[int] | None]:
         """Looks up a shortest way to finish after `token_id` in `state`; None for none of at most `limit` tokens."""
@@ -130,13 +138,19 @@ class MaskTable:
     def _read(self, fsm: TokenFSM, state: int) -> None:
         """The row first: nobody who needs it waits for what may be found behind it."""
         started = time.monotonic()
-        mask = fsm.allowed_mask(state)
+        row = self._note(state, fsm.allowed_mask(state))
+        self.last_read_s = time.monotonic() - started
+        if self._reader.forces(row) and state not in self._forced:
+            self._search(fsm, state)
+
+    def _note(self, state: int, mask: NDArray[np.uint32]) -> AllowedTokens:
         if (row := self._counted.get(id(mask))) is None:
             row = self._counted[id(mask)] = self._reader.row(mask)
         self._rows[state] = row
-        self.last_read_s = time.monotonic() - started
-        if (forced := self._reader.forced_text(fsm, state, row)) is not None:
-            self._forced[state] = forced
+        return row
+
+    def _search(self, fsm: TokenFSM, state: int) -> None:
+        self._forced.update(self._reader.forced_text(fsm, state))
 
 
 class ForbiddenTokenError(ValueError):

@@ -53,7 +53,7 @@ def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limi
     bits = np.unpackbits(mask[words].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
     row, bit = np.nonzero(bits)
     token_ids = (words[row] * 32 + bit).astype(np.int64)
-    only_end = count > 0 and bool(np.isin(token_ids, end_token_ids).all())
+    only_end = 0 < count <= len(end_token_ids) and set(token_ids.tolist()) <= set(end_token_ids)
     return AllowedTokens(mask, count, token_ids, only_end)
 
 

@@ -90,6 +90,11 @@ class TokenFSM:
         """Mask row, uint32 [ceil(V / 32)]: bit t % 32 of word t // 32; read-only, valid for the life of the FSM."""
         return self._rows[self._row_number(state)]
 
+    def known_mask(self, state: StateId) -> MaskRow | None:
+        """`allowed_mask` where the row is there already; takes no lock."""
+        row = self._row_of[state]
+        return None if row == _UNKNOWN_ROW else self._rows[row]
+
     def allowed_tokens(self, state: StateId) -> set[TokenId]:
         """The allowed ids, for people and tests."""
         bits = np.unpackbits(self.allowed_mask(state).view(np.uint8), bitorder="little")

@@ -20,7 +20,7 @@ from cachetools import TLRUCache
 
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store import GrammarStore, StoredArtifact
-from grammar_workers.artifacts.store.single_flight import POLL_S
+from grammar_workers.artifacts.store.single_flight import POLL_S, Flight
 from grammar_workers.errors import GrammarError
 from grammar_workers.service.pool import MAX_RUNS, AbandonedError, CompilePool, ResourceLimitError
 from grammar_workers.shared_task import SharedTask
@@ -114,19 +114,20 @@ class CompileService:
         flight = self._store.flight(key, MAX_RUNS * self._compile_timeout_s)
         began = time.monotonic()
         try:
-            found = await self._in_thread(self._store.lookup, key)
-            timings: list[Timing] = [("lookup", began, looked_up := time.monotonic())]
+            found, looked_up, settled = await self._in_thread(self._look_up, key, flight)
+            timings: list[Timing] = [("lookup", began, looked_up)]
             if found is not None:
                 return dataclasses.replace(found, timings=tuple(timings))
-            while not await self._in_thread(flight.settled):
+            while not settled:
                 await asyncio.sleep(POLL_S)
+                settled = await self._in_thread(flight.settled)
             timings.append(("lock", looked_up, time.monotonic()))
             if not flight.leads and (found := await self._in_thread(self._store.lookup, key)):
                 self._observer.waited()
                 return dataclasses.replace(found, timings=tuple(timings))
             data = await self._compile(key, specification, tenant, production, timings)
             compiled = time.monotonic()
-            await self._in_thread(self._store.put, key, data)
+            await self._in_thread(self._keep, key, data, flight)
             timings.append(("store", compiled, time.monotonic()))
             return StoredArtifact(data, "compiled", tuple(timings))
         finally:
@@ -134,6 +135,16 @@ class CompileService:
                 await self._in_thread(flight.release)
             if self._productions.get(key) is production:
                 del self._productions[key]
+
+    def _look_up(self, key: str, flight: Flight) -> tuple[StoredArtifact | None, float, bool]:
+        """The artifact, and when; if there is none, whether the flight is settled: a thread costs more than either."""
+        found = self._store.lookup(key)
+        looked_up = time.monotonic()
+        return found, looked_up, found is None and flight.settled()
+
+    def _keep(self, key: str, data: bytes, flight: Flight) -> None:
+        self._store.put(key, data)
+        flight.release()
 
     async def _compile(
         self, key: str, specification: dict[str, Any], tenant: str, production: _Production, timings: list[Timing]

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import json
 import os
-import queue
+import select
 import threading
 import time
 import traceback
@@ -78,13 +78,16 @@ def decode(message: bytes) -> tuple[dict[str, Any], bytes]:
 def answer_jobs(connection: Connection, compile_artifact: CompileFunction, idle: bool) -> NoReturn:
     """Report ready, then answer jobs until the pool is gone, which ends the process."""
     _be_first_to_run_out_of_memory()
-    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(connection, jobs), daemon=True).start()
+    threading.Thread(target=_end_with_pool, args=(connection.fileno(),), daemon=True).start()
     connection.send_bytes(encode({"status": "ready"}))
     # Only now: on a busy machine it may be long until the next line runs.
     _lower_priority(idle)
     while True:
-        message = jobs.get()
+        # By this thread: another one that passed jobs on would have to be given the CPU first, on a busy machine late.
+        try:
+            message = connection.recv_bytes()
+        except (EOFError, OSError):
+            os._exit(0)
         # What kills the process from now on may be the job's fault.
         connection.send_bytes(encode({"status": "begun"}))
         connection.send_bytes(_answer(compile_artifact, decode(message)[0]))
@@ -106,13 +109,12 @@ def _answer(compile_artifact: CompileFunction, job: dict[str, Any]) -> bytes:
         return encode({"status": "failed", "message": f"{type(error).__name__}: {error}"})
 
 
-def _receive(connection: Connection, jobs: queue.SimpleQueue[bytes]) -> None:
-    """Pass jobs on. Its end of file is the pool's death, noticed here even while a compilation runs."""
-    try:
-        while True:
-            jobs.put(connection.recv_bytes())
-    except (EOFError, OSError):
-        os._exit(0)
+def _end_with_pool(descriptor: int) -> None:
+    """The pool's death, noticed even while a compilation runs: it hangs up, and only that wakes this thread."""
+    hung_up = select.poll()
+    hung_up.register(descriptor, 0)  # POLLHUP and POLLERR are always told
+    hung_up.poll()
+    os._exit(0)
 
 
 def _be_first_to_run_out_of_memory() -> None:

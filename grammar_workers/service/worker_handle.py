@@ -191,7 +191,9 @@ class WorkerProcess:
 
     def _poll(self, timeout_s: float) -> bool:
         with _unless_it_died():
-            return self._connection.poll(max(0.0, timeout_s))
+            return _readable(
+                max(0.0, timeout_s), self._connection.fileno()
+            )  # `Connection.poll` makes a selector each time
 
     def kill(self) -> None:
         """End the process now, from any thread; whoever waits for its answer gets `WorkerDiedError`."""

@@ -163,6 +163,9 @@ class TableFSM:
         bits[list(self.allowed_tokens(state))] = 1
         return np.packbits(bits, bitorder="little").view(np.uint32)
 
+    def known_mask(self, state: int) -> NDArray[np.uint32] | None:
+        return None
+
     def next_state(self, state: int, token_id: int) -> int:
         if token_id not in self.allowed_tokens(state):
             return -1

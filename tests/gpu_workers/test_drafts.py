@@ -154,3 +154,34 @@ def test_sole_tokens_are_the_only_ones_allowed(seed: int) -> None:
         assert forced.sole in (64, len(forced.token_ids))
         stuck = len(forced.token_ids) >= 64
         assert stuck or len(fsm.allowed_tokens(here)) > 1 or fsm.allowed_tokens(here) == {END}
+
+
+@pytest.mark.parametrize("length", [5, 63, 64, 65, 200])
+def test_forced_text_of_states_on_the_way_is_what_a_search_there_finds(length: int) -> None:
+    """In full where the limits are not met; otherwise as much as a step can use."""
+    token_bytes = [bytes([byte]) for byte in range(256)] + [b"ab", b"abc", b'"n', b'n"', b'": "', b"cd", b'"}']
+    vocabulary = Vocabulary([*token_bytes, None], [len(token_bytes)])
+    name = ("abcdn" * length)[:length]
+    schema = {
+        "type": "object",
+        "properties": {name: {"enum": ["abc", "abd"]}},
+        "required": [name],
+        "additionalProperties": False,
+    }
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
+    finder = ForcedTextFinder(vocabulary)
+    whole = finder.find(fsm, fsm.initial_state)
+    found = finder.find_all(fsm, fsm.initial_state)
+    assert found.pop(fsm.initial_state) == whole and (found or length > 5)
+    for start, forced in found.items():
+        state = start
+        for position, (token_id, after) in enumerate(zip(forced.token_ids, forced.states, strict=True)):
+            if position < forced.sole:
+                assert fsm.allowed_tokens(state) == {token_id}
+            state = fsm.next_state(state, token_id)
+            assert state == after >= 0
+        there = finder.find(fsm, start)
+        assert forced.sole == there.sole or forced.sole >= 16
+        spelled, fresh = (b"".join(map(vocabulary.token_bytes, text.token_ids)) for text in (forced, there))
+        assert fresh.startswith(spelled)
+        assert fresh == spelled or len(forced.token_ids) >= 16

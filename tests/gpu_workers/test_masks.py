@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpu_workers.guided import masks
+from gpu_workers.guided.forced_text import ForcedTextFinder
 from gpu_workers.guided.masks import Constraint, MaskReader
 from grammar_workers import compile_grammar
 from tests.gpu_workers.support import byte_vocabulary
@@ -42,3 +43,43 @@ def test_a_row_that_states_share_is_counted_once(monkeypatch: pytest.MonkeyPatch
     assert len({id(row) for row in rows}) == 1 and len(counted) == 1
     last = constraint.allowed()
     assert last is not None and last.only_end and len(counted) == 2
+
+
+class Never(Executor):
+    def submit(self, job: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        raise AssertionError("passed to a thread")
+
+
+def test_rows_that_are_there_pass_between_no_threads() -> None:
+    fsm = compile_grammar({"type": "regex", "pattern": "[a-z]{2}(on|off)"}, byte_vocabulary())
+    reader = MaskReader(Never(), byte_vocabulary().eos_token_ids, 256, wake=lambda: None)
+    constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))
+    with pytest.raises(AssertionError):
+        constraint.allowed()
+    fsm.fill_rows()
+    for letter in b"abon":
+        row = constraint.allowed()
+        assert row is not None and row.token_ids is not None
+        assert set(row.token_ids.tolist()) == fsm.allowed_tokens(constraint.state)
+        constraint.accept(letter)
+        constraint.catch_up()
+
+
+def test_forced_text_is_searched_for_once_on_its_way() -> None:
+    vocabulary = byte_vocabulary()
+    finder = ForcedTextFinder(vocabulary)
+    searched = []
+    search = finder.find
+    finder.find = lambda fsm, state: searched.append(state) or search(fsm, state)  # type: ignore[method-assign, func-returns-value]
+    reader = MaskReader(AtOnce(), vocabulary.eos_token_ids, 256, wake=lambda: None, finder=finder)
+    fsm = compile_grammar({"type": "regex", "pattern": "[xy]forced text, and more of it"}, vocabulary)
+    fsm.fill_rows()
+    constraint = Constraint(fsm, fsm.initial_state, reader.table(fsm))
+    text = b"xforced text, and more of it"
+    for position, letter in enumerate(text):
+        constraint.allowed()
+        found = constraint.forced_text(constraint.state)
+        assert bytes(found.token_ids if found else ()) == (text[position:] if position else b"")
+        constraint.accept(letter)
+        constraint.catch_up()
+    assert len(searched) == 1
