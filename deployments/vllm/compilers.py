@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from deployments.routing.retries import REPLICA_LOST, Retries
 from deployments.routing.tiers import COMPILER
 from deployments.vllm.requests import EXTENSION
 from deployments.vllm.settings import PluginSettings
+from deployments.vllm.spacing import Spacing
 from grammar_workers.artifacts.artifact import is_key
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.errors import GrammarError, LimitExceededError, UnsupportedFeatureError
@@ -73,6 +75,7 @@ class OwnCompiler:
     def __init__(self, model: str, settings: PluginSettings) -> None:
         self._options = settings.grammar_options
         self._settings = settings
+        self._spacing = Spacing()
         self._pool = CompilePool(
             _LOAD_COMPILER,
             {"model": model, "trust_remote_code": settings.trust_remote_code},
@@ -88,14 +91,17 @@ class OwnCompiler:
         self._service = CompileService(self._pool, store, self._settings.compile_timeout_s, _NoMetrics())
 
     async def compile(self, specification: GrammarSpecification, options: Mapping[str, Any]) -> str:
+        came = time.monotonic()
         # Large schemas take milliseconds to normalise.
         all_options = self._options.model_copy(update=dict(options))
         key = grammar_key(specification, self._fingerprint, all_options)
         job = {"specification": specification.model_dump(by_alias=True), "options": all_options.model_dump()}
         try:
-            await self._service.artifact(key, job, "")
+            found = await self._service.artifact(key, job, "")
         except QueueFullError as error:
             raise CompilerBusyError("too many grammars wait to be compiled") from error
+        if found is not None and found.source == "compiled":
+            await asyncio.sleep(self._spacing.delay(came, time.monotonic()))
         return key
 
 

@@ -26,9 +26,11 @@ from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.errors import LimitExceededError
 
-_AHEAD_S, _AHEAD_SHARE = 0.01, 0.05
+_AHEAD_S, _AHEAD_SHARE = 0.01, 0.02
 """How long rows are made ahead when an automaton is loaded, and of the time since the last one at most: the thread that
 makes them and the scheduler's share an interpreter."""
+_ROUND_GROWTH = 4
+"""So many times as many places are looked at as in the round before, and they take so much longer at least."""
 
 
 def stored_grammars(vocabulary: Vocabulary, store_url: str, cache_mb: int) -> GrammarSource:
@@ -60,11 +62,13 @@ class GrammarLoader:
     def _make_rows(self, fsm: TokenFSM) -> None:
         """The rows that the scheduler's thread would otherwise make at first visits, as far as time allows."""
         began, places = time.monotonic(), 16
-        end = began + min(_AHEAD_S, _AHEAD_SHARE * (began - self._made_rows))
+        budget = min(_AHEAD_S, _AHEAD_SHARE * (began - self._made_rows))
+        spent = 0.0
         with contextlib.suppress(LimitExceededError):  # who needs a row that cannot be made is told there
-            while time.monotonic() < end and places <= 4096:
+            while spent * (1 + _ROUND_GROWTH) <= budget and places <= 4096:
                 fsm.fill_rows(places)
-                places *= 4
+                places *= _ROUND_GROWTH
+                spent = time.monotonic() - began
         self._made_rows = time.monotonic()
 
 

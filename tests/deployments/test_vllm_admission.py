@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -225,3 +226,20 @@ def test_what_only_the_native_engine_does_is_refused_by_name() -> None:
         with pytest.raises(UnsupportedFeatureError, match="vLLM does not support") as refused:
             read_request(Params(json={"type": "integer", "x-turnstile": {name: value}}))
         assert refused.value.pointer == f"/json/x-turnstile/{name}"
+
+
+def test_only_who_waited_for_a_compilation_is_kept_apart(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[float] = []
+
+    class Spacing:
+        def delay(self, came: float, ready: float) -> float:
+            assert came <= ready
+            ends.append(ready + 0.3)
+            return 0.3
+
+    monkeypatch.setattr(served.admission._compiler, "_spacing", Spacing())
+    schema = {"enum": ["nobody", "has", "compiled", "this"]}
+    served.ask(json=schema)
+    assert len(ends) == 1 and time.monotonic() >= ends[0]
+    served.ask(json=schema)
+    assert len(ends) == 1
