@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -19,7 +20,7 @@ from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, R
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import PushdownAutomaton
-from grammar_workers.pushdown.byte_classes import classes_of
+from grammar_workers.pushdown.byte_classes import classes_of, site_ends_of
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
     CALL,
@@ -110,7 +111,7 @@ class PushdownRecognizer:
     def _choose_tree(self, state: int) -> int:
         """Which tree to walk where that is long; notes the folded one for the kernels."""
         if state not in self._byte_classes:
-            classes, states = classes_of(self._pushdown.tables, state)
+            classes, states = classes_of(self._pushdown.tables, self._site_ends, state)
             self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
         known = self._byte_classes[state]
         if known is None:
@@ -118,6 +119,10 @@ class PushdownRecognizer:
         self._folded = self._vocabulary.folded_tree(known)
         kernel_arrays.note_arrays(self._entries, kernel_arrays.FOLDED, self._folded)
         return mask.FOLDED_TREE
+
+    @functools.cached_property
+    def _site_ends(self) -> NDArray[np.int32]:
+        return site_ends_of(self._pushdown.tables)
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         named = self._token_targets(configuration) if self._token_edges and self._is_named[token_id] else []

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring
 
 from grammar_workers.errors import UnsupportedFeatureError
 
-QUOTE = 34
+QUOTE, BACKSLASH = 34, 92
 SHORT_ESCAPES = {'"': ord('"'), "\\": ord("\\"), "\b": ord("b"), "\f": ord("f"), "\n": ord("n"), "\r": ord("r")} | {
     "\t": ord("t")
 }

@@ -3,7 +3,7 @@
 Inside of a pattern such as `[a-z0-9-]+` tens of thousands of tokens are read, but few kinds of them: to the automaton
 "thing" and "these" are the same five letters (`pushdown.byte_classes`). Walking the folded tree takes hundreds of steps
 where the tree takes hundreds of thousands, and patterns with the same classes of bytes share it. Tokens with a quote
-lead out of a string, and are left to a tree of their own.
+or a backslash lead out of the plain characters of a string, and are left to a tree of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOLDED_COLUMNS = TRIE_TOKEN
 
 
 class FoldedTree(NamedTuple):
-    """The tokens without quotes, folded; kernels take it as it is."""
+    """The tokens without `byte_classes.LEADS_OUT`, folded; kernels take it as it is."""
 
     tree: NDArray[np.int32]
     """[nodes, FOLDED_COLUMNS] in preorder: TRIE_BYTE is one of the alike bytes that lead to a node"""

@@ -19,6 +19,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.utf8 import ByteRanges, utf8_sequences
 from grammar_workers.numba_options import OPTIONS
+from grammar_workers.pushdown.byte_classes import LEADS_OUT
 from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.instructions import TOLERATED_RUN
 from grammar_workers.pushdown.json_text import QUOTE, encode_string_body
@@ -53,6 +54,8 @@ class StringSlices(NamedTuple):
     """The prefix tree of these tokens from the quote on that ends the string, TRIE_TOKEN holding the lowest token."""
     same_tail: NDArray[np.int32]
     """[V]: the next token with the same tail, or -1"""
+    unfolded: NDArray[np.int32]
+    """The prefix tree of tokens with a quote or a backslash, which folded trees leave out."""
     any_character: Slice
     """Of the tokens of at most TOLERATED_RUN characters: for states that tolerate every character but RARE ones."""
     any_but_escaped: Slice
@@ -104,12 +107,11 @@ def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32], token_byt
     states, characters = _read(tree, string_table(charset.ALL))
     longest = int(characters[states >= 0].max(initial=0))
     body = [_mask(node_of, (states >= 0) & (characters <= many)) for many in range(longest + 1)]
-    no_quote = np.full((1, 256), BETWEEN, np.int16)
-    no_quote[0, QUOTE] = -1
     return StringSlices(
         np.stack(body),
-        split(tree, node_of, no_quote).rest,
+        _with_one_of(tree, node_of, [QUOTE]),
         *_tails(token_bytes, string_table(charset.ALL)),
+        _with_one_of(tree, node_of, LEADS_OUT),
         split(tree, node_of, string_table(COMMON), TOLERATED_RUN),
         split(tree, node_of, string_table(UNESCAPED), TOLERATED_RUN),
     )
@@ -133,6 +135,13 @@ def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
         most = np.maximum.reduceat(np.append(characters, 0), spans.reshape(-1))[::2]
         staying[stays] = (mark + most - characters)[stays]
     return staying
+
+
+def _with_one_of(tree: NDArray[np.int32], node_of: NDArray[np.int32], marks: Sequence[int]) -> NDArray[np.int32]:
+    """The prefix tree of the tokens that have one of these bytes."""
+    table = np.full((1, 256), BETWEEN, np.int16)
+    table[0, marks] = -1
+    return split(tree, node_of, table).rest
 
 
 def _tails(token_bytes: Sequence[bytes], table: NDArray[np.int16]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -132,7 +132,7 @@ class Vocabulary:
         return trie.Trees(self.tree, self.same_bytes, *trie.build_fans(self.tree), slices.mark_staying(self.tree))
 
     def folded_tree(self, classes: bytes) -> folded_trie.FoldedTree:
-        """The tokens without quotes, folded by the class of each byte; those used last are kept."""
+        """The tokens without quotes and backslashes, folded by the class of each byte; those used last are kept."""
         known = self._folded_trees.get(classes.hex())
         if known is None:
             known = folded_trie.fold(self.tree, self.same_bytes, classes)

@@ -37,7 +37,7 @@ from grammar_workers.vocabulary.vocabulary import Vocabulary
 _ADDRESS, _LENGTH, _COLUMNS = range(3)
 # Where the rows of a tuple begin, one for each of its arrays in the order of its fields.
 TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 10, 13, 14
-_SLICES, _TREES, _TEXT, _ENTRIES = 17, 25, 30, 32
+_SLICES, _TREES, _TEXT, _ENTRIES = 17, 26, 31, 33
 
 
 class Arrays(NamedTuple):
@@ -141,7 +141,7 @@ def classes_of(entries):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **OPTIONS)
 def arrays_of(entries):  # type: ignore[no-untyped-def]
-    any_mask = _line(entries, _SLICES + 4, np.uint32)
+    any_mask = _line(entries, _SLICES + 5, np.uint32)
     return Arrays(
         tables_of(entries),
         stack_of(entries),
@@ -151,8 +151,9 @@ def arrays_of(entries):  # type: ignore[no-untyped-def]
             _table(entries, _SLICES + 1, TRIE_COLUMNS, np.int32),
             _table(entries, _SLICES + 2, TRIE_COLUMNS, np.int32),
             _line(entries, _SLICES + 3, np.int32),
-            Slice(any_mask, _table(entries, _SLICES + 5, TRIE_COLUMNS, np.int32)),
-            Slice(_line(entries, _SLICES + 6, np.uint32), _table(entries, _SLICES + 7, TRIE_COLUMNS, np.int32)),
+            _table(entries, _SLICES + 4, TRIE_COLUMNS, np.int32),
+            Slice(any_mask, _table(entries, _SLICES + 6, TRIE_COLUMNS, np.int32)),
+            Slice(_line(entries, _SLICES + 7, np.uint32), _table(entries, _SLICES + 8, TRIE_COLUMNS, np.int32)),
         ),
         Trees(
             _table(entries, _TREES, TRIE_COLUMNS, np.int32),

@@ -40,7 +40,7 @@ WIDE = -4
 """In place of a class: the walk is long, and which tree is to be walked has to be chosen."""
 CLASSES_FULL = -5
 """There is no room for another class: see `MaskClasses.grow`."""
-_MANY_BYTES = 32
+_MANY_BYTES = 16
 
 
 @njit(**BORROWS)
@@ -55,7 +55,7 @@ def _reads_many(tables, state):  # type: ignore[no-untyped-def]
 
 @njit(**BORROWS)
 def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
-    """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of tokens with a quote."""
+    """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of those it leaves out."""
     tables, stack, path, folded = arrays.tables, arrays.stack, arrays.path, arrays.folded
     tree, spans, tokens = folded.tree, folded.spans, folded.tokens
     node = np.int64(0)
@@ -72,7 +72,7 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
             token = tokens[i]
             mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
         node += 1
-    return walk_tree(tables, stack, arrays.slices.closing, arrays.trees.same_bytes, path, mask)
+    return walk_tree(tables, stack, arrays.slices.unfolded, arrays.trees.same_bytes, path, mask)
 
 
 @njit(**BORROWS)
