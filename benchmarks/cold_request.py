@@ -39,7 +39,7 @@ from tqdm import tqdm
 from benchmarks.flood import small_schema
 from benchmarks.load import CHAT, START_DEADLINE_S, cancelled, connect, quantile_ms
 from benchmarks.processes import family
-from benchmarks.thread_cpu import CpuTimes, cpu_times, environment, process_names
+from benchmarks.thread_cpu import CpuTimes, Place, cpu_times, environment, process_names
 from tests.integration.server import Server
 
 FIRST_TOKEN_MS, FIRST_TOKEN_BUSY_MS, CPU_MS, THROUGHPUT = 4.0, 8.0, 10.0, 0.75
@@ -62,20 +62,24 @@ PROCESSES = {
 WORDS = ("harbour", "ferry", "lantern", "orchard", "violin", "copper", "meadow", "puzzle", "anchor", "velvet", "timber")
 
 
+IdleTimes = dict[Place, float]
+"""Nanoseconds of CPU in a second without requests."""
+
+
 @dataclass
 class Found:
-    """About requests of one kind; seconds."""
+    """About requests of one kind; times in seconds."""
 
     first_tokens: list[float] = field(default_factory=list)
     answers: list[float] = field(default_factory=list)
     cpu: CpuTimes = field(default_factory=Counter)
     seconds: float = 0.0
 
-    def cpu_ms(self, idle: CpuTimes) -> dict[tuple[str, str], float]:
-        """Per request, by process and thread; `idle`: seconds in a second without requests."""
+    def cpu_ms(self, idle: IdleTimes) -> dict[Place, float]:
+        """Per request, by process and thread."""
         return {
-            place: (self.cpu[place] - idle[place] * self.seconds) * 1000 / len(self.answers)
-            for place in self.cpu | idle
+            place: (self.cpu[place] - idle.get(place, 0.0) * self.seconds) / 1e6 / len(self.answers)
+            for place in self.cpu.keys() | idle.keys()
         }
 
 
@@ -120,7 +124,7 @@ class Run:
         self._progress = progress
         self._names = process_names(family(server.process.pid), PROCESSES)
         self._numbers = itertools.count()
-        self.idle: CpuTimes = Counter()
+        self.idle: IdleTimes = {}
 
     async def begin(self) -> None:
         """Everything that is slow the first time, and what the processes take without requests."""
@@ -129,7 +133,7 @@ class Run:
         before, began = cpu_times(self._names), time.monotonic()
         await asyncio.sleep(IDLE_S)
         took = time.monotonic() - began
-        self.idle = Counter({place: s / took for place, s in (cpu_times(self._names) - before).items()})
+        self.idle = {place: spent / took for place, spent in (cpu_times(self._names) - before).items()}
 
     async def one_client(self, max_tokens: int) -> dict[str, Found]:
         found = await self._pairs(self._options.pairs, max_tokens)
@@ -187,7 +191,7 @@ class Run:
 
 async def measure(
     server: Server, options: argparse.Namespace, progress: tqdm[None]
-) -> tuple[CpuTimes, dict[tuple[str, str], dict[str, Found]]]:
+) -> tuple[IdleTimes, dict[tuple[str, str], dict[str, Found]]]:
     """By (machine, load) and kind."""
     results = {}
     async with connect(server.url) as http:
@@ -219,7 +223,7 @@ def _spin() -> None:
         pass
 
 
-def table(idle: CpuTimes, results: dict[tuple[str, str], dict[str, Found]]) -> str:
+def table(idle: IdleTimes, results: dict[tuple[str, str], dict[str, Found]]) -> str:
     head = ("machine", "load", "schemas", "answers", "first token p25 / p50 / p75 ms", "whole answer p50 ms")
     lines = ["| " + " | ".join((*head, "requests/s", "CPU ms/request")) + " |", "|---" * (len(head) + 2) + "|"]
     for (machine, load), found in results.items():
@@ -233,24 +237,26 @@ def table(idle: CpuTimes, results: dict[tuple[str, str], dict[str, Found]]) -> s
     return "\n".join(lines)
 
 
-def attribution(idle: CpuTimes, results: dict[tuple[str, str], dict[str, Found]]) -> str:
+def attribution(idle: IdleTimes, results: dict[tuple[str, str], dict[str, Found]]) -> str:
     """CPU ms of a request, new less known, where it is 0.2 or more in any load; one client on the idle machine."""
-    differences = {}
+    differences: dict[str, dict[Place, float]] = {}
     for (machine, load), found in results.items():
         if machine == "idle":
             known, new = found[KNOWN].cpu_ms(idle), found[NEW].cpu_ms(idle)
-            differences[load] = Counter({place: new[place] - known.get(place, 0.0) for place in new})
-    places = sorted(set().union(*differences.values()), key=lambda place: -max(d[place] for d in differences.values()))
+            differences[load] = {place: new.get(place, 0.0) - known.get(place, 0.0) for place in new | known}
+    by_place = {
+        place: [difference.get(place, 0.0) for difference in differences.values()]
+        for place in dict.fromkeys(place for difference in differences.values() for place in difference)
+    }
     lines = ["| process | thread | " + " | ".join(differences) + " |", "|---|---|" + "---|" * len(differences)]
-    for process, thread in places:
-        values = [found[process, thread] for found in differences.values()]
+    for (process, thread), values in sorted(by_place.items(), key=lambda one: -max(one[1])):
         if max(map(abs, values)) >= 0.2:
             lines.append(f"| {process} | {thread} | " + " | ".join(f"{value:+.1f}" for value in values) + " |")
     return "\n".join(lines)
 
 
 def verdicts(
-    idle: CpuTimes, results: dict[tuple[str, str], dict[str, Found]]
+    idle: IdleTimes, results: dict[tuple[str, str], dict[str, Found]]
 ) -> Iterator[tuple[str, float, str, bool]]:
     """(figure, its value, its target, whether it is missed)."""
     for (machine, load), found in results.items():

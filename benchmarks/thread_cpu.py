@@ -33,7 +33,7 @@ threading.Thread._bootstrap_inner = _named
 Place = tuple[str, str]
 """A process and a thread of it, by what they are called; many of a kind have one name."""
 CpuTimes = Counter[Place]
-"""Seconds."""
+"""Nanoseconds."""
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -60,7 +60,7 @@ def cpu_times(names: Mapping[int, str]) -> CpuTimes:
         for task in _tasks(pid):
             with contextlib.suppress(OSError):
                 thread = (task / "comm").read_text().strip()
-                times[process, _kind(thread)] += int((task / "schedstat").read_text().split()[0]) / 1e9
+                times[process, _kind(thread)] += int((task / "schedstat").read_text().split()[0])
     return times
 
 
