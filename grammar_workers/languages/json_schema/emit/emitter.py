@@ -76,7 +76,9 @@ class Emitter:
             if doubt := self._solver.doubt:
                 raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
             why = (
-                f" (numbers have at most {MAX_DIGITS} digits)" if self._solver.number_languages.has_long_numbers else ""
+                f" (numbers have at most {MAX_DIGITS} digits before the point)"
+                if self._solver.number_languages.has_long_numbers
+                else ""
             )
             raise UnsatisfiableError(
                 f"no value satisfies the schema{why}", pointer=unsatisfiable_pointer(self._solver, root)
