@@ -134,7 +134,7 @@ class StringLowering:
         """The states inside of a string, one for each state of the automaton."""
         builder = self._builder
         begin = builder.empty_states(automaton.many_states)
-        self._rows.set_guards(enumerate(guards, begin))
+        self._rows.set_guards((begin + state, guard) for state, guard in enumerate(guards) if guard)
         states = range(begin, begin + automaton.many_states)
         rows = builder.rows(self._rows.in_string(automaton, states, closings, any_escape=self.any_escape))
         builder.fill_states(begin, {STATE_ROW: rows, STATE_INSTRUCTION: ops})

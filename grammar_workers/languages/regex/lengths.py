@@ -49,9 +49,9 @@ def _flat(node: Node) -> list[Node]:
 def _runs(parts: list[Node]) -> list[Node]:
     """The same with characters that follow each other as one repetition: `....` is `.{4}`."""
     runs = []
-    for _, run in itertools.groupby(parts, lambda node: node.characters if isinstance(node, Characters) else node):
-        node, many = next(run), 1 + sum(1 for _ in run)
-        runs.append(Repeat(node, many, many) if many > 1 else node)
+    for _, group in itertools.groupby(parts, lambda node: node.characters if isinstance(node, Characters) else node):
+        node, *others = group
+        runs.append(Repeat(node, len(others) + 1, len(others) + 1) if others else node)
     return runs
 
 

@@ -142,7 +142,8 @@ class Strings:
         for start in starts:
             changes = {literal: self._at_length(literal, start) for literal in literals}
             columns.append([self._automaton(self.pool.rewrite(formula, changes)) for formula in certain])
-        parts = [one for one in dict.fromkeys(one for column in columns for one in column) if one != ANY_TEXT]
+        distinct = dict.fromkeys(one for column in columns for one in column)
+        parts = [one for one in distinct if one != ANY_TEXT and not one.is_empty]
         places = {one: place for place, one in enumerate(parts)}
         rows: dict[tuple[int, ...], int] = {}
 
@@ -151,7 +152,10 @@ class Strings:
             if len(found) > len(parts) and found[-1]:
                 row = (found[-1] - 1,) * len(starts)
             else:
-                held = [[one == ANY_TEXT or bool(found[places[one]]) for one in column] for column in columns]
+                held = [
+                    [bool(found[places[one]]) if one in places else not one.is_empty for one in column]
+                    for column in columns
+                ]
                 row = tuple(map(labels.number, held))
             return rows.setdefault(row, len(rows) + 1) if any(row) else 0
 
@@ -235,5 +239,8 @@ def _counted(labels: tuple[Label, ...], automaton: Dfa, starts: list[int], rows:
         del kept[0]
     numbers = tuple(tuple(row[place] for place in kept) for row in rows)
     if len(kept) == 1:
-        return TextLanguage(labels, automaton=relabel(automaton, [0, *(number for (number,) in numbers)]))
+        labelling = [0, *(row[0] for row in numbers)]
+        if labelling != list(range(len(labelling))):
+            automaton = relabel(automaton, labelling)
+        return TextLanguage(labels, automaton=automaton)
     return TextLanguage(labels, automaton=automaton, starts=tuple(starts[place] for place in kept), numbers=numbers)
