@@ -184,6 +184,8 @@ def _number(token: str, options: GrammarOptions, listed: Listed, draft: int) -> 
         return Spelling.FORBIDDEN
     if len(re.split("[.eE]", token.removeprefix("-"))[0]) > _MOST_DIGITS:
         return Spelling.OPEN
+    if value in listed.numbers and abs(value) <= _LARGEST and int(float(value)) != value == value.to_integral_value():
+        return Spelling.OPEN
     if value in listed.numbers and value != value.to_integral_value():
         return Spelling.REFERENCE if token == json.dumps(float(value)) else Spelling.OPEN
     return Spelling.REFERENCE if token in spellings_of(value, options, draft) else Spelling.OPEN
