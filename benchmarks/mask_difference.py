@@ -10,6 +10,9 @@ and then every engine reads it, in the tokens of the walk, in those of the token
     under   a text that is invalid is accepted in one of these
     over    a text that is valid, and spelt and ordered as agreed, is accepted in none
 
+At most MOST_TEXTS texts and MOST_TRIES attempts to complete one are made at a schema, so that it takes seconds; the
+differences that are not followed after as many attempts are counted as given up.
+
 Undecided: no complete text was found; the text repeats a name, is spelt or ordered otherwise, or `format` alone decides
 (the specification calls it an annotation).
 """
@@ -39,10 +42,12 @@ from benchmarks.maskbench_data import parse_with_data
 from benchmarks.vocabularies import tekken_encoding, tekken_vocabulary
 from grammar_workers import GrammarError, TokenFSM, compile_grammar
 
-TIMEOUT_S = 60
+TIMEOUT_S = 30
 WALKS, STEPS = 2, 40
 MOST_TEXTS = 8
 """Differences of one schema that are followed to a text."""
+MOST_TRIES = 24
+"""Attempts to complete a text at one schema: where an engine leads nowhere, each takes LONGEST masks."""
 LONGEST = 150
 """Tokens that complete a text."""
 CLOSING = [b"}", b"]", b'"', b"0"]
@@ -60,6 +65,7 @@ class Finding:
     masks: int = 0
     differing: int = 0
     undecided: int = 0
+    given_up: int = 0
     over: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     under: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     crash: str = ""
@@ -131,6 +137,7 @@ class Walker:
         self._finding = finding
         self._rng = rng
         self._seen: set[bytes] = set()
+        self._tries = 0
 
     def walk(self) -> None:
         """One walk, whose differences are followed as long as there is room for texts."""
@@ -184,8 +191,12 @@ class Walker:
             only = np.flatnonzero(mask & some)
             if not only.size:
                 continue
+            if self._tries >= MOST_TRIES:
+                self._finding.given_up += 1
+                continue
             token = int(self._rng.choice(only.tolist()))
             for _ in range(3):
+                self._tries += 1
                 if (found := self._complete(self._sessions[name], [*path, token])) is not None:
                     self._read(found)
                     break
@@ -271,9 +282,12 @@ def show(findings: list[Finding], names: list[str], listed: int) -> None:
     """The table, and some texts of each engine."""
     compared = [finding for finding in findings if len(finding.engines) > 1]
     crashes = collections.Counter(finding.crash for finding in findings if finding.crash)
-    print(f"\nschemas compared: {len(compared):,} of {len(findings):,}; crashed: {crashes.total()}")
+    late = sum(number for crash, number in crashes.items() if crash.startswith("no answer"))
+    print(f"\nschemas compared: {len(compared):,} of {len(findings):,}", end="; ")
+    print(f"crashed: {crashes.total() - late}; given up after {TIMEOUT_S} s: {late}")
     print(f"masks compared: {sum(f.masks for f in compared):,}; differing: {sum(f.differing for f in compared):,}")
-    print(f"differences undecided: {sum(f.undecided for f in compared):,}\n")
+    print(f"differences undecided: {sum(f.undecided for f in compared):,}", end="; ")
+    print(f"given up after {MOST_TRIES} attempts: {sum(f.given_up for f in compared):,}\n")
     print(f"{'':<14}{'compiled':>10}{'over: schemas':>16}{'texts':>8}{'under: schemas':>16}{'texts':>8}")
     for name in names:
         many = sum(name in finding.engines for finding in compared)

@@ -34,7 +34,8 @@ class GrammarOptions(BaseModel):
     number_spelling: Literal["plain", "any"] = Field(
         "plain",
         description="`plain`: an integer is never written with a fraction. `any`: 1.0 is an integer, too (not in "
-        "draft 4), and equals a listed 1. An integer never has an exponent, and no number more than 64 digits.",
+        "draft 4), and equals a listed 1. An integer never has an exponent, and no number more than 308 digits "
+        "before the point.",
     )
     escapes: Literal["minimal", "any"] = Field(
         "minimal",

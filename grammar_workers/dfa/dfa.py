@@ -219,11 +219,22 @@ ANY_TEXT = Dfa.of((0, 0xD800, 0xE000), ((0, DEAD, 0),), (1,))
 """Every text, as whatever constructs automata finds it; surrogates are in none."""
 
 
+_UNMINIMIZED = 5
+"""A product may have so many times the states of a minimal automaton before it is minimised."""
+
+
 def combine(automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], limits: Limits) -> Dfa:
     """The automaton that labels a text with `verdict` of the labels that `automata` give it.
 
-    Any Boolean operation: `all` intersects, `any` unites, `lambda v: not v[0]` complements (over all texts).
+    Any Boolean operation; for those that one automaton can decide alone, `intersect` and `unite` look at less.
     """
+    return _product(automata, verdict, limits, all_alive=False)
+
+
+def _product(
+    automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], limits: Limits, *, all_alive: bool
+) -> Dfa:
+    """`combine`; with `all_alive`, only of the texts that lead no automaton to a dead end."""
     budget = budget_of(limits)
     starts = sorted({0xD800, 0xE000, *(start for automaton in automata for start in automaton.starts)})
     # Characters that no automaton tells apart are one letter; surrogates are none.
@@ -242,12 +253,15 @@ def combine(automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], 
         for start in starts
     ]
     columns = [[letter[i] for letter in letters] for i in range(len(automata))]
-    product = reachable_tuples([automaton.table for automaton in automata], columns, limits.max_regex_states)
+    steps = 1 + (len(letters) * len(automata) >> 2)
+    most = min(_UNMINIMIZED * limits.max_regex_states, budget.left // steps + 1)
+    product = reachable_tuples([automaton.table for automaton in automata], columns, most, all_alive=all_alive)
     if product is None:
-        budget.check_states(limits.max_regex_states)
+        budget.spend(most * steps)
+        budget.check_states(most)
     assert product is not None
     tuples, moves = product
-    budget.spend(len(tuples) * (1 + (len(letters) * len(automata) >> 2)))
+    budget.spend(len(tuples) * steps)
     labels = np.empty_like(tuples)
     for i, automaton in enumerate(automata):
         # The label at index -1 is that of the dead state.
@@ -255,11 +269,25 @@ def combine(automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], 
     numbers, firsts = distinct_rows(labels)
     verdicts = np.array([int(verdict(tuple(found))) for found in labels[firsts].tolist()], np.int32)
     table, accepted = minimal(moves, verdicts[numbers])
+    budget.check_states(len(table) - 1)
     return from_table(starts, letter_at, table, accepted)
 
 
 def intersect(automata: Sequence[Dfa], limits: Limits) -> Dfa:
-    return automata[0] if len(automata) == 1 else combine(automata, all, limits)
+    """The texts that all accept; where one can accept no more, the others are not followed."""
+    return automata[0] if len(automata) == 1 else _product(automata, all, limits, all_alive=True)
+
+
+def complement(automaton: Dfa, limits: Limits) -> Dfa:
+    """The texts that are not accepted."""
+    return combine([automaton], lambda found: not found[0], limits)
+
+
+def unite(automata: Sequence[Dfa], limits: Limits) -> Dfa:
+    """The texts that any accepts; where one accepts whatever follows, the others are not followed (De Morgan)."""
+    if len(automata) == 1:
+        return automata[0]
+    return complement(intersect([complement(automaton, limits) for automaton in automata], limits), limits)
 
 
 def restrict(automaton: Dfa, allowed: Charset) -> Dfa:

@@ -13,22 +13,22 @@ from grammar_workers.numba_options import OPTIONS
 
 
 def reachable_tuples(
-    tables: Sequence[NDArray[np.int32]], columns: Sequence[Sequence[int]], most: int
+    tables: Sequence[NDArray[np.int32]], columns: Sequence[Sequence[int]], most: int, *, all_alive: bool
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]] | None:
     """Tuples int32 [n, automata] of states or -1, breadth first from all zeros, and moves int32 [n, letters] between
-    them; None when there are more than `most`.
+    them; None when there are more than `most`. With `all_alive`, a tuple that would hold a -1 is none: its move is -1.
 
     `tables[i]` int32 [states, classes] holds the next state or -1; it reads letter l as class `columns[i][l]`.
     """
     widths = np.array([table.shape[1] for table in tables], np.int64)
     begins = np.cumsum([0, *(table.size for table in tables[:-1])])
     flat = np.concatenate([table.ravel() for table in tables])
-    many, tuples, moves = _explore(flat, begins, widths, np.array(columns, np.int64), most)
+    many, tuples, moves = _explore(flat, begins, widths, np.array(columns, np.int64), most, all_alive)
     return None if many < 0 else (tuples[:many], moves[:many])
 
 
 @njit(**OPTIONS)
-def _explore(flat, begins, widths, columns, most):  # type: ignore[no-untyped-def]
+def _explore(flat, begins, widths, columns, most, all_alive):  # type: ignore[no-untyped-def]
     automata, letters = columns.shape
     tuples = np.zeros((64, automata), np.int32)
     moves = np.empty((64, letters), np.int32)
@@ -41,6 +41,9 @@ def _explore(flat, begins, widths, columns, most):  # type: ignore[no-untyped-de
             for i in range(automata):
                 state = np.int64(tuples[done, i])
                 reached[i] = flat[begins[i] + state * widths[i] + columns[i, letter]] if state >= 0 else np.int32(-1)
+            if all_alive and reached.min() < 0:
+                moves[done, letter] = -1
+                continue
             found = find_row(tuples, buckets, reached)
             if found < 0:
                 if many == most:

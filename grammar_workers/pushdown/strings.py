@@ -6,6 +6,7 @@ which some accepting continuation still fits are worked out ahead, and guard the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -15,7 +16,7 @@ from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval
+from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, Interval, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.instructions import (
@@ -71,53 +72,83 @@ class StringLowering:
         self._builder.spend(int(np.count_nonzero(row >= 0)) + 1)
         return self._builder.row(row)
 
-    def json_string(
-        self,
-        automaton: Dfa,
-        closed: Sequence[int],
-        lengths: Interval = (0, UNBOUNDED),
-        guards: Sequence[Guard] = (),
-    ) -> int:
+    def json_string(self, automaton: Dfa, closed: Sequence[int], guards: Sequence[Guard] = ()) -> int:
         """States that read the rest of a JSON string after its opening quote. Returns the first.
 
-        `closed[state]` is where the closing quote leads from an accepting state of the automaton. With `lengths`, the
-        counter counts characters from 0 and must end within these bounds; without, it is left alone and must pass
-        `guards[state]` on entering a state.
+        `closed[state]` is where the closing quote leads from an accepting state of the automaton. The counter is left
+        alone and must pass `guards[state]` on entering a state.
         """
-        identity = (automaton, tuple(closed), lengths, tuple(guards))
+        identity = (automaton, tuple(closed), tuple(guards))
         known = self._json_strings.get(identity)
         if known is None:
-            known = self._json_strings[identity] = self._json_string(automaton, closed, lengths, guards)
+            guards = guards or [()] * automaton.many_states
+            ops = [self._builder.op(guard=guard) if guard else 0 for guard in guards]
+            closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
+            states = self._string_states(automaton, closings, guards, ops)
+            # What is precomputed per vocabulary holds for the canonical spellings only.
+            if not self.any_escape:
+                loops = self._tolerance(automaton, guards, counted=False)
+                for state in automaton.free_states:
+                    if closings[state] != -1:
+                        loops[state] = self._builder.loop()
+                self._builder.fill_states(states, {STATE_LOOP: loops})
+            known = self._json_strings[identity] = states
         return known
 
-    def _json_string(self, automaton: Dfa, closed: Sequence[int], lengths: Interval, guards: Sequence[Guard]) -> int:
+    def counted_json_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
+        """The same where the counter counts characters from 0 and the quote returns to the caller.
+
+        A text that the automaton labels i returns with label n if its length passes the guard `lengths[i - 1][n]`;
+        these exclude each other.
+        """
+        identity = (automaton, tuple([tuple(guards.items()) for guards in lengths]))
+        known = self._json_strings.get(identity)
+        if known is None:
+            known = self._json_strings[identity] = self._counted_string(automaton, lengths)
+        return known
+
+    def _counted_string(self, automaton: Dfa, lengths: Sequence[Mapping[int, Guard]]) -> int:
         builder = self._builder
-        many = automaton.many_states
-        begin = builder.empty_states(many)
-        ops = [0] * many
-        counted = lengths != (0, UNBOUNDED)
-        if counted:
-            cap = lengths[0] if lengths[1] == UNBOUNDED else lengths[1]
-            guards = [entry or NEVER for entry in _arrival_guards(automaton, lengths)]
-            ops = [builder.op(guard=guard, increment_to=cap) for guard in guards]
-        elif guards:
-            ops = [builder.op(guard=guard) if guard else 0 for guard in guards]
-        self._rows.set_guards(enumerate(guards, begin))
-        closings = [closing if label else -1 for closing, label in zip(closed, automaton.accepting, strict=True)]
-        if counted:
-            within = {
-                closing: builder.state(op=builder.goto(closing, guard=[lengths]))
-                for closing in dict.fromkeys(closings)
-                if closing != -1
-            }
-            closings = [within.get(closing, -1) for closing in closings]
-        dense = self._rows.in_string(automaton, range(begin, begin + many), closings, any_escape=self.any_escape)
-        rows = builder.rows(dense)
-        # What is precomputed per vocabulary holds for the canonical spellings only.
-        loops = [0] * many if self.any_escape else self._loops(automaton, closings, lengths, guards)
-        builder.fill_states(begin, {STATE_ROW: rows, STATE_INSTRUCTION: ops, STATE_LOOP: loops})
+        endings = [tuple(itertools.chain.from_iterable(guards.values())) for guards in lengths]
+        guards = _arrival_guards(automaton, endings)
+        cap = _cap(itertools.chain.from_iterable(endings))
+        ops = [builder.op(guard=guard, increment_to=cap) for guard in guards]
+        closing = [-1, *(self._returns(guards) if guards else -1 for guards in lengths)]
+        closings = [closing[label] for label in automaton.accepting]
+        states = self._string_states(automaton, closings, guards, ops)
+        loops = [0] * automaton.many_states
+        if not self.any_escape:
+            loops = self._tolerance(automaton, guards, counted=True)
+            for state in automaton.free_states:
+                ending = endings[automaton.accepting[state] - 1]
+                # Of a free string it is known in advance what may come behind the quote: no length may change that.
+                if closings[state] != -1 and len(ending) == 1:
+                    loops[state] = builder.loop(ending[0][0], -1 if ending[0][1] == UNBOUNDED else ending[0][1])
+            builder.fill_states(states, {STATE_LOOP: loops})
         # Entering the first state after a character counts, entering it after the opening quote must not.
-        return builder.state(row=rows[0], loop=loops[0]) if counted else begin
+        return builder.state(row=builder.row_of(states), loop=loops[0])
+
+    def _string_states(
+        self, automaton: Dfa, closings: Sequence[int], guards: Sequence[Guard], ops: Sequence[int]
+    ) -> int:
+        """The states inside of a string, one for each state of the automaton."""
+        builder = self._builder
+        begin = builder.empty_states(automaton.many_states)
+        self._rows.set_guards((begin + state, guard) for state, guard in enumerate(guards) if guard)
+        states = range(begin, begin + automaton.many_states)
+        rows = builder.rows(self._rows.in_string(automaton, states, closings, any_escape=self.any_escape))
+        builder.fill_states(begin, {STATE_ROW: rows, STATE_INSTRUCTION: ops})
+        return begin
+
+    def _returns(self, lengths: Mapping[int, Guard]) -> int:
+        """The state that returns with the label of the guard that the counter passes."""
+        builder = self._builder
+        *others, (label, guard) = lengths.items()
+        state = builder.state(op=builder.return_(label, guard=guard))
+        for label, guard in others:
+            builder.note_label(label)
+            state = builder.state(op=builder.otherwise(state, guard=guard), exit_label=label)
+        return state
 
     def rows_beside(self, automaton: Dfa, body: int, text: bytes) -> list[int]:
         """For each byte of `text`, part of a JSON string, the row that reads every other byte in its place.
@@ -135,15 +166,7 @@ class StringLowering:
             rows += [outside, *known]
         return rows
 
-    def _loops(self, automaton: Dfa, closings: Sequence[int], lengths: Interval, guards: Sequence[Guard]) -> list[int]:
-        """Per state: the loop number of a free string, or what says which characters it tolerates; 0 for neither."""
-        loops = self._tolerance(automaton, guards, lengths != (0, UNBOUNDED))
-        for state in automaton.free_states:
-            if closings[state] != -1:
-                loops[state] = self._builder.loop(lengths[0], -1 if lengths[1] == UNBOUNDED else lengths[1])
-        return loops
-
-    def _tolerance(self, automaton: Dfa, guards: Sequence[Guard], counted: bool) -> list[int]:
+    def _tolerance(self, automaton: Dfa, guards: Sequence[Guard], *, counted: bool) -> list[int]:
         """Per state: the loop number that says which characters it tolerates, whatever they lead to; 0 for none."""
         result = [0] * automaton.many_states
         bounds = (0, -1)
@@ -166,11 +189,33 @@ UNESCAPED = charset.subtract(COMMON, charset.union(ESCAPED, charset.of("\u2028\u
 """Characters that a JSON string holds as they are, but for the two line ends that `.` does not match, and for RARE."""
 
 
-def _arrival_guards(automaton: Dfa, lengths: Interval) -> list[Guard]:
+def _cap(intervals: Iterable[Interval]) -> int:
+    """How far characters must be counted to tell whether a length is in each of these intervals, or beyond all."""
+    bounds = list(intervals)
+    unbounded = [low for low, high in bounds if high == UNBOUNDED]
+    highest = [high for _, high in bounds if high != UNBOUNDED]
+    return max([*unbounded, *(high + 1 for high in highest)]) if unbounded else max(highest)
+
+
+def _arrival_guards(automaton: Dfa, endings: Sequence[Sequence[Interval]]) -> list[Guard]:
     """Per state: the counter values before counting with which it may be entered after a character.
 
+    A text of label i may end with a length in one of the intervals `endings[i - 1]`. Raises LimitExceededError when the
+    table of lengths would be too large.
+    """
+    found: list[list[Interval]] = [[] for _ in range(automaton.many_states)]
+    for label, ending in enumerate(endings, 1):
+        for lengths in ending:
+            for state, arrivals in enumerate(_arrivals(automaton, label, lengths)):
+                found[state] += arrivals
+    return [union_guards([tuple(arrivals)]) if arrivals else NEVER for arrivals in found]
+
+
+def _arrivals(automaton: Dfa, label: int, lengths: Interval) -> Sequence[Sequence[Interval]]:
+    """The same for texts of one label, with lengths in one interval; () where a state may not be entered.
+
     With c characters read after counting, a state may be entered exactly if it accepts some continuation of r
-    characters with minimum <= c + r <= maximum. Raises LimitExceededError when the table would be too large.
+    characters with minimum <= c + r <= maximum.
     """
     minimum, maximum = lengths
     if automaton == ANY_TEXT:
@@ -179,36 +224,37 @@ def _arrival_guards(automaton: Dfa, lengths: Interval) -> list[Guard]:
     many = automaton.many_states
     # Without a maximum, a state with any long enough continuation has one less than `many` characters longer.
     horizon = minimum + many if maximum == UNBOUNDED else maximum
-    remaining = _accepting_lengths(automaton, horizon + 1)
+    remaining = _accepting_lengths(automaton, label, horizon + 1)
     if maximum == UNBOUNDED:
         furthest = np.where(remaining.any(axis=0), horizon - np.argmax(remaining[::-1], axis=0), -1)
-        runs = _runs(np.arange(minimum + 1)[:, None] + 1 + furthest >= minimum)
-        # The counter saturates at the minimum.
-        return [tuple([(low, UNBOUNDED if high == minimum else high) for low, high in each]) for each in runs]
+        # The counter saturates at the minimum, or beyond.
+        possible = (np.arange(minimum + 1)[:, None] + 1 + furthest >= minimum) & (furthest >= 0)
+        return [[(low, UNBOUNDED if high == minimum else high) for low, high in each] for each in _runs(possible)]
     left = maximum - np.arange(maximum)
     needed = np.minimum(np.maximum(minimum - np.arange(maximum) - 1, 0), left)
-    guards: list[Guard] = []
+    runs: list[list[Interval]] = []
     for block in np.array_split(remaining, 1 + remaining.size // _BLOCK, axis=1):
         sums = np.concatenate([np.zeros((1, block.shape[1]), np.int32), np.cumsum(block, axis=0, dtype=np.int32)])
-        guards += map(tuple, _runs(sums[left] > sums[needed]))
-    return guards
+        runs += _runs(sums[left] > sums[needed])
+    return runs
 
 
-def has_length(automaton: Dfa, lengths: Interval) -> bool:
-    """Whether the automaton accepts any text of between `lengths[0]` and `lengths[1]` characters."""
+def has_length(automaton: Dfa, lengths: Interval, label: int | None = None) -> bool:
+    """Whether the automaton accepts any text (with `label`) of between `lengths[0]` and `lengths[1]` characters."""
     minimum, maximum = lengths
+    accepting = [accepted for accepted in automaton.accepting if accepted and label in (None, accepted)]
     if minimum == 0 and maximum == UNBOUNDED:
-        return not automaton.is_empty
+        return bool(accepting)
     if automaton == ANY_TEXT:
         return minimum <= maximum
-    if automaton.accepting[0] and minimum == 0:
+    if automaton.accepting[0] and label in (None, automaton.accepting[0]) and minimum == 0:
         return True
     horizon = minimum + automaton.many_states if maximum == UNBOUNDED else maximum
-    return bool(_accepting_lengths(automaton, horizon + 1)[minimum:, 0].any())
+    return bool(_accepting_lengths(automaton, label, horizon + 1)[minimum:, 0].any())
 
 
-def _accepting_lengths(automaton: Dfa, horizon: int) -> NDArray[np.bool_]:
-    """bool [horizon, states]: whether a state accepts some continuation of exactly r characters.
+def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArray[np.bool_]:
+    """bool [horizon, states]: whether a state accepts (with `label`) some continuation of exactly r characters.
 
     Rows are a function of the row before, so they become periodic; the period is found and repeated.
     """
@@ -218,7 +264,7 @@ def _accepting_lengths(automaton: Dfa, horizon: int) -> NDArray[np.bool_]:
     for state in range(automaton.many_states):
         for target in automaton.successors[state]:
             sources[target] |= 1 << state
-    current = sum(1 << state for state, accepts in enumerate(automaton.accepting) if accepts)
+    current = sum(1 << state for state, found in enumerate(automaton.accepting) if found and label in (None, found))
     seen: dict[int, int] = {}
     rows: list[int] = []
     while current not in seen and len(rows) < horizon:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from grammar_workers import TokenFSM, compile_grammar
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, UnsatisfiableError
 from tests.grammar_workers.properties import PROPERTY
-from tests.grammar_workers.schemas import Schema
+from tests.grammar_workers.schemas import Schema, is_valid
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, text_of
 
 
@@ -147,6 +147,22 @@ def test_a_resource_of_its_own_changes_what_a_fragment_means() -> None:
     with pytest.raises(InvalidSpecificationError, match=r"\$id") as caught:
         compiled(schema)
     assert caught.value.pointer == "/$defs/a/$ref"
+
+
+def test_the_id_of_an_older_draft_makes_no_resource_within_a_newer_one() -> None:
+    part: dict[str, Any] = {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "id": "part",
+        "definitions": {"b": {"enum": [1]}},
+    }
+    part["properties"] = {"b": {"$ref": "#/definitions/part/definitions/b"}, "part": {"$ref": "#/definitions/part"}}
+    schema: dict[str, Any] = {"definitions": {"part": part}, "properties": {"part": {"$ref": "#/definitions/part"}}}
+    fsm = compiled(schema)
+    for value in ({"b": 1}, {"b": 2}, {"part": {"b": 1}}, {"part": {"b": 2}}):
+        text = json.dumps({"part": value})
+        assert accepts(fsm, text) == is_valid(schema, text)
+    with pytest.raises(InvalidSpecificationError, match="id"):
+        compiled({**schema, "$schema": part["$schema"]})
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ NAMES = [f"name{number}" for number in range(10_000)]
         ({"max_states": 50}, json_schema({"type": "object", "properties": dict.fromkeys(NAMES[:20], True)})),
         ({"max_regex_states": 20}, regex("a{30}")),
         ({"max_regex_states": 20}, json_schema({"pattern": "a.{6}$"})),
-        ({"max_regex_states": 20}, json_schema({"type": "string", "anyOf": [{"maxLength": 30}, {"pattern": "^a"}]})),
+        ({"max_regex_states": 20}, json_schema({"propertyNames": {"minLength": 30, "pattern": "^a"}})),
         ({"max_steps": 200}, json_schema({"type": "object", "properties": dict.fromkeys(NAMES[:200], True)})),
         ({"max_steps": 200}, json_schema({"enum": NAMES[:200]})),
         ({"max_steps": 200}, {"type": "choice", "choices": NAMES[:200]}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import itertools
 import json
 import math
@@ -28,7 +29,7 @@ from tests.grammar_workers.vocabularies import (
     visited_states,
 )
 
-MAX_DIGITS = 64
+MAX_DIGITS = 308
 PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 SPELLINGS = ["".join(part) for n in range(1, 6) for part in itertools.product("-019.", repeat=n)]
 """Every text of up to five characters out of which plain numbers are made."""
@@ -118,10 +119,10 @@ def test_any_bounds_against_the_validator(
 ) -> None:
     schema = {"type": kind, **keywords}
     limits = [Decimal(str(value)) for value in keywords.values()]
-    numbers = [*others, *(limit + Decimal(offset) for limit in limits for offset in offsets)]
+    with decimal.localcontext(prec=400):
+        numbers = [*others, *(limit + Decimal(offset) for limit in limits for offset in offsets)]
     texts = [format(number, "f") for number in numbers]
     texts += [format(Decimal(int(number)), "f") for number in numbers]
-    texts = [text for text in texts if sum(map(str.isdigit, text)) <= MAX_DIGITS]
     if kind == "integer":
         # 1.0 is an integer that is never spelled like this.
         texts = [text for text in texts if "." not in text]
@@ -168,52 +169,76 @@ def test_close_bounds_leave_what_lies_between() -> None:
     assert not accepts(fsm, "0.110")
 
 
+@pytest.mark.parametrize("bound", [10**41 + 1, -(10**60 - 1), int("123" * 30)])
+def test_bounds_are_exact_however_many_digits_they_have(bound: int) -> None:
+    """The default context of `decimal` has 28."""
+    for keyword, allowed in (
+        ("minimum", [0, 1, 1]), ("maximum", [1, 1, 0]), ("exclusiveMinimum", [0, 0, 1]), ("exclusiveMaximum", [1, 0, 0])
+    ):  # fmt: skip
+        fsm = compiled({"type": "number", keyword: bound})
+        assert [accepts(fsm, str(bound + offset)) for offset in (-1, 0, 1)] == allowed
+
+
 # -- digits ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["integer", "number"])
-def test_at_most_64_digits(kind: str) -> None:
+def test_digits_before_the_point_are_limited_and_behind_it_they_are_not(kind: str) -> None:
     fsm = compiled({"type": kind})
     assert accepts(fsm, "9" * MAX_DIGITS)
     assert accepts(fsm, "-" + "9" * MAX_DIGITS)
     assert not accepts(fsm, "9" * (MAX_DIGITS + 1))
     if kind == "number":
-        assert accepts(fsm, "0." + "1" * (MAX_DIGITS - 1))
-        assert not accepts(fsm, "0." + "1" * MAX_DIGITS)
-        assert accepts(fsm, "1" * (MAX_DIGITS - 2) + "e99")
-        assert not accepts(fsm, "1" * (MAX_DIGITS - 1) + "e99")
+        assert accepts(fsm, "0." + "1" * 1000)
+        assert accepts(fsm, "9" * MAX_DIGITS + "." + "1" * 1000)
+        assert accepts(fsm, "9" * MAX_DIGITS + ".5")
+        assert not accepts(fsm, "9" * (MAX_DIGITS + 1) + ".5")
+
+
+@pytest.mark.parametrize("fraction", ["", ".5", "." + "5" * 400])
+@pytest.mark.parametrize("sign", ["", "+", "-"])
+def test_an_exponent_takes_the_room_of_99_digits(fraction: str, sign: str) -> None:
+    fsm = compiled({"type": "number"})
+    for many, fits in ((MAX_DIGITS - 99, True), (MAX_DIGITS - 98, False)):
+        text = "9" * many + fraction
+        assert accepts(fsm, text)
+        assert accepts(fsm, f"{text}e{sign}99") == fits
+        assert math.isfinite(float(f"{text}e{sign}99")) or not fits
+    assert accepts(fsm, f"1{fraction}e{sign}307")
 
 
 @pytest.mark.parametrize(
     "schema",
     [
         {"type": "number"},
-        {"type": "number", "minimum": 10**62},
-        {"type": "integer", "minimum": 10**63},
+        {"type": "number", "minimum": 10 ** (MAX_DIGITS - 2)},
+        {"type": "integer", "minimum": 10 ** (MAX_DIGITS - 1)},
+        {"type": "integer", "multipleOf": 7, "minimum": 10 ** (MAX_DIGITS - 1)},
         {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1e-60},
-        {"type": "number", "exclusiveMinimum": 10**63, "exclusiveMaximum": 10**63 + 1},
-        {"enum": [10**63, 1.5]},
+        {"type": "number", "exclusiveMinimum": 10 ** (MAX_DIGITS - 1), "exclusiveMaximum": 10 ** (MAX_DIGITS - 1) + 1},
+        {"enum": [10 ** (MAX_DIGITS - 1), 1.5]},
+        {"anyOf": [{"type": "integer", "minimum": 10 ** (MAX_DIGITS - 3)}, {"const": 0.5}]},
     ],
 )
 def test_digits_never_run_out_in_the_middle(schema: dict[str, Any]) -> None:
     """However digits are spent, the number can be finished, and it is a finite double."""
+    exact = jsonschema.Draft202012Validator(schema)
     for vocabulary in (bytes_vocabulary(), tekken_vocabulary()):
-        try:
-            fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
-        except UnsatisfiableError:
-            assert schema.get("exclusiveMaximum") == 10**63 + 1  # Only with a 65th digit.
-            continue
+        fsm = compile_grammar({"type": "json_schema", "schema": schema}, vocabulary)
         rng = random.Random(5)
         for state in visited_states(fsm, rng):
             assert fsm.allowed_tokens(state)
         for _ in range(20):
-            text = text_of(vocabulary, random_walk(fsm, rng, longest=200)).decode()
-            assert is_valid(schema, text)
-            assert sum(map(str.isdigit, text)) <= MAX_DIGITS
-            assert math.isfinite(json.loads(text))
+            text = text_of(vocabulary, random_walk(fsm, rng, longest=400)).decode()
+            assert exact.is_valid(json.loads(text, parse_float=Decimal))
+            assert len(text.lstrip("-").partition(".")[0].partition("e")[0]) <= MAX_DIGITS
+            assert math.isfinite(float(text))
 
 
-@pytest.mark.parametrize("schema", [{"type": "number", "minimum": 1e70}, {"enum": [10**70]}, {"const": -(10**64)}])
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "number", "minimum": 10**MAX_DIGITS}, {"enum": [10 ** (MAX_DIGITS + 6)]}, {"const": -(10**MAX_DIGITS)}],
+)
 def test_numbers_that_need_more_digits_do_not_exist(schema: dict[str, Any]) -> None:
     with pytest.raises(UnsatisfiableError):
         compiled(schema)
@@ -344,8 +369,8 @@ def test_that_bounded_numbers_have_no_exponent_is_noted(keyword: str) -> None:
 
 def test_only_what_has_too_many_digits_is_said_to_have() -> None:
     with pytest.raises(UnsatisfiableError) as caught:
-        compiled({"type": "number", "minimum": 10**70})
-    assert "64 digits" in caught.value.message
+        compiled({"type": "number", "minimum": 10**MAX_DIGITS})
+    assert f"{MAX_DIGITS} digits" in caught.value.message
     with pytest.raises(UnsatisfiableError) as caught:
         compiled({"type": "number", "minimum": 5, "maximum": 4})
     assert "digits" not in caught.value.message

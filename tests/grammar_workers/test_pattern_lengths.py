@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from grammar_workers import Limits, compile_grammar
 from grammar_workers.dfa.dfa import intersect
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.solve.strings import length_automaton
 from grammar_workers.languages.regex import lengths as pattern_lengths
-from grammar_workers.languages.regex.compile import search_automaton
+from grammar_workers.languages.regex.compile import compile_regex, search_automaton
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.pushdown.automaton import UNBOUNDED
 from tests.grammar_workers.properties import PROPERTY
@@ -38,7 +37,8 @@ def test_a_length_says_what_a_count_says(pattern: str, texts: list[str]) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pattern_lengths, "_LONG", 1)
         automaton, (minimum, maximum) = pattern_and_lengths.__wrapped__(pattern, LIMITS)
-    bounds = length_automaton(minimum, None if maximum == UNBOUNDED else maximum, LIMITS)
+    highest = "" if maximum == UNBOUNDED else maximum
+    bounds = compile_regex(rf"[\s\S]{{{minimum},{highest}}}", search=False, limits=LIMITS)
     assert intersect([automaton, bounds], LIMITS) == intersect([search_automaton(pattern, LIMITS), bounds], LIMITS)
     for text in texts:
         if automaton.classify(text) and minimum <= len(text) <= maximum:
@@ -51,6 +51,8 @@ def test_a_length_says_what_a_count_says(pattern: str, texts: list[str]) -> None
         ("^[0-9a-f]{24}$", 1, (24, 24)),
         ("^v[0-9a-f]{1,255}$", 2, (2, 256)),
         (r"^[a-z]{2}-\w{20,}$", 4, (23, UNBOUNDED)),
+        ("^....................$", 1, (20, 20)),
+        ("^a....................b$", 3, (22, 22)),
         ("^[0-9a-f]{4}$", 5, (0, UNBOUNDED)),
         ("[0-9a-f]{24}$", None, (0, UNBOUNDED)),
         ("^-?[0-9a-f]{24}$", 26, (0, UNBOUNDED)),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.vocabularies import sentencepiece_vocabulary, tekken_vocabulary
 from grammar_workers import Limits, TokenFSM, Vocabulary, compile_grammar
+from grammar_workers.dfa.dfa import relabel
 from grammar_workers.errors import UnsatisfiableError
 from grammar_workers.languages.json_schema.solve.strings import length_automaton
 from grammar_workers.languages.regex.compile import compile_regex
@@ -304,11 +305,13 @@ def test_json_text_is_what_json_writes() -> None:
         assert write(json.loads(text)) == text
 
 
-@pytest.mark.parametrize(("minimum", "maximum"), [(0, None), (3, None), (0, 0), (0, 4), (2, 4)])
-def test_texts_by_length_are_what_a_pattern_says(minimum: int, maximum: int | None) -> None:
-    pattern = rf"[\s\S]{{{minimum},{'' if maximum is None else maximum}}}"
-    by_pattern = compile_regex(pattern, search=False, limits=Limits())
-    assert length_automaton(minimum, maximum, Limits()) == by_pattern
+@pytest.mark.parametrize("starts", [(0,), (0, 1), (0, 3), (0, 2, 5), (0, 1, 2, 6)])
+def test_lengths_are_labelled_by_their_interval(starts: tuple[int, ...]) -> None:
+    automaton = length_automaton(starts, Limits())
+    for interval, start in enumerate(starts, 1):
+        end = starts[interval] - 1 if interval < len(starts) else ""
+        by_pattern = compile_regex(rf"[\s\S]{{{start},{end}}}", search=False, limits=Limits())
+        assert relabel(automaton, [int(label == interval) for label in range(len(starts) + 1)]) == by_pattern
 
 
 BLOCKS = [

@@ -6,6 +6,8 @@ length tells how often the class was repeated. Lengths are counted in the counte
 
 from __future__ import annotations
 
+import itertools
+
 from grammar_workers.budget import remembered
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.languages.regex.compile import compile_tree, search_automaton
@@ -20,7 +22,7 @@ _LONG = 16
 @remembered(maxsize=4096)
 def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[Dfa, Interval]:
     """`search_automaton` as an automaton and bounds of the lengths of its texts; raises what that raises."""
-    parts = _flat(read_regex(pattern, limits))
+    parts = _runs(_flat(read_regex(pattern, limits)))
     if len(parts) > 2 and _is_anchor(parts[0], at_end=False) and _is_anchor(parts[-1], at_end=True):
         body = parts[1:-1]
         longest = max(range(len(body)), key=lambda index: _count(body[index]))
@@ -42,6 +44,15 @@ def _flat(node: Node) -> list[Node]:
     if isinstance(node, Sequence):
         return [part for inner in node.parts for part in _flat(inner)]
     return [node]
+
+
+def _runs(parts: list[Node]) -> list[Node]:
+    """The same with characters that follow each other as one repetition: `....` is `.{4}`."""
+    runs = []
+    for _, group in itertools.groupby(parts, lambda node: node.characters if isinstance(node, Characters) else node):
+        node, *others = group
+        runs.append(Repeat(node, len(others) + 1, len(others) + 1) if others else node)
+    return runs
 
 
 def _is_anchor(node: Node, *, at_end: bool) -> bool:

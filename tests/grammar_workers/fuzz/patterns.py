@@ -33,6 +33,10 @@ def random_pattern(rng: random.Random, alphabet: Alphabet, depth: int = 3) -> Pa
         body = Pattern(f"^{_grouped(body)}", body.sample)
     elif form < 0.6:
         body = Pattern(f"{_grouped(body)}$", body.sample)
+    elif form < 0.66:
+        body = _counted(rng, alphabet)
+    if rng.random() < 0.06:
+        body = _with_length(rng, body)
     flags = rng.random()
     return Pattern(f"(?i){body.source}", body.sample) if flags < 0.12 else body
 
@@ -44,6 +48,37 @@ def random_full_pattern(rng: random.Random, alphabet: Alphabet, depth: int = 3) 
     if flags < 0.12:
         return Pattern(f"(?i){body.source}", body.sample)
     return Pattern(f"(?s){body.source}", body.sample) if flags < 0.15 else body
+
+
+def _counted(rng: random.Random, alphabet: Alphabet) -> Pattern:
+    """One class that repeats often between parts of a fixed length, or nearly so."""
+    repeated = rng.choice(
+        [_class(rng, alphabet), Pattern(".", lambda r: alphabet.character()), _atom(rng, alphabet, 0)]
+    )
+    low, more = rng.choice([0, 1, 15, 16, 17, 20]), rng.choice([0, 1, 4, 20, 300])
+    high = low + more
+    source = repeated.source * low if not more and rng.random() < 0.3 else f"{repeated.source}{{{low},{high}}}"
+
+    def sample(r: random.Random) -> str:
+        many = r.choice([low, low, high, high, max(low - 1, 0), high + 1, r.randint(low, high)])
+        return "".join(repeated.sample(r) for _ in range(many))
+
+    parts = [Pattern(source, sample)]
+    if rng.random() < 0.5:
+        parts.insert(0, _atom(rng, alphabet, 0))
+    if rng.random() < 0.5:
+        parts.append(_quantified(rng, alphabet, 0))
+    body = "".join(part.source for part in parts)
+    anchored = f"^{body}$" if rng.random() < 0.8 else body
+    return Pattern(anchored, lambda r: "".join(part.sample(r) for part in parts))
+
+
+def _with_length(rng: random.Random, body: Pattern) -> Pattern:
+    """`body` behind a look-ahead that bounds the length of the text."""
+    low = rng.randrange(3)
+    source = body.source.removeprefix("^")
+    opening = rng.choice([f"(?=.{{{low},{low + rng.randrange(30)}}}$)", f"(?!.{{{rng.randrange(2, 30)},}})"])
+    return Pattern(f"^{opening}{_grouped(Pattern(source, body.sample))}", body.sample)
 
 
 def _grouped(pattern: Pattern) -> str:

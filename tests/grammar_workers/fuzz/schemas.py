@@ -21,9 +21,26 @@ DRAFTS = {
 }
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 NUMBERS = (0, 0, 1, 1, -1, 2, 3, 5, 10, 12, 100, -12, 0.5, -0.5, 1.5, 1.25, 0.1, -7.5, 1.0, 99.99, 1e-3, 1e-7)
-LARGE_NUMBERS = (2**53, 2**63, -(2**63), 1e15, 1e16, 9.3e18, 1e21, 1e22, 123456789012345, 1e100, 1e300, 1e308, -1e308)
+LARGE_NUMBERS = (
+    2**53,
+    2**63,
+    -(2**63),
+    1e15,
+    1e16,
+    9.3e18,
+    1e21,
+    1e22,
+    123456789012345,
+    1e100,
+    1e300,
+    1e308,
+    -1e308,
+    10**40 + 1,
+    -(10**63),
+    10**300 + 7,
+)
 DIVISORS = (1, 1, 2, 3, 5, 7, 10, 12, 100, 0.5, 0.25, 0.1, 0.01, 1.5, 2.5, 1e-3)
-_LONG = (20, 100, 1000, 10_000, 100_000, 1_000_000_000)
+_LONG = (16, 20, 21, 40, 100, 1000, 10_000, 100_000, 1_000_000_000)
 
 
 class SchemaMaker:
@@ -44,6 +61,7 @@ class SchemaMaker:
             self._listed: 3,
             self._typed: 2,
             self._combined: 3,
+            self._texts: 1,
             self._mixed: 1,
         }
         self._makers = list(makers)
@@ -138,13 +156,26 @@ class SchemaMaker:
 
     def _length(self) -> int:
         rng = self._rng
-        return rng.choice(_LONG) if rng.random() < 0.01 else rng.choice([0, 1, 1, 2, 2, 3, 4, 7])
+        return rng.choice(_LONG) if rng.random() < 0.03 else rng.choice([0, 1, 1, 2, 2, 3, 4, 7])
 
     def _strings(self, depth: int) -> dict[str, Any]:
         schema = self._some(minLength=self._length, maxLength=self._length, pattern=self._pattern)
         if self._rng.random() < 0.06:
             schema["format"] = self._rng.choice(list(FORMATS))
         return {"type": "string", **schema} if self._rng.random() < 0.7 else schema
+
+    def _texts(self, depth: int) -> dict[str, Any]:
+        """Any Boolean combination of patterns and lengths."""
+        rng = self._rng
+        if depth <= 0 or rng.random() < 0.3:
+            schema = self._strings(0)
+            if rng.random() < 0.3:
+                schema.pop("type", None)
+                return {"type": "string", "not": schema}
+            return schema
+        kind = rng.choice(["allOf", "anyOf", "anyOf", "oneOf"])
+        parts = [self._texts(depth - 1) for _ in range(rng.randrange(2, 5))]
+        return {**self._strings(0), kind: parts}
 
     def _pattern(self) -> str:
         pattern = random_pattern(self._rng, self._alphabet, self._rng.choice([0, 1, 2]))

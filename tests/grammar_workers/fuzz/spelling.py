@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from grammar_workers import GrammarOptions
 
 _TOKEN = re.compile(r'[ \t\n\r]+|"(?:[^"\\]|\\.)*"|[-0-9][-+.0-9eE]*|true|false|null|[{}\[\]:,]', re.S)
-_MOST_DIGITS = 64
+_MOST_DIGITS = 308
 _LARGEST = Decimal("1.7976931348623157e308")
 _MOST_EXPONENT = 400
 """Powers of ten, up or down, beyond which numbers are not worked out: they could have millions of digits."""
@@ -182,7 +182,9 @@ def _number(token: str, options: GrammarOptions, listed: Listed, draft: int) -> 
     value = Decimal(token)
     if abs(value) > _LARGEST:
         return Spelling.FORBIDDEN
-    if sum(map(str.isdecimal, token)) > _MOST_DIGITS:
+    if len(re.split("[.eE]", token.removeprefix("-"))[0]) > _MOST_DIGITS:
+        return Spelling.OPEN
+    if value in listed.numbers and abs(value) <= _LARGEST and int(float(value)) != value == value.to_integral_value():
         return Spelling.OPEN
     if value in listed.numbers and value != value.to_integral_value():
         return Spelling.REFERENCE if token == json.dumps(float(value)) else Spelling.OPEN

@@ -129,7 +129,7 @@ class ValueMaker:
         if "pattern" in schema and rng.random() < 0.9:
             text = self.matching(schema["pattern"])
         least, most = schema.get("minLength", 0), schema.get("maxLength", 1 << 40)
-        while len(text) < min(least, 12):
+        while len(text) < min(least, 100):
             text += self._alphabet.character()
         return text[:most] if most < len(text) and rng.random() < 0.9 else text
 
@@ -157,6 +157,9 @@ class ValueMaker:
             number += rng.choice([Decimal(n) for n in ("0", "1", "-1", "2", "-2", "0.5", "-0.25", "10", "0.1")])
         if whole and rng.random() < 0.9:
             number = number.to_integral_value()
+        elif rng.random() < 0.05:
+            digits = "".join(rng.choices("0019", k=rng.choice([30, 70, 320])))
+            number = Decimal(f"{format(number, 'f').partition('.')[0]}.{digits}")
         return whole_or_decimal(number)
 
     def _array(self, schema: dict[str, Any], depth: int) -> list[Any]:

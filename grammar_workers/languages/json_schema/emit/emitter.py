@@ -76,7 +76,9 @@ class Emitter:
             if doubt := self._solver.doubt:
                 raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
             why = (
-                f" (numbers have at most {MAX_DIGITS} digits)" if self._solver.number_languages.has_long_numbers else ""
+                f" (numbers have at most {MAX_DIGITS} digits before the point)"
+                if self._solver.number_languages.has_long_numbers
+                else ""
             )
             raise UnsatisfiableError(
                 f"no value satisfies the schema{why}", pointer=unsatisfiable_pointer(self._solver, root)
@@ -146,8 +148,12 @@ class Emitter:
         automaton = language.automaton
         if automaton is None or automaton.is_empty:
             return None
+        if language.is_counted:
+            lengths = [language.lengths(label) for label in range(1, len(language.numbers) + 1)]
+            by_label = [{number - 1: guard for number, guard in one.items()} for one in lengths]
+            return self._strings.counted_json_string(automaton, by_label)
         closed = [self._return(label - 1, ()) if label else -1 for label in automaton.accepting]
-        return self._strings.json_string(automaton, closed, language.lengths)
+        return self._strings.json_string(automaton, closed)
 
     def _number(self, language: TextLanguage, row: NDArray[np.int32]) -> None:
         """Put the moves over the first byte of a number into `row`."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS, digits_needed
+from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS, digits_needed, parts_and_costs
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import STATE_EXIT, STATE_INSTRUCTION, STATE_ROW
 
@@ -17,8 +17,8 @@ from grammar_workers.pushdown.instructions import STATE_EXIT, STATE_INSTRUCTION,
 def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
     """Append states that read the automaton's language; the moves over its first byte, int32 [256] of states or -1.
 
-    The counter counts digits, at most MAX_DIGITS: no digit is read after which the number could not be finished.
-    Accepting states exit with their label.
+    The counter counts the digits before the point, at most MAX_DIGITS: none is read after which the number could not be
+    finished. Accepting states exit with their label.
     """
     layout = _layout(automaton)
     builder.note_label(max(layout.labels, default=-1))
@@ -26,8 +26,10 @@ def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
     moves = np.where(layout.moves >= 0, layout.moves + np.int32(first), np.int32(-1))
     rows = np.array(builder.rows(moves[1:]), np.int64)[layout.rows]
     ops = {
-        (digits, counts): builder.op(guard=[(0, digits - counts)], increment_to=MAX_DIGITS if counts else None)
-        for digits, counts in dict.fromkeys(layout.kinds)
+        (left, counts): builder.op(
+            guard=[(0, left)] if left < MAX_DIGITS else (), increment_to=MAX_DIGITS if counts else None
+        )
+        for left, counts in dict.fromkeys(layout.kinds)
     }
     numbers = [ops[kind] for kind in layout.kinds]
     builder.fill_states(first, {STATE_ROW: rows, STATE_EXIT: layout.labels, STATE_INSTRUCTION: numbers})
@@ -35,7 +37,8 @@ def number_moves(builder: PushdownBuilder, automaton: Dfa) -> NDArray[np.int32]:
 
 
 class _Layout(NamedTuple):
-    """The states of a number automaton, counted from 0: per state its row, label and (digits left, whether one counts).
+    """The states of a number automaton, counted from 0: per state its row, label and (the most digits before the point
+    with which it may be entered, whether it is entered by one more).
 
     `moves` int32 [1 + rows, 256] are those over the first byte, then the rows.
     """
@@ -48,34 +51,40 @@ class _Layout(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _layout(automaton: Dfa) -> _Layout:
-    # A state may be entered by a digit, which counts, or by a sign, a point or an exponent mark, which does not: entry
-    # 2 * state + 1 and 2 * state. Entry -1 leads nowhere.
-    by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
-    entries = np.where(automaton.table >= 0, 2 * automaton.table + by_digit, -1)
+    # A state may be entered in each part of a number, and before the point by a digit, which counts, or a sign, which
+    # does not; an exponent mark has a guard of its own. So an entry is (state, part, cost). Entry -1 leads nowhere.
+    parts, costs = parts_and_costs(automaton)
+    prices = sorted({*costs.ravel().tolist()})
+    kinds = parts * len(prices) + np.searchsorted(prices, costs)
+    many = 3 * len(prices)
+    entries = np.where(automaton.table >= 0, many * automaton.table + kinds[:, None, :], -1)
     reached = entries.tolist()
     known: dict[int, int] = {}
     pending: list[int] = []
     order: list[int] = []
-    source = 0
+    part, source = 0, 0
     while True:
-        for entry in reached[source]:
+        for entry in reached[part][source]:
             if entry >= 0 and entry not in known:
                 known[entry] = len(known)
                 pending.append(entry)
         if not pending:
             break
         order.append(pending.pop())
-        source = order[-1] >> 1
+        source, kind = divmod(order[-1], many)
+        part = kind // len(prices)
     entered = np.array(list(known), np.int64)
-    targets = entered >> 1
+    targets, kind_of = np.divmod(entered, many)
     labels = np.array(automaton.accepting, np.int32)[targets] - 1
     state_of = np.full(entries.max(initial=0) + 2, -1, np.int32)
     state_of[entered] = np.arange(len(entered))
     byte_classes = np.searchsorted(automaton.starts, np.arange(128), side="right") - 1
+    sources, parts_of = np.divmod(np.array(order, np.int64), many)
     moves = np.full((1 + len(order), 256), -1, np.int32)
-    moves[:, :128] = state_of[entries[[0, *(np.array(order, np.int64) >> 1)]]][:, byte_classes]
+    moves[0, :128] = state_of[entries[0, 0]][byte_classes]
+    moves[1:, :128] = state_of[entries[parts_of // len(prices), sources]][:, byte_classes]
     rows = np.empty(len(order), np.int64)
     rows[[known[entry] for entry in order]] = np.arange(len(order))
-    left = MAX_DIGITS - np.array(digits_needed(automaton))[targets]
-    kinds = list(zip(left.tolist(), (entered & 1).tolist(), strict=True))
-    return _Layout(moves, rows.tolist(), labels.tolist(), kinds)
+    paid = np.array(prices)[kind_of % len(prices)]
+    left = MAX_DIGITS - paid - digits_needed(automaton)[kind_of // len(prices), targets]
+    return _Layout(moves, rows.tolist(), labels.tolist(), list(zip(left.tolist(), (paid == 1).tolist(), strict=True)))

@@ -92,7 +92,7 @@ ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keywor
 
 MAX_UNIQUE = 16
 """Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
-PLAIN_NUMBERS = f"numbers are then written without an exponent, with at most {MAX_DIGITS} digits"
+PLAIN_NUMBERS = f"numbers are then written without an exponent, with at most {MAX_DIGITS} digits before the point"
 RESTRICTIONS = {
     "uniqueItems": f"items out of at most {MAX_UNIQUE} listed values",
     "minProperties": "up to one more than the declared properties: undeclared names may repeat, only the first counts",

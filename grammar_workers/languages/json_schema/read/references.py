@@ -109,12 +109,15 @@ class References:
     def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
         self._resources = resources
         self._anchors: dict[int, dict[str, Any]] = {}
+        # Of the resources that have been entered, by the identity of their contents.
+        self._dialects: dict[int, Dialect] = {}
         # Numbers stand for resolvers that the values keep alive.
         self._roots: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._resolved: dict[tuple[str, str, int, int, Way], tuple[Scope, tuple[Any, Scope]]] = {}
         dialect = self.dialect(document, standard(NEWEST), "")
         documents = {_ROOT: document, **resources}
         drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
+        self._dialects[id(document)] = dialect
         root = Scope(None, dialect, "", _resolver(documents, drafts))
         if isinstance(document, dict):
             root = self.entered(root, document)
@@ -159,9 +162,10 @@ class References:
         if schema.keys().isdisjoint(_DECLARING):
             return scope
         dialect = self.dialect(schema, scope.dialect, scope.pointer)
+        # In a newer document, draft 4's `id` makes no resource of a part, whatever `$schema` the part has.
+        keyword = _identifier_of(max(dialect.draft, scope.draft))
         if dialect is not scope.dialect:
             scope = scope._replace(dialect=dialect)
-        keyword = _identifier_of(dialect.draft)
         identifier = schema.get(keyword)
         if schema is scope.resource or not isinstance(identifier, str):
             return scope
@@ -172,6 +176,7 @@ class References:
         except ValueError as error:
             origin = scope.below(keyword).pointer
             raise InvalidSpecificationError(f"{identifier!r} is not a URI: {error}", pointer=origin) from error
+        self._dialects[id(schema)] = dialect
         way = self.passed(scope.way, Resource(schema, resolver))
         return scope._replace(resource=schema, resolver=resolver, way=way)
 
@@ -217,9 +222,8 @@ class References:
         if not uri and resource.contents is scope.resource:
             # One resolver within one resource, so that what it resolves is known the next time.
             resource = Resource(scope.resource, scope.resolver)
-        dialect = self.dialect(resource.contents, scope.dialect, pointer)
+        dialect = self.dialect(resource.contents, self._dialects.get(id(resource.contents), scope.dialect), pointer)
         way = self.passed(scope.way, resource)
-        dialect = self.dialect(contents, dialect, pointer)
         return contents, Scope(resource.contents, dialect, pointer, resource.resolver, way)
 
     def _root(self, resolver: Any, uri: str) -> Any:

@@ -177,7 +177,8 @@ class ScalarKeywords:
 def _spellings(value: int | float | Decimal, *, with_fraction: bool) -> Iterator[str]:
     """The spellings of a number: that of `json.dumps`, and that of an integer where it equals one (2.0: 2.0 and 2)."""
     yield json.dumps(value) if isinstance(value, int | float) else str(value)
-    if value == int(value):
+    # The digits of a large double may name another integer than its value, 1e23 for one: then only those stand for it.
+    if int(value) == value == Decimal(str(value)):
         yield str(int(value))
         if with_fraction:
             yield f"{int(value)}.0"

@@ -6,11 +6,13 @@ All are automata over whole number texts; comparisons read plain decimals (no ex
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grammar_workers.budget import remembered
 from grammar_workers.dfa.dfa import Dfa, explore, literal_set, minimize
@@ -18,14 +20,19 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.options import Limits
 
-MAX_DIGITS = 64
-"""The most digits in one number. With the exponents below, every number is a finite double."""
+MAX_DIGITS = 308
+"""The most digits before the point; after it there is no limit. A number without exponent is so a finite double."""
+PLACES_OF_EXPONENT = 99
+"""As many digits fewer may stand before the point where an exponent follows, which adds so many places at most."""
+WHOLE, FRACTION, EXPONENT = range(3)
+"""The parts of a number, by what has been read: no point and no exponent mark, a point, an exponent mark."""
+_PART_AFTER = {".": FRACTION, "e": EXPONENT, "E": EXPONENT}
 
 _STARTS = (0, *map(ord, "-./0123456789:"))
 _LETTER_AT = (-1, 0, 1, -1, *range(2, 12), -1)
 """The letters of comparisons: a minus sign, a point and each digit."""
 _PLAIN = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?"
-# Up to 64 digits before e+99, a single one before e+307, and 1.7976931348623157e+308 are finite doubles.
+# Up to 209 digits before e+99, a single one before e+307, and 1.7976931348623157e+308 are finite doubles.
 _LARGEST = r"1(\.([0-6][0-9]*|7|7[0-8][0-9]*|79([0-6][0-9]*)?|7976931348623157))?[eE]\+?308"
 _ANY = (
     rf"{_PLAIN}([eE][+-]?[0-9]{{1,2}})?"
@@ -69,20 +76,40 @@ def spellings(labels: Mapping[Decimal, int]) -> Dfa:
     return literal_set(texts, longest)
 
 
+def parts_and_costs(automaton: Dfa) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """int64 [parts, classes] each: the part of a number after a character of each class that is read in each part, and
+    how many of the MAX_DIGITS that costs: digits before the point one, an exponent mark PLACES_OF_EXPONENT.
+    """
+    characters = [chr(start) for start in automaton.starts]
+    parts = np.array([[max(part, _PART_AFTER.get(c, part)) for c in characters] for part in range(3)])
+    costs = np.zeros_like(parts)
+    costs[WHOLE] = [c.isdecimal() for c in characters]
+    costs[:EXPONENT] += PLACES_OF_EXPONENT * (parts[:EXPONENT] == EXPONENT)
+    return parts, costs
+
+
 @functools.lru_cache(maxsize=256)
-def digits_needed(automaton: Dfa, label: int | None = None) -> tuple[int, ...]:
-    """Per state: the fewest digits on a way to acceptance (with `label`); above MAX_DIGITS when there is none."""
-    by_digit = np.array([chr(start).isdecimal() for start in automaton.starts])
+def digits_needed(automaton: Dfa, label: int | None = None) -> NDArray[np.int64]:
+    """Of the MAX_DIGITS, what the way to acceptance (with `label`) costs at least from each state in each part of a
+    number, int64 [parts, states]; above MAX_DIGITS when there is none.
+    """
+    parts, costs = parts_and_costs(automaton)
     # The last entry stands for the dead state, which index -1 finds.
-    needed = np.full(automaton.many_states + 1, 10 * MAX_DIGITS)
+    needed = np.full((3, automaton.many_states + 1), 10 * MAX_DIGITS)
     for state, accepted in enumerate(automaton.accepting):
         if accepted and label in (None, accepted):
-            needed[state] = 0
+            needed[:, state] = 0
     while True:
-        fewer = np.minimum(needed[:-1], (needed[automaton.table] + by_digit).min(axis=1))
-        if np.array_equal(fewer, needed[:-1]):
-            return tuple(fewer.tolist())
-        needed[:-1] = fewer
+        behind = needed[parts[:, None, :], automaton.table] + costs[:, None, :]
+        fewer = np.minimum(needed[:, :-1], behind.min(axis=2))
+        if np.array_equal(fewer, needed[:, :-1]):
+            return fewer
+        needed[:, :-1] = fewer
+
+
+def has_few_digits(text: str) -> bool:
+    """Whether a spelling of a number has at most MAX_DIGITS digits before the point."""
+    return len(re.split("[.eE]", text.removeprefix("-"))[0]) <= MAX_DIGITS
 
 
 @remembered(maxsize=4096)
@@ -107,9 +134,9 @@ def multiple_of(divisor: Decimal, limits: Limits) -> Dfa:
 
     Raises LimitExceededError when the divisor has too many remainders.
     """
-    _, _, exponent = divisor.normalize().as_tuple()
-    places = max(-int(exponent), 0)
-    modulus = int(divisor.scaleb(places))
+    whole, _, fraction = format(divisor, "f").partition(".")
+    places = len(fraction.rstrip("0"))
+    modulus = int(whole + fraction[:places])
     if modulus * (places + 3) > limits.max_regex_states:
         raise LimitExceededError(f"multipleOf {divisor} needs more than {limits.max_regex_states} states")
 
@@ -154,7 +181,8 @@ class _Comparison:
     def __init__(self, bound: Decimal) -> None:
         self._negative = bound < 0
         self._is_zero = bound == 0
-        whole, _, fraction = format(abs(bound), "f").partition(".")
+        # Not by `abs`, which rounds to the digits of a context.
+        whole, _, fraction = format(bound.copy_abs(), "f").partition(".")
         self._whole = list(map(int, whole.lstrip("0") or "0"))
         self._fraction = list(map(int, fraction.rstrip("0")))
 

@@ -26,14 +26,14 @@ from grammar_workers.options import Limits
 
 
 class Numbers:
-    """The `TextLanguage`s of numbers, of at most `MAX_DIGITS` digits, for formulas of one pool."""
+    """The `TextLanguage`s of numbers, of at most `MAX_DIGITS` digits before the point, for formulas of one pool."""
 
     def __init__(self, pool: FormulaPool, limits: Limits, spelling: Spelling) -> None:
         self._pool = pool
         self._limits = limits
         self._spelling = spelling
         self.has_long_numbers = False
-        """True if some numbers are left out because they have more than `MAX_DIGITS` digits."""
+        """True if some numbers are left out because they have more than `MAX_DIGITS` digits before the point."""
 
     def language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The numbers for which `formulas` (resolved for numbers, the demanded one first) hold."""
@@ -112,15 +112,17 @@ class Numbers:
         return self._spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
 
     def _short_enough(self, language: TextLanguage) -> TextLanguage:
-        """`language` less the labels that no number of at most `MAX_DIGITS` digits has."""
+        """`language` less the labels that no number of so few digits has."""
         automaton = language.automaton
         if language.texts is not None:
-            texts = {t: n for t, n in language.texts.items() if sum(map(str.isdecimal, t)) <= MAX_DIGITS}
+            texts = {t: n for t, n in language.texts.items() if number_dfa.has_few_digits(t)}
             self.has_long_numbers |= len(texts) < len(language.texts)
             return dataclasses.replace(language, texts=texts) if texts else EMPTY
         if automaton is None:
             return EMPTY
-        fewest = [number_dfa.digits_needed(automaton, n + 1)[0] for n in range(len(language.labels))]
+        fewest = [
+            int(number_dfa.digits_needed(automaton, n + 1)[number_dfa.WHOLE, 0]) for n in range(len(language.labels))
+        ]
         if max(fewest) <= MAX_DIGITS:
             return language
         self.has_long_numbers = True

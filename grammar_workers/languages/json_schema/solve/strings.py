@@ -1,15 +1,20 @@
-"""The languages of strings that formulas allow: patterns, formats, lengths and listed texts, and what they decide."""
+"""The languages of strings that formulas allow: patterns, formats, lengths and listed texts, and what they decide.
+
+Formulas become automata from the inside out, each part minimal before it is combined with others. Lengths stay outside
+of them: lengths that no part tells apart are one interval, for each of which the formulas are rewritten without what
+they say about lengths. Where the dialects of regular expressions disagree about a text, a pattern counts as matching
+only where both say so, and its negation holds only where neither says so; a text is labelled only with what is certain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import operator
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeAlias
 
 from grammar_workers.budget import budget_of, remembered
-from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, intersect, literal_set
-from grammar_workers.dfa.row_hash import DEAD
+from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, complement, intersect, literal_set, relabel, unite
 from grammar_workers.languages.json_schema.assertions import (
-    Assertion,
     FiniteTexts,
     FormulaId,
     JsonType,
@@ -17,15 +22,15 @@ from grammar_workers.languages.json_schema.assertions import (
     StringPattern,
 )
 from grammar_workers.languages.json_schema.labels import Label, Labelling
-from grammar_workers.languages.json_schema.logic import FALSE, FormulaPool
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, FormulaPool
 from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.read.formats import WIDER_SOURCES
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
-from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage, fixed_label
+from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.automaton import UNBOUNDED
+from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 from grammar_workers.pushdown.strings import has_length
 
 NameTest: TypeAlias = str | FormulaId
@@ -35,17 +40,13 @@ Classified: TypeAlias = tuple[Dfa, list[frozenset[NameTest]]]
 
 
 @remembered(maxsize=256)
-def length_automaton(minimum: int, maximum: int | None, limits: Limits) -> Dfa:
-    """Texts of `minimum` to `maximum` characters, one state per length."""
-    if maximum is not None and maximum < minimum:
-        return literal_set({})
-    if maximum == 0:
-        return literal_set({"": 1})
-    longest = minimum if maximum is None else maximum
+def length_automaton(starts: tuple[int, ...], limits: Limits) -> Dfa:
+    """Any text, labelled 1 + i if its length is in the interval i of those that begin at `starts` (the first at 0)."""
+    longest = starts[-1]
     budget_of(limits).check_states(longest)
-    following = [*range(1, longest + 1), longest if maximum is None else DEAD]
-    moves = [(target, DEAD, target) for target in following]
-    return Dfa.of((0, 0xD800, 0xE000), moves, (int(n >= minimum) for n in range(longest + 1)))
+    moves = [(target, -1, target) for target in (*range(1, longest + 1), longest)]
+    labels = [sum(start <= length for start in starts) for length in range(longest + 1)]
+    return Dfa.of((0, 0xD800, 0xE000), moves, labels)
 
 
 class Strings:
@@ -67,13 +68,7 @@ class Strings:
         """The strings for which `formulas` (resolved for strings, the demanded one first) hold."""
         if formulas[0] == FALSE or not self.spelling.can_spell('"'):
             return EMPTY
-        fixed = fixed_label(formulas)
-        atoms = self.pool.conjunction(formulas[0])
-        if fixed is not None and atoms is not None:
-            return self._only_permitted(self._plain_strings(atoms, fixed))
-        return self._only_permitted(self._labelled_texts(formulas))
-
-    def _only_permitted(self, language: TextLanguage) -> TextLanguage:
+        language = self.spelling.spelled(self._labelled_texts(formulas))
         permitted = self.permitted
         if permitted is None:
             return language
@@ -108,93 +103,144 @@ class Strings:
             return literal_set(dict.fromkeys(language.texts, 1))
         if language.automaton is None:
             return literal_set({})
-        minimum, maximum = language.lengths
-        if language.lengths == (0, UNBOUNDED):
+        if not language.is_counted:
             return language.automaton
-        bounds = length_automaton(minimum, None if maximum == UNBOUNDED else maximum, self.limits)
-        return intersect([language.automaton, bounds], self.limits)
+        numbers = [(0,) * len(language.starts), *language.numbers]
+        parts = [language.automaton, length_automaton(language.starts, self.limits)]
+        return combine(parts, lambda found: numbers[found[0]][found[1] - 1], self.limits)
 
-    # -- plain conjunctions --------------------------------------------------------------------------------------
-
-    def _plain_strings(self, atoms: Sequence[FormulaId], label: Label) -> TextLanguage:
-        minimum, maximum = 0, UNBOUNDED
-        automata: list[Dfa] = []
-        finite: list[FiniteTexts] = []
-        for atom in atoms:
-            assertion = self.pool.assertion(atom)
-            if isinstance(assertion, StringLengths):
-                minimum = max(minimum, assertion.minimum)
-                maximum = min(maximum, UNBOUNDED if assertion.maximum is None else assertion.maximum)
-            elif isinstance(assertion, FiniteTexts):
-                finite.append(assertion)
-            else:
-                assert isinstance(assertion, StringPattern)
-                automaton, (least, most) = pattern_and_lengths(assertion.pattern, self.limits)
-                automata.append(automaton)
-                minimum, maximum = max(minimum, least), min(maximum, most)
-        if minimum > maximum:
-            return EMPTY
-        if finite:
-            allowed = set.intersection(*(set(part.texts) for part in finite))
-            texts = {
-                text: 0
-                for text in finite[0].texts
-                if text in allowed
-                and minimum <= len(text) <= maximum
-                and all(automaton.classify(text) for automaton in automata)
-            }
-            return self.spelling.spelled(TextLanguage((label,), texts=texts))
-        automaton = intersect(automata, self.limits) if automata else ANY_TEXT
-        if maximum == UNBOUNDED and minimum and not has_length(automaton, (0, minimum - 1)):
-            # The patterns say so, too; what is not counted needs no guards.
-            minimum = 0
-        return self.spelling.spelled(TextLanguage((label,), automaton=automaton, lengths=(minimum, maximum)))
-
-    # -- any Boolean combination -----------------------------------------------------------------------------------
+    # -- what is certain of a text --------------------------------------------------------------------------------
 
     def _labelled_texts(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
-        pool = self.pool
-        labelling = Labelling(pool, formulas)
-        others = labelling.others
-        automata = [_string_atom(pool.assertion(atom), self.limits) for atom in others]
-        doubtful = [
-            (index, found)
-            for index, atom in enumerate(others)
-            if isinstance(assertion := pool.assertion(atom), StringPattern)
-            and (found := self.doubtful(assertion.pattern)) is not None
-        ]
-
+        demanded, *asked = formulas
+        # Each question with its negation: of a text on which the dialects disagree, neither may be certain.
+        certain = [demanded, *(one for formula in asked for one in (formula, self.pool.not_(formula)))]
+        labelling, labels = Labelling(self.pool, formulas), _Labels()
         # Texts that some finite set names are told apart one by one; all others are outside every finite set.
-        numbers: dict[str, int] = {}
-        for text in labelling.listed:
-            truths = tuple(bool(automaton.classify(text)) for automaton in automata)
-            if any(found.classify(text) and not truths[index] for index, found in doubtful):
-                numbers[text] = 0
+        listed = {text: labels.number([self._holds(one, text) for one in certain]) for text in labelling.listed}
+        if labelling.has_unlisted:
+            return self._unlisted_texts(certain, listed, labels)
+        return TextLanguage(labels.known, texts={text: number - 1 for text, number in listed.items() if number})
+
+    def _holds(self, formula: FormulaId, text: str) -> bool:
+        """Whether a formula certainly holds of a text."""
+
+        def truth(literal: FormulaId) -> bool:
+            atom, positive = self.pool.split(literal)
+            assertion = self.pool.assertion(atom)
+            if isinstance(assertion, FiniteTexts):
+                return (text in assertion.texts) == positive
+            return bool(self._automaton(self._at_length(literal, len(text))).classify(text))
+
+        return self.pool.holds(formula, truth)
+
+    def _unlisted_texts(self, certain: Sequence[FormulaId], listed: Mapping[str, int], labels: _Labels) -> TextLanguage:
+        literals = dict.fromkeys(literal for formula in certain for literal in self.pool.literals(formula))
+        bounds = {bound for literal in literals for low, high in [self._lengths(literal)] for bound in (low, high + 1)}
+        starts = sorted({0, *(bound for bound in bounds if bound <= UNBOUNDED)})
+        columns = []
+        for start in starts:
+            changes = {literal: self._at_length(literal, start) for literal in literals}
+            columns.append([self._automaton(self.pool.rewrite(formula, changes)) for formula in certain])
+        distinct = dict.fromkeys(one for column in columns for one in column)
+        parts = [one for one in distinct if one != ANY_TEXT and not one.is_empty]
+        places = {one: place for place, one in enumerate(parts)}
+        rows: dict[tuple[int, ...], int] = {}
+
+        def verdict(found: tuple[int, ...]) -> int:
+            """The number of what the labels of the parts, and of listed texts, mean at each length; 0 for nothing."""
+            if len(found) > len(parts) and found[-1]:
+                row = (found[-1] - 1,) * len(starts)
             else:
-                numbers[text] = labelling(truths, labelling.listing(text))
-        if not labelling.has_unlisted:
-            texts = {text: number - 1 for text, number in numbers.items() if number}
-            return self.spelling.spelled(TextLanguage(labelling.labels, texts=texts))
-        named = [literal_set({text: 1 + number for text, number in numbers.items()})] if numbers else []
-        many = len(automata)
+                held = [
+                    [bool(found[places[one]]) if one in places else not one.is_empty for one in column]
+                    for column in columns
+                ]
+                row = tuple(map(labels.number, held))
+            return rows.setdefault(row, len(rows) + 1) if any(row) else 0
 
-        def rest(found: tuple[int, ...]) -> int:
-            if named and found[many]:
-                return found[many] - 1
-            truths = tuple(map(bool, found[:many]))
-            hits = found[many + len(named) :]
-            if any(hit and not truths[i] for (i, _), hit in zip(doubtful, hits, strict=True)):
-                # The dialects disagree about this text, so it is not generated.
-                return 0
-            return labelling(truths, frozenset())
+        named = [literal_set({text: 1 + number for text, number in listed.items()})] if listed else []
+        if not named and not parts:
+            automaton = ANY_TEXT if verdict(()) else literal_set({})
+        elif not named and len(parts) == 1 and not verdict((0,)):
+            automaton = parts[0] if verdict((1,)) else literal_set({})
+        else:
+            automaton = combine([*parts, *named], verdict, self.limits)
+        return _counted(labels.known, automaton, starts, list(rows))
 
-        parts = [*automata, *named, *(found for _, found in doubtful)]
-        automaton = combine(parts or [ANY_TEXT], rest if parts else lambda _: labelling((), frozenset()), self.limits)
-        return self.spelling.spelled(TextLanguage(labelling.labels, automaton=automaton))
+    def _lengths(self, literal: FormulaId) -> Interval:
+        """The lengths beyond which a literal holds of no text, or of every one; or those of which it tells."""
+        atom, positive = self.pool.split(literal)
+        assertion = self.pool.assertion(atom)
+        if isinstance(assertion, StringLengths):
+            return assertion.minimum, UNBOUNDED if assertion.maximum is None else assertion.maximum
+        if isinstance(assertion, StringPattern) and positive:
+            return pattern_and_lengths(assertion.pattern, self.limits)[1]
+        return 0, UNBOUNDED
+
+    def _at_length(self, literal: FormulaId, length: int) -> FormulaId:
+        """What is left of a literal for unlisted texts of a length."""
+        atom, positive = self.pool.split(literal)
+        assertion = self.pool.assertion(atom)
+        if isinstance(assertion, FiniteTexts):
+            return FALSE if positive else TRUE
+        low, high = self._lengths(literal)
+        if isinstance(assertion, StringLengths):
+            return TRUE if (low <= length <= high) == positive else FALSE
+        return literal if low <= length <= high else FALSE
+
+    @memoized
+    def _automaton(self, formula: FormulaId) -> Dfa:
+        """The texts for which a formula about patterns certainly holds."""
+        node = self.pool[formula]
+        if isinstance(node, AllOf | AnyOf):
+            parts = list(dict.fromkeys(map(self._automaton, node.parts)))
+            return (intersect if isinstance(node, AllOf) else unite)(parts, self.limits)
+        if formula in (TRUE, FALSE):
+            return ANY_TEXT if formula == TRUE else literal_set({})
+        atom, positive = self.pool.split(formula)
+        assertion = self.pool.assertion(atom)
+        assert isinstance(assertion, StringPattern)
+        if positive:
+            return pattern_and_lengths(assertion.pattern, self.limits)[0]
+        either = self.doubtful(assertion.pattern)
+        return complement(self.pattern(assertion.pattern) if either is None else either, self.limits)
 
 
-def _string_atom(assertion: Assertion, limits: Limits) -> Dfa:
-    if isinstance(assertion, StringLengths):
-        return length_automaton(assertion.minimum, assertion.maximum, limits)
-    assert isinstance(assertion, StringPattern)
-    return search_automaton(assertion.pattern, limits)
+class _Labels:
+    """The labels of texts, numbered from 1 as they are found."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Label, int] = {}
+
+    @property
+    def known(self) -> tuple[Label, ...]:
+        return tuple(self._numbers)
+
+    def number(self, certain: Sequence[bool]) -> int:
+        """That of the label, by what is certain: the demanded formula, then each question and its negation.
+
+        0 where the demanded one is not certain, or neither a question nor its negation.
+        """
+        demanded, holding, failing = certain[0], tuple(certain[1::2]), certain[2::2]
+        if not demanded or not all(map(operator.or_, holding, failing)):
+            return 0
+        return self._numbers.setdefault(holding, len(self._numbers) + 1)
+
+
+def _counted(labels: tuple[Label, ...], automaton: Dfa, starts: list[int], rows: list[tuple[int, ...]]) -> TextLanguage:
+    """The language of the texts of label i with a length in the interval j that have the number `rows[i - 1][j]`.
+
+    Lengths that nothing tells apart are one interval.
+    """
+    kept = [place for place in range(len(starts)) if not place or any(row[place] != row[place - 1] for row in rows)]
+    if len(kept) == 2 and not any(row[0] for row in rows) and not has_length(automaton, (0, starts[kept[1]] - 1)):
+        # The patterns say so, too; what is not counted needs no guards.
+        del kept[0]
+    numbers = tuple(tuple(row[place] for place in kept) for row in rows)
+    if len(kept) == 1:
+        labelling = [0, *(row[0] for row in numbers)]
+        if labelling != list(range(len(labelling))):
+            automaton = relabel(automaton, labelling)
+        return TextLanguage(labels, automaton=automaton)
+    return TextLanguage(labels, automaton=automaton, starts=tuple(starts[place] for place in kept), numbers=numbers)
