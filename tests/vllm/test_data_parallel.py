@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from models.variants import mixture_of_experts
 from tests.vllm import experts_on_cpus
-from tests.vllm.answers import Answer, answers, texts
+from tests.vllm.answers import QUESTIONS, Answer, answers, texts
+from tests.vllm.serve_run import serve_run
 from tests.vllm.server import ROOT, vllm_serve
+from tests.vllm.test_serve_llm import compilations
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3000)]
 
@@ -46,3 +49,29 @@ def test_two_engines_share_the_experts(
     assert texts(given) == texts(expected)
     print("tokens of each engine:", generated)
     assert sorted(generated) == ["0", "1"] and all(float(tokens) > 100 for tokens in generated.values())
+
+
+def test_ray_serve_llm(mixture: tuple[Path, list[Answer]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example for GPUs, with this model and on CPUs."""
+    model, expected = mixture
+    monkeypatch.setenv("PYTHONPATH", f"{experts_on_cpus.enabled_in(tmp_path)}:{ROOT}")
+
+    def change(args: dict[str, Any]) -> None:
+        args["compiler"] = {"num_cpus": 0.25}
+        args["ingress_deployment_config"] = {"ray_actor_options": {"num_cpus": 0.25}}
+        engine = args["llm_config"]
+        engine["model_loading_config"] = {"model_id": "tiny", "model_source": str(model)}
+        engine["deployment_config"]["ray_actor_options"] = {"num_cpus": 0.25}
+        engine["placement_group_config"] = {"bundles": [{"CPU": 0.25}]}
+        variables = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        engine["runtime_env"] = {"env_vars": variables}
+        engine["engine_kwargs"] |= {"max_model_len": 1024, "max_num_seqs": 16, "enforce_eager": True}
+        engine["engine_kwargs"] |= {"dtype": "float32"}
+
+    with serve_run("data-parallel.yaml", tmp_path, change) as url:
+        given = answers(url, "tiny")
+    assert texts(given) == texts(expected)
+    loaded = re.findall(r"EngineCore_DP(\d) pid=.* loaded grammar ", (tmp_path / "serve.log").read_text())
+    print("grammars that each engine loaded:", [loaded.count(rank) for rank in "01"])
+    assert min(loaded.count(rank) for rank in "01") >= 5
+    assert compilations(tmp_path) == len(QUESTIONS)
