@@ -8,6 +8,7 @@ from grammar_workers.dfa.dfa import intersect
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
+from grammar_workers.languages.json_schema.common import common_values
 from grammar_workers.languages.json_schema.emit.emitter import Emitter
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
@@ -72,7 +73,12 @@ class JsonValues:
                 if (words := self._outside_of_strings(part, part.words))
             ]
             parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
-        pool = FormulaPool(self._limits)
+        common = None
+        if permitted is None and constants is JSON_CONSTANTS:
+            common = common_values(options, self._vocabulary.spellable)
+            if not self._builder.go_on_from(common.builder):
+                common = None
+        pool = FormulaPool(self._limits) if common is None else common.pool.resumed(self._limits)
         formulas = []
         for pointer, part in parts.json:
             if isinstance(part, JsonObjectSpecification):
@@ -80,10 +86,15 @@ class JsonValues:
                 continue
             formulas.append(self.formula(part.json_schema, pool, options, pointer, inside))
         root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
-        solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted, constants)
+        if common is None:
+            solver = Solver(pool, options, self._limits, self._vocabulary.spellable, permitted, constants)
+            emitter = Emitter(solver, self._builder, options)
+        else:
+            solver = common.solver.resumed(pool, self._limits)
+            emitter = common.emitter.resumed(solver, self._builder)
         solver.solve(root)
         with located(parts.json[0][0], inside):
-            entry = Emitter(solver, self._builder, options).emit(root)
+            entry = emitter.emit(root)
         self._compilation.notes += solver.notes
         self._compilation.doubt = self._compilation.doubt or solver.doubt
         if solver.has_doubts:

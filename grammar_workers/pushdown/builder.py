@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import struct
@@ -93,6 +94,7 @@ class PushdownBuilder:
         self.limits = limits
         self._most_states = limits.max_states
         self._budget = budget_of(limits)
+        self._begun: PushdownBuilder | None = None
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
         self._rows: list[bytes] = []
@@ -108,6 +110,16 @@ class PushdownBuilder:
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
         self._loop_ids: dict[tuple[int, int, int], int] = {}
+
+    def go_on_from(self, begun: PushdownBuilder) -> bool:
+        """Begin with all that another builder holds, under the same numbers; False if something else is here already."""
+        if self._begun is None and self.next_state == START + 1:
+            for name, value in vars(begun).items():
+                if isinstance(value, (dict, list, array)):
+                    setattr(self, name, copy.copy(value))
+            self._labels, self._begun = begun._labels, begun
+            self._most_states = self.limits.max_states + begun.next_state
+        return self._begun is begun
 
     # -- budget --------------------------------------------------------------------------------------------------
 

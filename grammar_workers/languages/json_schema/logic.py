@@ -18,6 +18,7 @@ from grammar_workers.budget import budget_of
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import ALL_TYPES, Assertion, FormulaId, JsonType, ObjectShape
 from grammar_workers.options import Limits
+from grammar_workers.pushdown.resumption import resumed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,6 +91,10 @@ class FormulaPool:
         self._canonical: dict[FormulaId, FormulaId] = {TRUE: TRUE}
         self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
         self._negations: dict[FormulaId, FormulaId] = {}
+
+    def resumed(self, limits: Limits) -> FormulaPool:
+        """A pool that has the formulas of this one, by the same numbers."""
+        return resumed(self, _budget=budget_of(limits))
 
     def spend(self, steps: int) -> None:
         """Count steps of whoever works with formulas; raises LimitExceededError."""

@@ -1,0 +1,26 @@
+"""Objects that go on from what others hold: what most compilations would begin with is made once."""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from typing import Any, TypeVar
+
+_Object = TypeVar("_Object")
+_CONTAINERS = (dict, list, array)
+
+
+def resumed(original: _Object, **parts: Any) -> _Object:
+    """A copy that shares no container with the original, which stays as it is; `parts` take the place of its own.
+
+    What containers hold is shared: it must not change any more.
+    """
+    resumption = object.__new__(type(original))
+    # Not by `__dict__`, which makes every later access to an attribute of the object slower (CPython 3.11).
+    for name, value in vars(original).items():
+        if name in parts:
+            value = parts[name]
+        elif type(value) in _CONTAINERS:
+            value = copy.copy(value)
+        setattr(resumption, name, value)
+    return resumption
