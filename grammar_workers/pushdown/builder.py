@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-import itertools
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,6 +47,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_ROW,
     STAY,
 )
+from grammar_workers.pushdown.resumption import separate
 from grammar_workers.types import TokenId
 
 _ROW_STEPS = 32
@@ -73,11 +71,19 @@ Beside: TypeAlias = tuple[int, int]
 NOTHING_BESIDE: Beside = (-1, 0)
 
 
-@functools.lru_cache(maxsize=4096)
-def _letter(byte: int, beside: Beside) -> bytes:
-    """The state that reads a byte within a literal."""
-    row, loop = beside
-    return _STATE.pack(byte, row, -1, 0, loop)
+_INTEGER = struct.Struct("i")
+_LETTERS = [_INTEGER.pack(byte) for byte in range(256)]
+"""What the state that reads a byte within a literal begins with; STATE_LITERAL is the first column."""
+_BEHIND_LETTER = struct.Struct(f"{STATE_COLUMNS - 1}i")
+
+
+def _letters(data: bytes, beside: Sequence[Beside]) -> bytes:
+    """The states that read the bytes of a literal, as `PushdownBuilder.literal` says it."""
+    row, loop = beside[0] if beside else NOTHING_BESIDE
+    if not beside or beside.count((row, loop)) == len(beside):
+        rest = _BEHIND_LETTER.pack(row, -1, 0, loop)
+        return rest.join([*map(_LETTERS.__getitem__, data), b""])
+    return b"".join([_STATE.pack(byte, row, -1, 0, loop) for byte, (row, loop) in zip(data, beside, strict=False)])
 
 
 def runs(tokens: NDArray[np.int64]) -> list[tuple[TokenId, TokenId]]:
@@ -115,9 +121,9 @@ class PushdownBuilder:
         """Begin with all that another builder holds, under the same numbers; False if something else is here already."""
         if self._begun is None and self.next_state == START + 1:
             for name, value in vars(begun).items():
-                if isinstance(value, (dict, list, array)):
-                    setattr(self, name, copy.copy(value))
-            self._labels, self._begun = begun._labels, begun
+                if name not in ("limits", "_budget"):
+                    setattr(self, name, separate(value))
+            self._begun = begun
             self._most_states = self.limits.max_states + begun.next_state
         return self._begun is begun
 
@@ -152,7 +158,7 @@ class PushdownBuilder:
         """
         states = self._states
         first = len(states)
-        states.frombytes(b"".join(map(_letter, data, beside or itertools.repeat(NOTHING_BESIDE))))
+        states.frombytes(_letters(data, beside))
         states.extend((-1, -1, end_label, end_op, 0))
         if op and data:
             states[first + STATE_INSTRUCTION] = op

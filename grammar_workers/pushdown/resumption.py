@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 from array import array
 from typing import Any, TypeVar
 
 _Object = TypeVar("_Object")
-_CONTAINERS = (dict, list, array)
 
 
 def resumed(original: _Object, **parts: Any) -> _Object:
@@ -18,9 +16,13 @@ def resumed(original: _Object, **parts: Any) -> _Object:
     resumption = object.__new__(type(original))
     # Not by `__dict__`, which makes every later access to an attribute of the object slower (CPython 3.11).
     for name, value in vars(original).items():
-        if name in parts:
-            value = parts[name]
-        elif type(value) in _CONTAINERS:
-            value = copy.copy(value)
-        setattr(resumption, name, value)
+        setattr(resumption, name, parts[name] if name in parts else separate(value))
     return resumption
+
+
+def separate(value: Any) -> Any:
+    """A copy of a container, and anything else as it is."""
+    kind = type(value)
+    if kind is dict:
+        return value.copy()
+    return value[:] if kind is list or kind is array else value

@@ -204,7 +204,21 @@ class FormulaPool:
             return known
         self._resolved[formula, type_] = _OPEN
         node = self._formulas[formula]
-        if isinstance(node, TypeTest):
+        if isinstance(node, AllOf):
+            self._budget.spend(4 * len(node.parts))
+            parts = []
+            for part in node.parts:
+                # Most parts are type tests and atoms, or have been resolved.
+                found = self._resolved.get((part, type_), _OPEN)
+                if found == _OPEN:
+                    found = self.resolve(part, type_)
+                if found == FALSE:
+                    result = FALSE
+                    break
+                parts.append(found)
+            else:
+                result = formula if tuple(parts) == node.parts else self.all_of(parts)
+        elif isinstance(node, TypeTest):
             # The flag that `&` would make of it costs as much as all the rest.
             result = TRUE if int.__and__(node.types, type_) else FALSE
         elif isinstance(node, Atom):
@@ -218,17 +232,6 @@ class FormulaPool:
                 raise
         elif isinstance(node, Not):
             result = self.not_(self.resolve(node.part, type_))
-        elif isinstance(node, AllOf):
-            self._budget.spend(4 * len(node.parts))
-            parts = []
-            for part in node.parts:
-                found = self.resolve(part, type_)
-                if found == FALSE:
-                    result = FALSE
-                    break
-                parts.append(found)
-            else:
-                result = formula if tuple(parts) == node.parts else self.all_of(parts)
         elif isinstance(node, AnyOf):
             self._budget.spend(4 * len(node.parts))
             # All are looked at, for a circle in one of them is an error whatever the others allow.
