@@ -118,7 +118,10 @@ class PushdownBuilder:
         self._loop_ids: dict[tuple[int, int, int], int] = {}
 
     def go_on_from(self, begun: PushdownBuilder) -> bool:
-        """Begin with all that another builder holds, under the same numbers; False if something else is here already."""
+        """Begin with all that another builder holds, by the same numbers; False if something else is here already.
+
+        It does not count as states of this one.
+        """
         if self._begun is None and self.next_state == START + 1:
             for name, value in vars(begun).items():
                 if name not in ("limits", "_budget"):

@@ -70,9 +70,10 @@ class Emitter:
         self._entries: dict[tuple[Demand, Labels], int] = {}
         self._queue: list[tuple[Demand, Labels]] = []
         self._item_or_end: dict[tuple[int, int], int] = {}
+        self._without_row: list[tuple[int, int, int]] = []
 
     def resumed(self, solver: Solver, builder: PushdownBuilder) -> Emitter:
-        """An emitter that knows what this one has written, for a solver and a builder that go on from those of this one."""
+        """An emitter that knows what this one has written; solver and builder go on from those of this one."""
         strings = self._strings.resumed(builder)
         plain = strings if self._plain is self._strings else self._plain.resumed(builder)
         return resumed(
@@ -99,7 +100,8 @@ class Emitter:
         entry = self._entry(root, tuple(sorted(self._solver.labels(root))))
         while self._queue:
             self._emit_demand(*self._queue.pop())
-        for (called, label), state in self._item_or_end.items():
+        while self._without_row:
+            called, label, state = self._without_row.pop()
             row = self._builder.row_targets(self._builder.row_of(called))
             row[ord("]")] = self._return(label, ())
             self._builder.fill(state, row=self._builder.row(row))
@@ -227,6 +229,7 @@ class Emitter:
         known = self._item_or_end.get((called, label))
         if known is None:
             known = self._item_or_end[called, label] = self._builder.state()
+            self._without_row.append((called, label, known))
         return known
 
     def _labelled_array(self, demand: Demand, container: Arrays, labels: Labels) -> int | None:

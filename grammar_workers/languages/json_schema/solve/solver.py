@@ -84,7 +84,7 @@ class Solver:
         self._explored: dict[DerivativeGraph, Exploration] = {}
 
     def resumed(self, pool: FormulaPool, limits: Limits) -> Solver:
-        """A solver that knows what this one has found out, for formulas of a pool that goes on from the pool of this one."""
+        """A solver that knows what this one has found out; `pool` goes on from the pool of this one."""
         return resumed(
             self,
             pool=pool,
