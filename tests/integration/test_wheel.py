@@ -22,7 +22,7 @@ START_S = 400
 """A first start compiles all kernels."""
 HEAVY = ("ray", "torch", "transformers", "fastapi", "httpx")
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def run(*command: object, cwd: Path | None = None, code: int = 0) -> str:
