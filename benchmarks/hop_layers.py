@@ -23,7 +23,7 @@ from starlette.requests import Request
 from tqdm import tqdm
 
 from benchmarks.processes import cpu_seconds
-from deployments.arguments import REPOSITORY, AppArguments
+from deployments.arguments import AppArguments
 from deployments.config_file import load_config
 from deployments.http.event_stream import EventStream
 from deployments.http.tenants import Tenant
@@ -32,6 +32,7 @@ from deployments.local.stop import stop_all
 from deployments.openai.protocol import CompletionBody
 from deployments.routing.service import Service
 from deployments.routing.tiers import COMPILER, REPLICA, Tiers
+from deployments.shipped import REPOSITORY
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.model.loader import load

@@ -42,7 +42,7 @@ from tqdm import tqdm
 
 from benchmarks.heavy_schemas import heavy_schema
 from benchmarks.load import START_DEADLINE_S, Measurements, Requests, connect, quantile_ms
-from deployments.arguments import REPOSITORY
+from deployments.shipped import REPOSITORY
 from grammar_workers import compile_grammar, grammar_key
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.artifacts.store.redis_client import RedisClient

@@ -33,9 +33,9 @@ import httpx
 from tqdm import tqdm
 
 from benchmarks.processes import AS_NICE_AS_OTHERS, cpu_seconds, family
-from deployments.arguments import REPOSITORY
 from deployments.cli.load import Load, Report
 from deployments.cli.load import run as put_load
+from deployments.shipped import REPOSITORY
 from tests.integration.server import Server
 from tests.redis_server import free_port
 

@@ -28,12 +28,12 @@ import jsonschema
 from tqdm import tqdm
 
 from benchmarks.maskbench_data import parse_with_data
-from deployments.arguments import REPOSITORY
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS, ToolFormat, ToolFormatName
 from deployments.chat.tools import Offer, ToolDialect
 from deployments.http.errors import ApiError
 from deployments.openai.tool_bodies import FunctionChoice, NamedTool, Tool
+from deployments.shipped import REPOSITORY
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 

@@ -8,14 +8,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from deployments.chat.tool_formats import ToolFormatName
+from deployments.shipped import ROOT
 from gpu_workers.config import AnyEngineConfig, EngineConfig
 from grammar_workers.artifacts.store import DEFAULT_URL
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import POLICY as BY_BACKLOG
 from grammar_workers.specification import GrammarSpecification
-
-REPOSITORY = Path(__file__).resolve().parents[1]
-"""Relative paths in a config mean this folder, whatever the working directory of the process that reads them."""
 
 
 class _Arguments(BaseModel):
@@ -260,4 +258,4 @@ def model_source(model: str) -> str:
 
 
 def _model_folder(model: str) -> Path:
-    return REPOSITORY / Path(model).expanduser()
+    return ROOT / Path(model).expanduser()

@@ -22,8 +22,9 @@ class ConfigError(Exception):
     """A config file that cannot be served; the message has one line for each problem, with its place."""
 
 
-def load_config(path: Path) -> ServeDeploySchema:
-    """The checked content of a config file. Raises `ConfigError`."""
+def load_config(path: Path, *, model: str | None = None, engine: str | None = None) -> ServeDeploySchema:
+    """The checked content of a config file, with another `model`, or another kind of `engine` at its defaults, in place
+    of the file's. Raises `ConfigError`."""
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError as error:
@@ -32,9 +33,27 @@ def load_config(path: Path) -> ServeDeploySchema:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: not a mapping")
+    for application in data.get("applications") or ():
+        arguments = application.get("args") if isinstance(application, dict) else None
+        if isinstance(arguments, dict):
+            _change(arguments, model, engine)
     if problems := config_problems(data):
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
     return ServeDeploySchema.model_validate(data)
+
+
+def _change(arguments: dict[str, Any], model: str | None, engine: str | None) -> None:
+    if model is not None:
+        arguments["model"] = model
+        arguments.pop("served_model_name", None)
+    replica = arguments.setdefault("replica", {})
+    if engine is not None and isinstance(replica, dict) and _kind(replica) != engine:
+        replica["engine"] = {"kind": engine}
+
+
+def _kind(replica: dict[str, Any]) -> Any:
+    engine = replica.get("engine")
+    return engine.get("kind", "native") if isinstance(engine, dict) else "native"
 
 
 def config_problems(data: dict[str, Any]) -> list[str]:

@@ -9,21 +9,21 @@ import argparse
 import json
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from deployments.arguments import REPOSITORY
 from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
 from deployments.cli.error_excerpt import place_lines
 from deployments.cli.failure import UsageFailure
 from deployments.cli.grammar_flags import add_grammar_flags, grammar_options
+from deployments.shipped import EMBEDDED_MODEL
 from grammar_workers import GrammarError, GrammarOptions, Vocabulary, compile_grammar, warm_up
 from grammar_workers.artifacts import artifact
 from grammar_workers.matching.examples import draw_examples
+from grammar_workers.vocabulary.tokenizer_file import read_vocabulary
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
-
-EMBEDDED_MODEL = str(REPOSITORY / "models" / "turnstile-tiny")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other examples (default 0)")
     parser.add_argument(
         "--model",
-        default=EMBEDDED_MODEL,
+        default=str(EMBEDDED_MODEL),
         help="the model whose vocabulary to compile for, a folder or a Hugging Face id (default: the embedded one)",
     )
     parser.add_argument(
@@ -78,7 +78,8 @@ def run(options: argparse.Namespace) -> int:
 def _vocabulary(model: str, trust_remote_code: bool) -> Vocabulary:
     print(f"loading the vocabulary of {model} ...", file=sys.stderr, flush=True)
     try:
-        vocabulary = load_vocabulary(model, trust_remote_code=trust_remote_code)
+        # Without `transformers` where the files are plain: its import takes longer than all the rest.
+        vocabulary = read_vocabulary(Path(model)) or load_vocabulary(model, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
         raise UsageFailure(f"cannot load the vocabulary of {model}: {error}") from error
     # Or the first compilation would be billed for what every process does once.

@@ -18,7 +18,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from deployments.cli.arguments import Parser, port, positive
+from deployments.cli.failure import UsageFailure
 from deployments.haproxy import settings
+from deployments.local.model_source import model_at_hand
+from deployments.shipped import ROOT
 
 _PORTS = 200
 
@@ -66,7 +69,16 @@ def environment(folder: Path) -> dict[str, str]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What `run` needs to know."""
-    parser.add_argument("config", type=Path, help="a Serve config file, such as configs/local.yaml")
+    parser.add_argument(
+        "config",
+        nargs="?",
+        default="local",
+        help="a Serve config file, or the name of one in Turnstile's configs/ (default: local, the embedded model)",
+    )
+    parser.add_argument("--model", help="serve this model in place of the config's: a folder, or a Hugging Face id")
+    parser.add_argument(
+        "--engine", choices=("native", "vllm"), help="run it in this engine, at its defaults, in place of the config's"
+    )
     parser.add_argument("--port", type=port, default=8000, help="HTTP port (default 8000)")
     parser.add_argument(
         "--health-port", type=port, help="port on which probes reach /health under any load (default: any free one)"
@@ -80,7 +92,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> NoReturn:
-    """Ends the process. Exit codes: 0 after a clean stop, 1 for a failed start or an unclean stop, 2 for usage."""
+    """Ends the process. Exit codes: 0 after a clean stop, 1 for a failed start or an unclean stop, 2 for usage.
+
+    Raises `UsageFailure` for a config or model that is not there, before anything that takes long is imported.
+    """
+    config = _config(options.config)
+    if options.model is not None:
+        options.model = model_at_hand(options.model)
     with tempfile.TemporaryDirectory(prefix="turnstile-") as folder:
         for name, value in environment(Path(folder)).items():
             os.environ.setdefault(name, value)
@@ -90,7 +108,12 @@ def run(options: argparse.Namespace) -> NoReturn:
         from deployments.local.server import serve_locally
 
         code = serve_locally(
-            options.config, port=options.port, metrics_port=options.metrics_port, deadline_s=options.deadline
+            config,
+            port=options.port,
+            metrics_port=options.metrics_port,
+            deadline_s=options.deadline,
+            model=options.model,
+            engine=options.engine,
         )
     sys.stdout.flush()
     sys.stderr.flush()
@@ -102,7 +125,21 @@ def main() -> NoReturn:
     """Parses the command line; `run` does the rest."""
     parser = Parser(prog="python -m deployments.local.launcher", description="Serve a config locally.")
     add_arguments(parser)
-    run(parser.parse_args())
+    options = parser.parse_args()
+    try:
+        run(options)
+    except UsageFailure as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _config(name: str) -> Path:
+    """A config file: one of the user's, else one that Turnstile comes with."""
+    for path in (Path(name), ROOT / name, ROOT / "configs" / name, ROOT / "configs" / f"{name}.yaml"):
+        if path.is_file():
+            return path
+    ours = ", ".join(sorted(path.stem for path in (ROOT / "configs").glob("*.yaml")))
+    raise UsageFailure(f"{name}: no such file; the configs that Turnstile comes with are {ours}")
 
 
 def _free_ports() -> int:

@@ -61,19 +61,27 @@ class Progress:
         self._last = message
 
 
-def serve_locally(path: Path, *, port: int, metrics_port: int | None, deadline_s: float) -> int:
+def serve_locally(
+    path: Path,
+    *,
+    port: int,
+    metrics_port: int | None,
+    deadline_s: float,
+    model: str | None = None,
+    engine: str | None = None,
+) -> int:
     """Serve a config on `port` until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
 
-    The start may take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None: `METRICS_PORT`, or
-    a free one where that is taken.
-    A second signal ends the requests that a first one lets finish.
+    `model` and `engine`, a kind, take the place of the config's. The start may take `deadline_s`. `metrics_port` is
+    where Ray offers its Prometheus metrics; None: `METRICS_PORT`, or a free one where that is taken. A second signal
+    ends the requests that a first one lets finish.
     """
     signals = StopSignals()
     signals.install()
     progress = Progress()
     try:
         progress(f"checking {path}")
-        config = load_config(path)
+        config = load_config(path, model=model, engine=engine)
         config.http_options.port = port
         health_port = _health_port()
         for each in (port, health_port):

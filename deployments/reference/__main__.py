@@ -5,8 +5,8 @@ python -m deployments.reference
 
 from __future__ import annotations
 
-from deployments.arguments import REPOSITORY
 from deployments.reference.documents import documents
+from deployments.shipped import REPOSITORY
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 
-from deployments.cli.main import parser
+from deployments.cli.main import COMMANDS, parser
 
 INTRODUCTION = """\
 # Command line
@@ -18,7 +18,7 @@ WIDTH = 110
 def command_line() -> str:
     """The document as Markdown."""
     # argparse has no public way to ask for subcommands.
-    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    (commands,) = (action for action in parser(*COMMANDS)._actions if isinstance(action, argparse._SubParsersAction))
     return "\n\n".join([INTRODUCTION, *map(_section, commands.choices.values())]) + "\n"
 
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from deployments.arguments import REPOSITORY
 from deployments.reference.schema_tables import table
+from deployments.shipped import REPOSITORY
 from grammar_workers.service import metrics as shared
 
 INTRODUCTION = """\

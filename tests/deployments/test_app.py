@@ -13,8 +13,9 @@ from ray.serve import Application, Deployment
 from ray.serve._private.api import call_user_app_builder_with_args_if_necessary
 
 from deployments.app import build_app
-from deployments.arguments import REPOSITORY, AppArguments
+from deployments.arguments import AppArguments
 from deployments.config_file import DEPLOYMENTS, load_config
+from deployments.shipped import REPOSITORY
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
 
 TINY = "models/turnstile-tiny"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deployments.arguments import REPOSITORY
 from deployments.config_file import ConfigError, config_problems, load_config
+from deployments.shipped import REPOSITORY
 
 CONFIGS = sorted((REPOSITORY / "configs").glob("*.yaml"))
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from ray.serve._private import constants
 
-from deployments.arguments import REPOSITORY
 from deployments.local import launcher, server
 from deployments.local.launcher import environment
+from deployments.shipped import REPOSITORY
 
 
 def launch(config: Path, port: int) -> subprocess.CompletedProcess[str]:

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import pytest
 
 from benchmarks.tool_calls import vocabulary
-from deployments.arguments import REPOSITORY
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tool_formats import FORMATS, ToolFormatName, detected_format, renders_tools, takes_argument_text
 from deployments.chat.tool_formats.declaration import ToolFormat
 from deployments.chat.tool_formats.tags import answer_format
+from deployments.shipped import REPOSITORY
 from grammar_workers import compile_grammar
 from grammar_workers.specification import StructuralTagSpecification
 from tests.deployments.test_tool_calls import read

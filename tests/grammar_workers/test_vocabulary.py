@@ -24,6 +24,7 @@ from transformers import PreTrainedTokenizerFast
 
 from grammar_workers import Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.vocabulary.tokenizer_file import read_vocabulary
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.vocabularies import (
@@ -211,6 +212,56 @@ def test_a_tokenizer_that_is_python_code_needs_to_be_trusted(tmp_path: Path, mon
     vocabulary = load_vocabulary(str(tmp_path), trust_remote_code=True)
     expected = Vocabulary([*(bytes([byte]) for byte in range(256)), *[None] * 4], [256], {"</s>": 256})
     assert vocabulary.fingerprint == expected.fingerprint
+
+
+def saved(tokenizer: PreTrainedTokenizerFast, folder: Path, **settings: Any) -> Path:
+    """A folder with the files of a model that has this tokenizer; `settings` are added to its configuration."""
+    tokenizer.save_pretrained(folder)
+    config = {"model_type": "llama", "vocab_size": len(tokenizer) + 5, "eos_token_id": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    return folder
+
+
+@pytest.mark.parametrize("make", [byte_level_tokenizer, byte_fallback_tokenizer, character_tokenizer])
+@pytest.mark.parametrize("generation", [None, {"eos_token_id": [1, 2]}, {"max_length": 5}])
+def test_files_without_transformers_give_the_same_vocabulary(make: Any, generation: Any, tmp_path: Path) -> None:
+    folder = saved(make(), tmp_path)
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+    read = read_vocabulary(folder)
+    assert read is not None
+    loaded = load_vocabulary(str(folder))
+    assert read.fingerprint == loaded.fingerprint
+    assert read.eos_token_ids == loaded.eos_token_ids
+    assert read.special_tokens == loaded.special_tokens
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"eos_token": "<a new one>"},
+        {"added_tokens_decoder": {"0": {"content": "<another>", "special": True}}},
+        {"added_tokens_decoder": {"900": {"content": "<beyond>", "special": False}}},
+    ],
+)
+def test_what_files_do_not_say_is_left_to_transformers(settings: dict[str, Any], tmp_path: Path) -> None:
+    assert read_vocabulary(saved(byte_level_tokenizer(), tmp_path, **settings)) is None
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "tokenizer_config.json"])
+@pytest.mark.parametrize("content", ["", "[]", "{}", "{", "null"])
+def test_broken_files_are_left_to_transformers(name: str, content: str, tmp_path: Path) -> None:
+    folder = saved(byte_level_tokenizer(), tmp_path)
+    (folder / name).write_text(content)
+    assert read_vocabulary(folder) is None or (name, content) == ("tokenizer_config.json", "{}")
+
+
+def test_the_shipped_model_without_transformers() -> None:
+    read = read_vocabulary(SHIPPED_MODEL)
+    assert read is not None
+    assert read.fingerprint == load_vocabulary(str(SHIPPED_MODEL)).fingerprint
 
 
 def test_added_tokens_are_text_unless_they_are_special() -> None:

@@ -19,7 +19,7 @@ import httpx
 import psutil
 import yaml
 
-from deployments.arguments import REPOSITORY
+from deployments.shipped import REPOSITORY
 from tests.redis_server import free_port
 
 START_DEADLINE_S = 240

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from deployments.arguments import REPOSITORY
+from deployments.shipped import REPOSITORY
 from tests.integration.traffic import PERSON, PROMPT, complete, stream, structured
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import openai
 import pytest
 from transformers import AutoTokenizer
 
-from deployments.arguments import REPOSITORY
+from deployments.shipped import REPOSITORY
 from tests.integration.server import Server
 from tests.integration.traffic import PERSON, PROMPT
 

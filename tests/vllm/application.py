@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import yaml
 
-from deployments.arguments import REPOSITORY
+from deployments.shipped import REPOSITORY
 from tests.integration.server import Server, still_runs
 from tests.vllm.server import START_TIMEOUT_S
 

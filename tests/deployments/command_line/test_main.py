@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from deployments.arguments import REPOSITORY
 from deployments.cli.main import main
+from deployments.shipped import REPOSITORY
 
 COMMANDS = ("serve", "check", "generate", "bench", "precompile")
 
