@@ -81,7 +81,7 @@ class _FileTokenizer:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary | None:
-    """The vocabulary of the model in `folder`, equal to `load_vocabulary`'s; None where its files do not say all of it."""
+    """The vocabulary of the model in `folder`, as `load_vocabulary` has it; None where its files do not say all."""
     try:
         config = _read(folder / CONFIG)
         config = config.get("text_config", config)
