@@ -28,6 +28,7 @@ BEGINNINGS = (".venv/bin/turnstile", ".venv/bin/python examples/", "cat > person
 """Blocks that begin so are run as they stand, against the server of these tests."""
 NOT_RUN_HERE = {
     "make serve": "what every one of these tests starts, with free ports",
+    "pip install": "tests/integration/test_wheel.py installs the wheel and serves from it",
     "git clone": "a repository's address, then make serve",
     "redis-server": "what the server of these tests has, and make serve",
     "ps aux": "prints processes",
