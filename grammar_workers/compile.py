@@ -19,6 +19,7 @@ from grammar_workers.languages.json_schema.read.formats import FORMATS
 from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.matching.cfg_recognizer import CfgRecognizer
+from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Recognizer
 from grammar_workers.matching.token_fsm import TokenFSM
@@ -87,6 +88,8 @@ def _compiled(
     recognizer: Recognizer
     if isinstance(automaton, RuleGraph):
         recognizer = CfgRecognizer(automaton, vocabulary, limits)
+    elif len(automaton.distinct):
+        recognizer = DistinctRecognizer(automaton, vocabulary, limits)
     else:
         recognizer = PushdownRecognizer(automaton, vocabulary, limits)
     return TokenFSM(recognizer, vocabulary, key, compilation.notes, limits, unenforced=compilation.unenforced)

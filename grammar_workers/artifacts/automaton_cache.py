@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.matching.token_fsm import TokenFSM
 
@@ -15,3 +17,11 @@ class AutomatonCache(LeastRecentlyUsed[TokenFSM]):
 
     def __init__(self, capacity_bytes: int) -> None:
         super().__init__(capacity_bytes, lambda fsm: fsm.nbytes)
+
+    def get(self, key: Hashable) -> TokenFSM | None:
+        """None, too, where the automaton is worn: it is then loaded again."""
+        fsm = super().get(key)
+        if fsm is not None and fsm.is_worn:
+            self.discard(key)
+            return None
+        return fsm

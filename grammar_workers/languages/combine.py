@@ -69,6 +69,7 @@ class Combination:
             return self._token_automaton(parts)
         if parts.tags:
             pointer, tag = parts.tags[0]
+            self._json.distinct = not parts.regular and not parts.automata
             leaves = TagLeaves(self._compilation, self._json)
             construction = Construction(self._vocabulary, self._limits, leaves)
             formats = construction.run(format_of(tag), pointer if tag.format is None else f"{pointer}/format")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from grammar_workers.dfa.dfa import intersect
+from grammar_workers.dfa.dfa import Dfa, intersect
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
@@ -12,6 +12,7 @@ from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
 from grammar_workers.languages.json_schema.read.unenforced import joined
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
+from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError
 from grammar_workers.languages.json_schema.solve.solver import JSON_CONSTANTS, Constants
 from grammar_workers.languages.json_schema.stages import new_stages
 from grammar_workers.languages.parts import Parts, any_text
@@ -35,6 +36,8 @@ class JsonValues:
         self._options = compilation.options
         self._limits = compilation.limits
         self._builder = compilation.builder
+        self.distinct = True
+        """Whether the automaton may remember which values and names there have been: no product does."""
 
     def entry(
         self,
@@ -72,18 +75,41 @@ class JsonValues:
                 if (words := self._outside_of_strings(part, part.words))
             ]
             parts = dataclasses.replace(parts, regular=[*(p for p in parts.regular if p not in banned), *outside])
+        distinct = self.distinct and not parts.regular and not parts.automata
+        told = list(self._compilation.notes), list(self._compilation.unenforced)
+        try:
+            entry = self._entry(parts, options, permitted, constants, any_of=any_of, inside=inside, distinct=distinct)
+        except NotDistinctError:
+            if options.on_unsupported == "refuse":
+                raise
+            self._compilation.notes[:], self._compilation.unenforced = told
+            entry = self._entry(parts, options, permitted, constants, any_of=any_of, inside=inside, distinct=False)
+        return entry, parts
+
+    def _entry(
+        self,
+        parts: Parts,
+        options: GrammarOptions,
+        permitted: Dfa | None,
+        constants: Constants,
+        *,
+        any_of: bool,
+        inside: str,
+        distinct: bool,
+    ) -> int:
+        """The entry state; without `distinct`, keywords that need values or names to be remembered are not enforced."""
         pool, solver, emitter = new_stages(
-            self._builder, options, self._limits, self._vocabulary.spellable, permitted, constants
+            self._builder, options, self._limits, self._vocabulary.spellable, permitted, constants, distinct=distinct
         )
         formulas = []
         for pointer, part in parts.json:
             if isinstance(part, JsonObjectSpecification):
                 formulas.append(pool.types(JsonType.OBJECT))
                 continue
-            formulas.append(self.formula(part.json_schema, pool, options, pointer, inside))
+            formulas.append(self.formula(part.json_schema, pool, options, pointer, inside, distinct=distinct))
         root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
-        solver.solve(root)
         with located(parts.json[0][0], inside):
+            solver.solve(root)
             entry = emitter.emit(root)
         self._compilation.notes += solver.notes
         self._compilation.doubt = self._compilation.doubt or solver.doubt
@@ -93,13 +119,20 @@ class JsonValues:
             f"the property {name!a} is left out: ECMA-262 and Python disagree whether a pattern matches its name"
             for name in solver.disputed_names
         ]
-        return entry, parts
+        return entry
 
     def formula(
-        self, schema: JsonSchema, pool: FormulaPool, options: GrammarOptions, pointer: str, inside: str = ""
+        self,
+        schema: JsonSchema,
+        pool: FormulaPool,
+        options: GrammarOptions,
+        pointer: str,
+        inside: str = "",
+        *,
+        distinct: bool = False,
     ) -> FormulaId:
         """The formula of a schema; `pointer` and `inside` as in `located`."""
-        reader = SchemaReader(schema, self._resources, pool, options, self._limits)
+        reader = SchemaReader(schema, self._resources, pool, options, self._limits, distinct=distinct)
         with located(pointer, inside):
             formula = reader.read()
         self._compilation.notes += reader.notes

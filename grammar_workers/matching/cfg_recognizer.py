@@ -52,6 +52,7 @@ class CfgRecognizer:
     """A `Recognizer` (see `grammar_workers.matching.recognizer`) over a `RuleGraph`."""
 
     KIND: ClassVar[bytes] = b"g"
+    remembers_values: ClassVar[bool] = False
 
     def __init__(self, graph: RuleGraph, vocabulary: Vocabulary, limits: Limits) -> None:
         self._graph = graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from grammar_workers.matching.kernels import arrays as kernel_arrays
 from grammar_workers.matching.kernels import entry, mask, prefetch, step, transitions
 from grammar_workers.matching.kernels.mask_classes import MaskClasses
 from grammar_workers.matching.kernels.prefetch_queue import PrefetchQueue
-from grammar_workers.matching.kernels.step import FRAME_PARENT, FRAME_SAVED, FRAME_SITE
+from grammar_workers.matching.kernels.step import FRAME_DEPTH, FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
 from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import spell
@@ -35,6 +35,7 @@ from grammar_workers.pushdown.instructions import (
     START,
     STATE_EXIT,
 )
+from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.pushdown.shortest import shortest_text
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.folded_trie import FoldedTree
@@ -45,6 +46,7 @@ class PushdownRecognizer:
     """A `Recognizer` whose configurations are (pushdown automaton state, counter, frame), see `step`."""
 
     KIND: ClassVar[bytes] = b"M"
+    remembers_values: ClassVar[bool] = False
 
     def __init__(self, pushdown: PushdownAutomaton, vocabulary: Vocabulary, limits: Limits) -> None:
         self._pushdown = pushdown
@@ -88,9 +90,24 @@ class PushdownRecognizer:
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         # What a row with token edges depends on is known only after they have been looked at.
         noting = int(not self._token_edges)
+        found = self._walk(functools.partial(entry.make_row, self._entries, noting, *configuration, row), configuration)
+        if found >= 0 or noting:
+            return found
+        self._add_named(configuration, row)
+        state, _, frame = configuration
+        return int(entry.note_class(self._entries, state, frame))
+
+    def fill_whole_row(self, configuration: Configuration, row: MaskRow) -> None:
+        """Like `fill_row`, but the row is filled whether its class is known or not, and no class is noted."""
+        self._walk(functools.partial(entry.fill_row, self._entries, *configuration, row), configuration)
+        if self._token_edges:
+            self._add_named(configuration, row)
+
+    def _walk(self, walk: Callable[[int], int], configuration: Configuration) -> int:
+        """What a kernel answers that is told which tree to walk, once it has all the room that it needs."""
         walked = mask.TREE_IF_SHORT
         while True:
-            found: int = entry.make_row(self._entries, noting, *configuration, row, walked)
+            found = walk(walked)
             if found == mask.WIDE:
                 walked = self._choose_tree(configuration[0])
             elif found == mask.CLASSES_FULL:
@@ -98,15 +115,14 @@ class PushdownRecognizer:
             elif found == step.FRAMES_FULL:
                 self._grow_frames()
             else:
-                break
-        if found >= 0 or noting:
-            return found
+                return found
+
+    def _add_named(self, configuration: Configuration, row: MaskRow) -> None:
+        """Add the tokens that edges name to a row."""
         named = np.zeros(len(row) * 32, np.bool_)
         for first, last, _ in self._token_targets(configuration):
             named[first : last + 1] = True
         row |= np.packbits(named, bitorder="little").view(np.uint32)
-        state, _, frame = configuration
-        return int(entry.note_class(self._entries, state, frame))
 
     def _choose_tree(self, state: int) -> int:
         """Which tree to walk where that is long; notes the folded one for the kernels."""
@@ -207,14 +223,17 @@ class PushdownRecognizer:
         self._ahead = max_places if ahead.budget == 0 else FAR
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
+        return spell(self.shortest_text(configuration), self._vocabulary, limit)
+
+    def shortest_text(self, configuration: Configuration) -> Text:
+        """A shortest text to a configuration where the text may stop, see `shortest`."""
         state, counter, frame = configuration
         frames = self._stack.frames
         callers: list[tuple[int, int]] = []
         while frame:
             frame, site, saved = frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
             callers.append((site, saved))
-        text = shortest_text(self._pushdown, state, counter, callers, self._vocabulary.spellable)
-        return spell(text, self._vocabulary, limit)
+        return shortest_text(self._pushdown, state, counter, callers, self._vocabulary.spellable)
 
     def to_bytes(self) -> bytes:
         return self._pushdown.to_bytes()
@@ -222,7 +241,40 @@ class PushdownRecognizer:
     @classmethod
     def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> PushdownRecognizer:
         """The inverse of `to_bytes`. Trusts nothing: raises ValueError for malformed tables."""
-        return cls(PushdownAutomaton.from_bytes(data), vocabulary, limits)
+        pushdown = PushdownAutomaton.from_bytes(data)
+        if len(pushdown.distinct):
+            raise ValueError("malformed automaton: distinct values for a recognizer that knows of none")
+        return cls(pushdown, vocabulary, limits)
+
+    # -- what `distinct.recognizer` builds on ------------------------------------------------------------------------
+
+    @property
+    def pushdown(self) -> PushdownAutomaton:
+        return self._pushdown
+
+    def frame(self, frame: int) -> tuple[int, int, int, int]:
+        """How many frames are below a frame; its parent, its site and the counter that it holds."""
+        columns = [FRAME_DEPTH, FRAME_PARENT, FRAME_SITE, FRAME_SAVED]
+        depth, parent, site, saved = self._stack.frames[frame, columns].tolist()
+        return depth, parent, site, saved
+
+    def push(self, parent: int, site: int, saved: int) -> int:
+        """The frame above `parent` with this site and counter."""
+        while (pushed := int(entry.push_frame(self._entries, parent, site, saved))) == step.FRAMES_FULL:
+            self._grow_frames()
+        return pushed
+
+    def named(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
+        """Where an edge that names the token leads, if one does."""
+        if self._token_edges and self._is_named[token_id]:
+            for first, last, reached in self._token_targets(configuration):
+                if first <= token_id <= last:
+                    return reached
+        return None
+
+    def next_token(self, configuration: Configuration) -> Configuration:
+        """Where the token begins that follows one that ended here."""
+        return self._begin_token(configuration) if configuration[0] in self._boundaries else configuration
 
     def _begin_token(self, configuration: Configuration) -> Configuration:
         """Where a token begins that follows one that ended here."""

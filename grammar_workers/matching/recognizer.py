@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.types import MaskRow, TokenId
 
-Configuration = tuple[int, ...]
+Configuration = tuple[Any, ...]
 """Where a byte automaton stands, in canonical form: equal configurations have equal futures, and hash alike."""
 
 Reached = tuple[Configuration, bool, int]
@@ -34,6 +34,8 @@ class Recognizer(Protocol):
 
     KIND: ClassVar[bytes]
     """One byte that tells in an artifact which recognizer reads the payload."""
+    remembers_values: ClassVar[bool]
+    """Whether configurations hold values that have been read, so that hardly any state comes up again."""
 
     @property
     def nbytes(self) -> int:

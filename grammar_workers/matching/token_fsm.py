@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from grammar_workers.artifacts import artifact
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.cfg_recognizer import CfgRecognizer
+from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
 from grammar_workers.matching.export import LEAVES, DeviceTables, TableBuilder, line_of, no_tokens
 from grammar_workers.matching.mask_store import MaskRows, pool_of
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
@@ -37,11 +38,12 @@ _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
 _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
+_WORN_SHARE = 8
 _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
 _PAUSE_S = 0.0005
 _MAX_PAYLOAD_BYTES = 1 << 30
-_WALKERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, CfgRecognizer)}
+_WALKERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, DistinctRecognizer, CfgRecognizer)}
 
 
 class TokenFSM:
@@ -206,6 +208,8 @@ class TokenFSM:
         If there are fewer than `ahead`, visits others breadth first: a walk of the vocabulary for each. None where not
         even the initial state fits. May raise LimitExceededError before the initial state is known.
         """
+        if self.remembers_values:
+            return None
         tokens = self.vocabulary.size
         builder = TableBuilder(tokens, max_bytes)
         builder.add(no_tokens(tokens), self._row_of[_END], self._rows[self._row_of[_END]])
@@ -275,6 +279,17 @@ class TokenFSM:
     def nbytes(self) -> int:
         """Memory held now, in bytes; grows as states are visited."""
         return self._recognizer.nbytes + self._rows.nbytes + len(self._configurations) * _STATE_BYTES
+
+    @property
+    def remembers_values(self) -> bool:
+        """Whether states depend on values that have been read: memory then grows with every output, and completions are
+        short, but not always shortest."""
+        return self._recognizer.remembers_values
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether states that hardly come up again hold so much memory that new outputs should have a fresh FSM."""
+        return self.remembers_values and self.nbytes > self._limits.max_fsm_bytes // _WORN_SHARE
 
     # -- serialisation -------------------------------------------------------------------------------------------
 

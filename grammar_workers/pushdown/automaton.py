@@ -28,6 +28,10 @@ from grammar_workers.pushdown.instructions import (
     ALL_SET,
     BOUNDARY_COLUMNS,
     CALL,
+    DISTINCT_COLUMNS,
+    DISTINCT_LABELS,
+    DISTINCT_NAMES,
+    DISTINCT_SITE,
     EDGE_COLUMNS,
     EDGE_FIRST,
     EDGE_LAST,
@@ -75,6 +79,7 @@ _SHAPES = {
     "loops": LOOP_COLUMNS,
     "token_edges": EDGE_COLUMNS,
     "boundaries": BOUNDARY_COLUMNS,
+    "distinct": DISTINCT_COLUMNS,
 }
 """The columns of each array, in the order of an artifact; 0: it has one dimension."""
 
@@ -83,8 +88,8 @@ _SHAPES = {
 class PushdownAutomaton:
     """A finished pushdown automaton; the arrays are int32 and read-only, their columns are named in `instructions`.
 
-    `token_edges` is [t, EDGE_COLUMNS], `boundaries` [b, BOUNDARY_COLUMNS]; the others are as in `Tables`. Matching
-    begins in START, and ACCEPT accepts.
+    `token_edges` is [t, EDGE_COLUMNS], `boundaries` [b, BOUNDARY_COLUMNS], `distinct` [d, DISTINCT_COLUMNS]; the others
+    are as in `Tables`. Matching begins in START, and ACCEPT accepts.
     """
 
     states: NDArray[np.int32]
@@ -95,6 +100,7 @@ class PushdownAutomaton:
     loops: NDArray[np.int32]
     token_edges: NDArray[np.int32]
     boundaries: NDArray[np.int32]
+    distinct: NDArray[np.int32]
 
     def __post_init__(self) -> None:
         for name in _SHAPES:
@@ -188,6 +194,8 @@ class PushdownAutomaton:
         first_token, last_token = self.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
         _require(bool(((first_token >= 0) & (first_token <= last_token)).all()), "token edges")
         _require(_inside(self.boundaries, 0, many), "boundaries")
+        _require(_inside(self.distinct[:, DISTINCT_NAMES], 0, 2), "distinct values")
+        _require(_inside(self.distinct[:, [DISTINCT_SITE, DISTINCT_LABELS]], 0, UNBOUNDED), "distinct values")
         jumps = (move == CALL) | (move == GOTO) | (move == OTHERWISE)
         _require(_inside(target[jumps], 0, many), "op targets")
         # Labels are added to the site of whichever frame is on top, so every site must have room for every label.

@@ -19,6 +19,7 @@ from grammar_workers.pushdown.instructions import (
     ASSIGN,
     BOUNDARY_COLUMNS,
     CALL,
+    DISTINCT_COLUMNS,
     EDGE_COLUMNS,
     ENTER_AT_ZERO,
     FREE_STRING,
@@ -115,6 +116,7 @@ class PushdownBuilder:
         self._loops: list[tuple[int, int, int]] = [(0, 0, FREE_STRING)]
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
+        self._distinct: dict[tuple[int, int, int], None] = {}
         self._loop_ids: dict[tuple[int, int, int], int] = {}
 
     def go_on_from(self, begun: PushdownBuilder) -> bool:
@@ -219,6 +221,12 @@ class PushdownBuilder:
         What may follow in `target` may follow in `state`, and the end may.
         """
         self._boundaries.append((state, target))
+
+    def distinct(self, site: Sequence[int], labels: int, *, names: bool = False) -> None:
+        """Let what returns to `site`, a site that nothing else calls with, differ from what has returned from the same
+        rule before; see DISTINCT_SITE. Labels from `labels` on are exempt.
+        """
+        self._distinct[self._site(tuple(site)), labels, int(names)] = None
 
     # -- tables --------------------------------------------------------------------------------------------------
 
@@ -362,4 +370,5 @@ class PushdownBuilder:
             loops=np.array(self._loops, np.int32).reshape(-1, LOOP_COLUMNS),
             token_edges=np.array(self._token_edges, np.int32).reshape(-1, EDGE_COLUMNS),
             boundaries=np.array(self._boundaries, np.int32).reshape(-1, BOUNDARY_COLUMNS),
+            distinct=np.array(list(self._distinct), np.int32).reshape(-1, DISTINCT_COLUMNS),
         )

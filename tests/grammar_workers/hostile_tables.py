@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from grammar_workers import GrammarError, Limits, TokenFSM, compile_grammar
 from grammar_workers.artifacts import artifact
+from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.pushdown.builder import PushdownBuilder
 from tests.grammar_workers.specifications import CORNER_CASES, RECURSIVE_GRAMMARS, TOOL_CALL
@@ -25,8 +26,8 @@ INTERESTING = [-(2**31), -1000, -2, -1, 0, 1, 2, 3, 7, 8, 31, 64, 255, 256, 257,
 Arrays = list[NDArray[Any]]
 
 
-WIDTHS = (5, 256, 8, 2, 1, 3, 4, 2)
-"""Columns of states, table, ops, guards, returns, loops, token edges and boundaries."""
+WIDTHS = (5, 256, 8, 2, 1, 3, 4, 2, 3)
+"""Columns of states, table, ops, guards, returns, loops, token edges, boundaries and distinct values."""
 
 
 def arrays_of(payload: bytes) -> Arrays:
@@ -123,12 +124,27 @@ def used(payloads: Iterable[bytes], rng: random.Random, kind: bytes = PushdownRe
     return loaded
 
 
+DISTINCT = (
+    {"type": "array", "items": {"type": ["string", "number"]}, "uniqueItems": True, "minItems": 2},
+    {"type": "array", "items": {"items": {"uniqueItems": True}, "properties": {"a": {}}}, "uniqueItems": True},
+    {"type": "object", "minProperties": 2, "additionalProperties": {"uniqueItems": True}},
+)
+"""Schemas of values that must differ from each other."""
+
+
 def tampered_payloads(rounds: int, rng: random.Random) -> Iterator[bytes]:
-    vocabulary = bytes_vocabulary()
-    originals = []
     plain = [specification for name, specification in CORNER_CASES.items() if name not in RECURSIVE_GRAMMARS]
-    for specification in [*plain, TOOL_CALL]:
-        originals.append(tables_in(compile_grammar(specification, vocabulary)))
+    originals = [tables_in(compile_grammar(specification, bytes_vocabulary())) for specification in [*plain, TOOL_CALL]]
+    yield from _tampered_with(originals, rounds, rng)
+
+
+def tampered_with_distinct_values(rounds: int, rng: random.Random) -> Iterator[bytes]:
+    compiled = (compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary()) for schema in DISTINCT)
+    originals = [payload_in(fsm).removeprefix(DistinctRecognizer.KIND) for fsm in compiled]
+    yield from _tampered_with(originals, rounds, rng)
+
+
+def _tampered_with(originals: list[bytes], rounds: int, rng: random.Random) -> Iterator[bytes]:
     for _ in range(rounds):
         yield payload_of(tampered(arrays_of(rng.choice(originals)), rng))
 
@@ -165,5 +181,7 @@ if __name__ == "__main__":
         print(used(payloads_with_wild_registers(), numbers))
     elif sys.argv[1] == "graphs":
         print(used(tampered_graphs(int(sys.argv[3]), numbers), numbers, b""))
+    elif sys.argv[1] == "distinct":
+        print(used(tampered_with_distinct_values(int(sys.argv[3]), numbers), numbers, DistinctRecognizer.KIND))
     else:
         print(used(tampered_payloads(int(sys.argv[3]), numbers), numbers))

@@ -21,6 +21,7 @@ class Automaton:
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
+        self.is_worn = False
 
 
 def automaton(nbytes: int) -> TokenFSM:
@@ -122,3 +123,12 @@ def test_a_real_automaton_is_measured_again_as_it_grows() -> None:
     fsm.materialize()
     assert cache.get("key") is fsm
     assert cache.size == fsm.nbytes > before
+
+
+def test_a_worn_automaton_is_given_out_no_more() -> None:
+    cache = AutomatonCache(1000)
+    worn = Automaton(10)
+    cache.put("a", cast(TokenFSM, worn))
+    assert cache.get("a") is worn
+    worn.is_worn = True
+    assert cache.get("a") is None and "a" not in cache

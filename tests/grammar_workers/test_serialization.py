@@ -18,10 +18,11 @@ from benchmarks.vocabularies import sentencepiece_vocabulary
 from grammar_workers import Limits, TokenFSM, compile_grammar
 from grammar_workers.artifacts import artifact
 from grammar_workers.errors import ArtifactError
+from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import CALL, GOTO
-from tests.grammar_workers.hostile_tables import WIDTHS, Arrays, arrays_of, load, payload_of, tables_in
+from tests.grammar_workers.hostile_tables import WIDTHS, Arrays, arrays_of, load, payload_in, payload_of, tables_in
 from tests.grammar_workers.properties import PROPERTY
 from tests.grammar_workers.specifications import CORNER_CASES, SPECIFICATIONS, compile_or_assume
 from tests.grammar_workers.vocabularies import (
@@ -108,11 +109,11 @@ def lengths(*values: int) -> bytes:
         b"",
         b"\0" * 55,
         b"\0" * 1000,
-        lengths(10, 1, 1, 0, 1, 1, 0, 0),
-        lengths(10**12, 0, 0, 0, 0, 0, 0, 0),
-        lengths(2**62, 2**62, 0, 0, 0, 0, 0, 0),
-        lengths(-1, 1, 1, 0, 1, 1, 0, 0),
-        lengths(2, 0, 1, 0, 1, 1, 0, 0) + b"\0" * 40,
+        lengths(10, 1, 1, 0, 1, 1, 0, 0, 0),
+        lengths(10**12, 0, 0, 0, 0, 0, 0, 0, 0),
+        lengths(2**62, 2**62, 0, 0, 0, 0, 0, 0, 0),
+        lengths(-1, 1, 1, 0, 1, 1, 0, 0, 0),
+        lengths(2, 0, 1, 0, 1, 1, 0, 0, 0) + b"\0" * 40,
     ],
 )
 def test_payloads_that_are_no_tables(payload: bytes) -> None:
@@ -125,6 +126,14 @@ def test_unknown_kinds_of_automata_are_refused(payload: bytes) -> None:
     vocabulary = bytes_vocabulary()
     with pytest.raises(ArtifactError, match="kind"):
         TokenFSM.from_bytes(artifact.pack(payload, key="0" * 64, fingerprint=vocabulary.fingerprint), vocabulary)
+
+
+def test_a_recognizer_that_knows_of_no_distinct_values_does_not_read_them() -> None:
+    fsm = compile_grammar({"type": "json_schema", "schema": {"uniqueItems": True}}, bytes_vocabulary())
+    payload = payload_in(fsm).removeprefix(DistinctRecognizer.KIND)
+    assert load(payload, DistinctRecognizer.KIND).count_allowed(1) == fsm.count_allowed(1)
+    with pytest.raises(ArtifactError, match="distinct"):
+        load(payload)
 
 
 def test_bytes_after_the_tables_are_refused() -> None:
@@ -231,7 +240,7 @@ def test_registers_beyond_the_bounds_of_a_string_are_harmless() -> None:
     apart("counters")
 
 
-@pytest.mark.parametrize("what", ["tampered", "graphs"])
+@pytest.mark.parametrize("what", ["tampered", "graphs", "distinct"])
 def test_tampered_tables_neither_crash_nor_hang(what: str) -> None:
     """Nor do they raise anything but typed errors, whatever is asked of them."""
     # Some of what was changed must have got past the checks, or nothing was tried.

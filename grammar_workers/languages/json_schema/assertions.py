@@ -126,6 +126,11 @@ class ItemCount:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class UniqueItems:
+    """No two items are equal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class MultipleOf:
     """A number that is a multiple of `divisor`, a positive decimal numeral."""
 
@@ -135,5 +140,5 @@ class MultipleOf:
 StringAssertion: TypeAlias = StringLengths | StringPattern | FiniteTexts
 NumberAssertion: TypeAlias = IsInteger | NumberBound | MultipleOf | FiniteTexts
 ObjectAssertion: TypeAlias = ObjectShape | PropertyNames | PropertyCount | Broken
-ArrayAssertion: TypeAlias = ArrayShape | ItemCount
+ArrayAssertion: TypeAlias = ArrayShape | ItemCount | UniqueItems
 Assertion: TypeAlias = StringAssertion | NumberAssertion | ObjectAssertion | ArrayAssertion

@@ -36,8 +36,10 @@ def new_stages(
     spellable: frozenset[str] | None,
     permitted: Dfa | None,
     constants: Constants,
+    *,
+    distinct: bool,
 ) -> Stages:
-    """Stages that write into `builder`; `spellable`, `permitted` and `constants` as in `Solver`.
+    """Stages that write into `builder`; `spellable`, `permitted`, `constants` and `distinct` as in `Solver`.
 
     They begin with the common values where these are spelled as usual and nothing else stands in the builder.
     """
@@ -45,10 +47,10 @@ def new_stages(
         begun, common = _common_values(options, spellable)
         if builder.go_on_from(begun):
             pool = common.pool.resumed(limits)
-            solver = common.solver.resumed(pool, limits)
+            solver = common.solver.resumed(pool, limits, distinct=distinct)
             return Stages(pool, solver, common.emitter.resumed(solver, builder))
     pool = FormulaPool(limits)
-    solver = Solver(pool, options, limits, spellable, permitted, constants)
+    solver = Solver(pool, options, limits, spellable, permitted, constants, distinct=distinct)
     return Stages(pool, solver, Emitter(solver, builder, options))
 
 

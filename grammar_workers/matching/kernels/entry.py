@@ -19,6 +19,11 @@ def arrive(entries, state, counter, frame):  # type: ignore[no-untyped-def]
 
 
 @njit(**OPTIONS)
+def push_frame(entries, parent, site, saved):  # type: ignore[no-untyped-def]
+    return step.push_frame(stack_of(entries), parent, site, saved)
+
+
+@njit(**OPTIONS)
 def look_into(entries, frame):  # type: ignore[no-untyped-def]
     step.look_into(stack_of(entries), frame)
 
@@ -49,6 +54,11 @@ def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-d
 @njit(**OPTIONS)
 def make_row(entries, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked)
+
+
+@njit(**OPTIONS)
+def fill_row(entries, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked)
 
 
 @njit(**OPTIONS)

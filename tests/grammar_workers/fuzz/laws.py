@@ -187,8 +187,8 @@ def has_a_way_on(subject: Subject, tokens: tuple[int, ...]) -> str | None:
         state = fsm.next_state(state, token)
         if state < 0 or fsm.is_terminal(state) != (number == len(way) - 1):
             return f"the completion {text_of(fsm, way)!r} after {text!r} does not end where it should"
-    if len(text) % 3:
-        # The search takes longer than all the rest.
+    if len(text) % 3 or fsm.remembers_values:
+        # The search takes longer than all the rest. Where values must differ, ways are only short.
         return None
     shorter = _shorter_way(fsm, tokens, len(text_of(fsm, way)))
     return None if shorter is None else f"{shorter!r} is shorter than {text_of(fsm, way)!r} after {text!r}"

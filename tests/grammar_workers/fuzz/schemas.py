@@ -259,7 +259,7 @@ class SchemaMaker:
             rest = "additionalItems" if prefix and self.draft < 2020 else "items"
             schema[rest] = False if prefix and self.draft > 4 and rng.random() < 0.3 else self._schema(depth - 1)
         schema |= self._some(**self._rare_of_arrays(depth))
-        if schema.get("uniqueItems") and rng.random() < 0.8:
+        if schema.get("uniqueItems") and rng.random() < 0.4:
             schema["items"] = {"enum": [self.value() for _ in range(rng.randrange(1, 4))]}
         return schema
 

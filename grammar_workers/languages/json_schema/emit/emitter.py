@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.languages.json_schema.emit.distinct import check_items, check_labelled_items, check_names
 from grammar_workers.languages.json_schema.emit.graphs import living_graph, runs_of
 from grammar_workers.languages.json_schema.emit.numbers import number_moves
 from grammar_workers.languages.json_schema.emit.property_names import PropertyNameStates
@@ -21,17 +22,17 @@ from grammar_workers.languages.json_schema.emit.property_order import (
     order_by_nodes,
 )
 from grammar_workers.languages.json_schema.emit.separators import Separators
+from grammar_workers.languages.json_schema.emit.unsatisfiable import unsatisfiable_pointer
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects
-from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
+from grammar_workers.languages.json_schema.solve.arrays import Arrays
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.solver import Solver
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
-from grammar_workers.languages.json_schema.solve.unsatisfiable import unsatisfiable_pointer
 from grammar_workers.options import GrammarOptions
 from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Guard, union_guards
 from grammar_workers.pushdown.builder import PushdownBuilder, no_moves
@@ -67,8 +68,10 @@ class Emitter:
         # A free name has one spelling: spelled in another way, it could be a declared one.
         self._plain = StringLowering(builder) if self._strings.any_escape else self._strings
         self._names = PropertyNameStates(solver, builder, self._plain)
-        self._entries: dict[tuple[Demand, Labels], int] = {}
-        self._queue: list[tuple[Demand, Labels]] = []
+        self._entries: dict[tuple[Demand, Labels, bool], int] = {}
+        self._queue: list[tuple[Demand, Labels, bool]] = []
+        # Whether what is emitted now is a part of an item that must differ from others: names in it must not repeat.
+        self._inside_distinct = False
         self._item_or_end: dict[tuple[int, int], int] = {}
         self._without_row: list[tuple[int, int, int]] = []
 
@@ -101,7 +104,8 @@ class Emitter:
             )
         entry = self._entry(root, tuple(sorted(self._solver.labels(root))))
         while self._queue:
-            self._emit_demand(*self._queue.pop())
+            demand, labels, self._inside_distinct = self._queue.pop()
+            self._emit_demand(demand, labels)
         while self._without_row:
             called, label, state = self._without_row.pop()
             row = self._builder.row_targets(self._builder.row_of(called))
@@ -111,11 +115,12 @@ class Emitter:
 
     # -- demands -----------------------------------------------------------------------------------------------------
 
-    def _entry(self, demand: Demand, labels: Labels) -> int:
-        known = self._entries.get((demand, labels))
+    def _entry(self, demand: Demand, labels: Labels, *, distinct: bool = False) -> int:
+        key = (demand, labels, distinct or self._inside_distinct)
+        known = self._entries.get(key)
         if known is None:
-            known = self._entries[demand, labels] = self._builder.state()
-            self._queue.append((demand, labels))
+            known = self._entries[key] = self._builder.state()
+            self._queue.append(key)
         return known
 
     def _emit_demand(self, demand: Demand, labels: Labels) -> None:
@@ -135,16 +140,28 @@ class Emitter:
             if start is not None:
                 deep = [(0, MAX_FREE_DEPTH - 1)]
                 row[ord(symbol)] = self._state(self._builder.goto(start, guard=deep)) if free else start
-        self._builder.fill(self._entries[demand, labels], row=self._builder.row(row))
+        self._builder.fill(self._entry(demand, labels), row=self._builder.row(row))
 
-    def _call(self, caller: Demand, demand: Demand, site: Sequence[int], labels: Labels, end: int | None = None) -> int:
+    def _call(
+        self,
+        caller: Demand,
+        demand: Demand,
+        site: Sequence[int],
+        labels: Labels,
+        end: int | None = None,
+        *,
+        distinct: bool = False,
+    ) -> int:
         """The op that calls `demand`; `site[i]` is where `labels[i]` leads.
 
-        With `end`, an array may be closed in place of the item, which leads there.
+        With `end`, an array may be closed in place of the item, which leads there. `distinct`: the value must differ
+        from others of its container.
         """
-        entry = self._entry(demand, labels)
+        entry = self._entry(demand, labels, distinct=distinct)
         if end is not None:
             entry, site = self._item_or_close(entry, len(labels)), [*site, end]
+        if distinct:
+            self._builder.distinct(site, len(labels))
         enter = ENTER_DEEPER if caller == demand == _ANYTHING else ENTER_AT_ZERO
         return self._builder.call(entry, site, enter=enter)
 
@@ -195,15 +212,17 @@ class Emitter:
             return None
         if not container.is_plain:
             return self._labelled_array(demand, container, labels)
-        plain = container.plain
-        longest = self._solver.longest(plain)
-        if container.plain_label not in labels or (longest is not None and longest < plain.minimum):
+        longest = self._solver.longest(container)
+        if container.plain_label not in labels or (longest is not None and longest < container.plain.minimum):
             return None
-        return self._plain_array(demand, plain, longest, labels.index(container.plain_label))
+        return self._plain_array(demand, container, longest, labels.index(container.plain_label))
 
-    def _plain_array(self, demand: Demand, plain: PlainArray, longest: int | None, label: int) -> int:
+    def _plain_array(self, demand: Demand, container: Arrays, longest: int | None, label: int) -> int:
         """Counts items in the counter: it holds how many are complete."""
-        builder = self._builder
+        builder, plain = self._builder, container.plain
+        distinct = container.is_distinct and longest not in (0, 1)
+        if distinct:
+            check_items(self._solver, plain)
         counted = plain.minimum > 0 or longest is not None
         cap = plain.minimum if longest is None else longest
         end = self._return(label, ((plain.minimum, UNBOUNDED),) if plain.minimum else ())
@@ -220,7 +239,7 @@ class Emitter:
 
         def call(position: int, end: int | None = None) -> int:
             item = plain.prefix[position] if position < len(plain.prefix) else plain.items
-            return self._call(demand, item, [landing[min(position, positions - 1)]], ((),), end)
+            return self._call(demand, item, [landing[min(position, positions - 1)]], ((),), end, distinct=distinct)
 
         for position, state in enumerate(after):
             row = {ord("]"): end}
@@ -243,6 +262,8 @@ class Emitter:
         graph = living_graph(self._solver, demand, container, labels, builder.spend)
         if graph.is_empty:
             return None
+        if container.is_distinct:
+            check_labelled_items(self._solver, container, graph)
         closings, edges = graph.closings, graph.edges
         after = {node: builder.state() for node in dict.fromkeys([*closings, *edges])}
         landing = {node: self._separators.gap(state) for node, state in after.items()}
@@ -250,7 +271,8 @@ class Emitter:
         def call(node: Node, end: int | None = None) -> int:
             ((_, child, _, targets),) = edges[node]
             usable = tuple(sorted(targets))
-            return self._call(demand, child, [landing[targets[label]] for label in usable], usable, end)
+            site = [landing[targets[label]] for label in usable]
+            return self._call(demand, child, site, usable, end, distinct=container.is_distinct)
 
         for node, state in after.items():
             row = {}
@@ -315,6 +337,8 @@ class Emitter:
             site[many + part if part >= 0 else -1 - part] = self._separators.colon(call, mark)
         classes = [order.undeclared if -1 - number in calls else NEVER for number in range(many)]
         names = self._names.emit(container, classes, order.windows)
+        if (container.is_distinct or self._inside_distinct) and any(guard != NEVER for guard in classes):
+            builder.distinct(site, many, names=True)
         after, start = dict(closing), dict(closing)
         if names is not None:
             guard = union_guards([*order.windows, *classes])
@@ -329,6 +353,8 @@ class Emitter:
         graph = living_graph(self._solver, demand, container, labels, builder.spend)
         if graph.is_empty:
             return None
+        if container.is_distinct or self._inside_distinct:
+            check_names(container, graph)
         runs, first_of = runs_of(graph)
         after = {node: builder.state() for node in runs}
         landing = {node: self._separators.gap(state) for node, state in after.items()}

@@ -15,6 +15,7 @@ from grammar_workers.languages.json_schema.assertions import (
     ObjectShape,
     PropertyCount,
     PropertyNames,
+    UniqueItems,
 )
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool, requires
 from grammar_workers.languages.json_schema.read.keywords import MAX_UNIQUE, RESTRICTIONS
@@ -47,6 +48,8 @@ class ContainerKeywords:
         left_out: Unenforced,
         options: GrammarOptions,
         limits: Limits,
+        *,
+        distinct: bool,
     ) -> None:
         self._pool = pool
         self._references = references
@@ -55,6 +58,7 @@ class ContainerKeywords:
         self._left_out = left_out
         self._additional_properties = options.additional_properties
         self._limits = limits
+        self._distinct = distinct
 
     def arrays(self, schema: SchemaKeywords) -> FormulaId:
         """Items by position, how many there are, `contains` and `uniqueItems`."""
@@ -95,12 +99,16 @@ class ContainerKeywords:
             return schema.one(keyword)
 
     def _unique(self, schema: SchemaKeywords) -> FormulaId:
-        """Items out of finitely many values are unique when each value occurs at most once."""
+        """Items out of few listed values are unique when each value occurs at most once."""
         values = listed_items(schema, schema.scope, self._references)
         equal: dict[Hashable, list[Any]] = {}
         for value in values or []:
             equal.setdefault(identity(value), []).append(value)
         if values is None or len(equal) > MAX_UNIQUE:
+            if self._distinct:
+                atom = self._pool.atom(JsonType.ARRAY, UniqueItems())
+                self._pool.note_pointer(atom, schema.scope.below("uniqueItems").pointer)
+                return atom
             raise UnsupportedFeatureError(
                 f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}",
                 pointer=schema.scope.below("uniqueItems").pointer,
@@ -133,7 +141,7 @@ class ContainerKeywords:
             parts.append(pool.atom(JsonType.OBJECT, PropertyNames(names)))
         least = schema.count("minProperties") or 0
         most = schema.count("maxProperties")
-        if least > len(properties) + len(required) + 1:
+        if least > len(properties) + len(required) + 1 and not self._distinct:
             # Undeclared names may repeat, so only one of them surely adds to the number of properties.
             error = UnsupportedFeatureError(
                 f"minProperties is supported {RESTRICTIONS['minProperties']}",
@@ -142,7 +150,9 @@ class ContainerKeywords:
             self._left_out.leave_out(error, schema.schema, schema.scope, "minProperties")
             least = 0
         if least or most is not None:
-            parts.append(pool.atom(JsonType.OBJECT, PropertyCount(least, most)))
+            count = pool.atom(JsonType.OBJECT, PropertyCount(least, most))
+            pool.note_pointer(count, schema.scope.below("minProperties" if least else "maxProperties").pointer)
+            parts.append(count)
         if not schema.keys().isdisjoint(DEPENDENCIES):
             parts += self._dependencies(schema)
         return pool.all_of(parts)

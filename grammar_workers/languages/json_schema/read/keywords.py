@@ -94,8 +94,11 @@ MAX_UNIQUE = 16
 """Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
 PLAIN_NUMBERS = f"numbers are then written without an exponent, with at most {MAX_DIGITS} digits before the point"
 RESTRICTIONS = {
-    "uniqueItems": f"items out of at most {MAX_UNIQUE} listed values",
-    "minProperties": "up to one more than the declared properties: undeclared names may repeat, only the first counts",
+    "uniqueItems": f"items out of at most {MAX_UNIQUE} listed values; others where every valid array must have unique "
+    "items (not under `not`, nor in one of several alternatives that allow arrays), no other specification restricts "
+    "the whole text, and what items must be leaves one more value wherever another must come",
+    "minProperties": "from 2 on undeclared names are distinct, unless another specification restricts the whole text: "
+    "then up to one more than the declared properties",
     "maxProperties": "where it is excluded, as `minProperties` of one more",
     "multipleOf": f"divisors whose remainders fit into the limit max_regex_states; {PLAIN_NUMBERS}",
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), PLAIN_NUMBERS),

@@ -36,6 +36,7 @@ class SchemaReader:
     """The reader of one document. A schema becomes the conjunction of what its keywords say, group by group.
 
     `notes` collects what was ignored, for `TokenFSM.notes`; `unenforced` what was left out though it asserts something.
+    `distinct`: whether the automaton may remember which values and names there have been.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class SchemaReader:
         pool: FormulaPool,
         options: GrammarOptions,
         limits: Limits,
+        *,
+        distinct: bool = True,
     ) -> None:
         self.notes: list[str] = []
         self.unenforced: list[UnenforcedKeyword] = []
@@ -52,6 +55,7 @@ class SchemaReader:
         self._pool = pool
         self._options = options
         self._limits = limits
+        self._distinct = distinct
         self._references = References(document, resources)
         self._left_out = Unenforced(report=options.on_unsupported == "report")
         self._start()
@@ -64,7 +68,9 @@ class SchemaReader:
         self._definitions = definitions = Definitions(pool, self._references, left_out)
         scalars = ScalarKeywords(pool, options, limits, left_out, self.notes)
         unevaluated = Unevaluated(pool, self._references, definitions, left_out)
-        containers = ContainerKeywords(pool, self._references, scalars, unevaluated, left_out, options, limits)
+        containers = ContainerKeywords(
+            pool, self._references, scalars, unevaluated, left_out, options, limits, distinct=self._distinct
+        )
         self._groups: list[tuple[str, Callable[[SchemaKeywords], FormulaId]]] = [
             ("type", scalars.types),
             ("const enum", scalars.listed_values),

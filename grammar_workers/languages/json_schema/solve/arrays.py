@@ -7,8 +7,15 @@ import functools
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, ItemCount, JsonType
-from grammar_workers.languages.json_schema.logic import FALSE, TRUE
+from grammar_workers.languages.json_schema.assertions import (
+    ArrayShape,
+    FormulaId,
+    ItemCount,
+    JsonType,
+    UniqueItems,
+)
+from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
+from grammar_workers.languages.json_schema.read.keywords import RESTRICTIONS
 from grammar_workers.languages.json_schema.solve.derivatives import (
     Counts,
     Demand,
@@ -18,6 +25,7 @@ from grammar_workers.languages.json_schema.solve.derivatives import (
     Node,
     negated,
 )
+from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, NotDistinctError
 
 _MAX_UNROLLED = 1000
 """Positions that are told apart when several alternatives count differently."""
@@ -34,7 +42,14 @@ class PlainArray:
 
 
 class Arrays(DerivativeGraph):
-    """The arrays of one demand: part i of a move is item i, and from the horizon on all items are one part."""
+    """The arrays of one demand: part i of a move is item i, and from the horizon on all items are one part.
+
+    `is_distinct`: no two items may be equal, which no formula says.
+    """
+
+    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
+        self.is_distinct, formulas = _without_uniqueness(pool, formulas)
+        super().__init__(pool, formulas)
 
     @functools.cached_property
     def plain(self) -> PlainArray:
@@ -106,3 +121,21 @@ class Arrays(DerivativeGraph):
         assert isinstance(assertion, ArrayShape)
         # Beyond the maximum the literal has already become a constant.
         return (assertion.minimum <= node.last) == positive
+
+    def most_items(self, node: Node) -> int:
+        """How many items there may be before a node."""
+        return node.last if node.last < self._horizon else ENOUGH - 1
+
+
+def _without_uniqueness(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[bool, tuple[FormulaId, ...]]:
+    """Whether the demanded formula insists on unique items, and the formulas given that it does."""
+    unique = [atom for atom in pool.atoms(*formulas) if isinstance(pool.assertion(atom), UniqueItems)]
+    if not unique:
+        return False, formulas
+    # Equal assertions are one atom.
+    (atom,) = unique
+    if pool.rewrite(formulas[0], {atom: FALSE, pool.not_(atom): TRUE}) != FALSE:
+        raise NotDistinctError(
+            f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}", pointer=pool.pointer(atom)
+        )
+    return True, tuple(pool.rewrite(formula, {atom: TRUE, pool.not_(atom): FALSE}) for formula in formulas)

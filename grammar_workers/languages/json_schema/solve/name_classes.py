@@ -20,7 +20,10 @@ from grammar_workers.languages.json_schema.assertions import (
     StringPattern,
 )
 from grammar_workers.languages.json_schema.logic import FormulaPool
+from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, count_texts
 from grammar_workers.languages.json_schema.solve.strings import Classified, NameTest, Strings
+
+_MOST_FEW = 32
 
 
 class NameClasses:
@@ -63,6 +66,18 @@ class NameClasses:
             return test in self.classes[-1 - part]
         return bool(self._tests[test].classify(self.names[part]))
 
+    def size(self, number: int) -> int:
+        """How many names a class has, ENOUGH for any number of them."""
+        return ENOUGH if self.automaton is None else count_texts(self.automaton, {1 + number}).least
+
+    def few_names(self, most: int) -> list[str]:
+        """The names of the classes that have at most `most` of them, and at most 32."""
+        found: list[str] = []
+        for number in range(len(self.classes)):
+            if self.automaton is not None and self.size(number) <= min(most, _MOST_FEW):
+                found += _texts(self.automaton, 1 + number)
+        return found
+
     def _is_disputed(self, name: str) -> bool:
         """Whether one dialect says that a pattern matches the name, and the other does not."""
         return any(found.classify(name) and not self._tests[source].classify(name) for source, found in self._doubtful)
@@ -99,3 +114,19 @@ def _patterns(pool: FormulaPool, formula: FormulaId) -> list[str]:
     """The patterns by which a formula judges strings."""
     atoms = map(pool.assertion, pool.atoms(pool.resolve(formula, JsonType.STRING)))
     return [atom.pattern for atom in atoms if isinstance(atom, StringPattern)]
+
+
+def _texts(automaton: Dfa, label: int) -> list[str]:
+    """The texts with a label, of which there are few, in order."""
+    pending = [("", 0)]
+    found = []
+    for text, state in pending:
+        if automaton.accepting[state] == label:
+            found.append(text)
+        pending += [
+            (text + chr(character), target)
+            for first, last, target in automaton.ranges(state)
+            if label in automaton.reachable_labels[target]
+            for character in range(first, last + 1)
+        ]
+    return sorted(found)

@@ -32,6 +32,7 @@ from grammar_workers.languages.json_schema.solve.derivatives import (
     negated,
 )
 from grammar_workers.languages.json_schema.solve.name_classes import NameClasses
+from grammar_workers.languages.json_schema.solve.sizes import ENOUGH
 from grammar_workers.languages.json_schema.solve.strings import Strings
 
 _MAX_UNROLLED = 1000
@@ -56,9 +57,14 @@ class Objects(DerivativeGraph):
     Part i of a move is declared property i, part -1 - c an undeclared property of class c (`NameClasses`).
     """
 
-    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], strings: Strings) -> None:
+    def __init__(
+        self, pool: FormulaPool, formulas: tuple[FormulaId, ...], strings: Strings, *, distinct: bool = False
+    ) -> None:
+        self.is_distinct = distinct and _hinges_on_counts(pool, formulas)
+        """True if undeclared names must differ from each other, so that each counts."""
         # What is not surely true of an object is not surely false, either, where undeclared names may repeat.
-        uncertain = [index for index, asked in enumerate(formulas[1:]) if _is_uncertain(pool, asked)]
+        asked_of = [] if self.is_distinct else list(enumerate(formulas[1:]))
+        uncertain = [index for index, asked in asked_of if _is_uncertain(pool, asked)]
         super().__init__(pool, (*formulas, *(pool.not_(formulas[1 + index]) for index in uncertain)))
         self._label_size = len(formulas) - 1
         self._uncertain = list(enumerate(uncertain, self._label_size))
@@ -68,8 +74,11 @@ class Objects(DerivativeGraph):
         self._shapes = {atom: shape for atom, shape in assertions.items() if isinstance(shape, ObjectShape)}
         self._has_counts = any(isinstance(assertion, PropertyCount) for assertion in assertions.values())
         self.names = self.declared_names(pool, formulas)
-        self._order = order = {name: index for index, name in enumerate(self.names)}
         self.name_classes = NameClasses(self.names, list(assertions.values()), strings)
+        if self.is_distinct and (few := self.name_classes.few_names(self._horizon)):
+            self.names = (*self.names, *few)
+            self.name_classes = NameClasses(self.names, list(assertions.values()), strings)
+        self._order = order = {name: index for index, name in enumerate(self.names)}
         unusable = [*self.name_classes.disputed, *(name for name in self.names if not strings.can_name(name))]
         self._unusable = frozenset(order[name] for name in unusable)
         self._properties = {atom: dict(shape.properties) for atom, shape in self._shapes.items()}
@@ -265,7 +274,7 @@ class Objects(DerivativeGraph):
         derivative = Derivative(self._asked(atom, part), atom, FALSE)
         if positive:
             return derivative
-        if part < 0 and isinstance(assertion, ObjectShape) and derivative.asked != FALSE:
+        if part < 0 and not self.is_distinct and isinstance(assertion, ObjectShape) and derivative.asked != FALSE:
             return Derivative(derivative.asked, literal, self.pool.atom(JsonType.OBJECT, Broken(atom)))
         return negated(self.pool, derivative)
 
@@ -294,12 +303,12 @@ class Objects(DerivativeGraph):
         return max(bounds)
 
     def _counted(self, node: Node, part: int) -> Counts:
-        """The counts after one more property. Undeclared names may repeat, so only the first of them surely counts."""
+        """The counts after one more property. Of undeclared names that may repeat, the first alone surely counts."""
         counts, horizon = node.counts, self._horizon
         if not horizon:
             return counts
-        certain = counts.certain + (part >= 0 or not counts.undeclared)
-        undeclared = counts.undeclared or part < 0
+        certain = counts.certain + (self.is_distinct or part >= 0 or not counts.undeclared)
+        undeclared = not self.is_distinct and (counts.undeclared or part < 0)
         return Counts(min(certain, horizon), min(counts.total + 1, horizon), undeclared, counts.seen)
 
     def _holds_at_end(self, literal: FormulaId, node: Node) -> bool:
@@ -314,6 +323,21 @@ class Objects(DerivativeGraph):
             return holds
         # Shapes that require a name which has been passed over have already become constants.
         return positive
+
+    def most_properties(self, node: Node) -> int:
+        """How many properties there may be before a node."""
+        return node.counts.total if node.counts.total < self._horizon else ENOUGH - 1
+
+
+def _hinges_on_counts(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> bool:
+    """True if it must be known how many properties there are, not only that there are not too many or none."""
+    asked = pool.atoms(*formulas[1:])
+    for literal in pool.literals(formulas[0]):
+        atom, positive = pool.split(literal)
+        count = pool.assertion(atom)
+        if isinstance(count, PropertyCount) and (count.minimum > 1 or not positive):
+            return True
+    return any(isinstance(pool.assertion(atom), PropertyCount) for atom in asked)
 
 
 def _is_uncertain(pool: FormulaPool, formula: FormulaId) -> bool:

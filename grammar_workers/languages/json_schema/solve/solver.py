@@ -21,12 +21,13 @@ from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.any_order import AnyOrderObjects, TooManyOrdersError
-from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
+from grammar_workers.languages.json_schema.solve.arrays import Arrays
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, DerivativeGraph, Ending, Move, Node
 from grammar_workers.languages.json_schema.solve.disjoint import Disjointness
 from grammar_workers.languages.json_schema.solve.exploration import Exploration
 from grammar_workers.languages.json_schema.solve.numbers import Numbers
 from grammar_workers.languages.json_schema.solve.objects import Objects
+from grammar_workers.languages.json_schema.solve.sizes import size_of
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
@@ -35,6 +36,7 @@ from grammar_workers.pushdown.resumption import resumed
 
 Constants: TypeAlias = Mapping[JsonType, bytes]
 JSON_CONSTANTS: Constants = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
+_MOST_COUNTED = 1 << 30
 _MAX_DEPTH = 12
 """How deep demands are evaluated within each other; deeper ones wait for their turn."""
 
@@ -46,6 +48,7 @@ class _OtherOrderError(Exception):
 class Solver:
     """What is known of the values of demands, once `solve` has seen the root. Labels are only ever added.
 
+    `distinct`: whether undeclared names may be told apart, where their number matters.
     `permitted` restricts every string and property name (None: any text). `constants` is how null, true and false are
     written. Where the vocabulary cannot spell commas or colons, containers hold one part at most, or none.
     """
@@ -58,6 +61,8 @@ class Solver:
         spellable: frozenset[str] | None,
         permitted: Dfa | None,
         constants: Constants = JSON_CONSTANTS,
+        *,
+        distinct: bool = False,
     ) -> None:
         # Where white space may vary, it need not be there.
         space = " " if options.whitespace == "compact" else ""
@@ -66,6 +71,7 @@ class Solver:
         self.constant_texts = constants
         self.notes: list[str] = []
         self._limits = limits
+        self._distinct = distinct
         self._any_order = self._alternatives_in_any_order = options.property_order == "any"
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
@@ -83,12 +89,13 @@ class Solver:
         self._objects: dict[Demand, Objects | None] = {}
         self._explored: dict[DerivativeGraph, Exploration] = {}
 
-    def resumed(self, pool: FormulaPool, limits: Limits) -> Solver:
+    def resumed(self, pool: FormulaPool, limits: Limits, *, distinct: bool) -> Solver:
         """A solver that knows what this one has found out; `pool` goes on from the pool of this one."""
         return resumed(
             self,
             pool=pool,
             _limits=limits,
+            _distinct=distinct,
             _steps_for_any_order=limits.max_steps // 4,
             _steps=0,
             _disjointness=resumed(self._disjointness, _pool=pool),
@@ -221,16 +228,29 @@ class Solver:
         plain = container.plain
         for child in (*plain.prefix, plain.items):
             self._ask(demand, child)
-        longest = self.longest(plain)
+        longest = self.longest(container)
         return longest is None or longest >= plain.minimum
 
-    def longest(self, plain: PlainArray) -> int | None:
+    def longest(self, container: Arrays) -> int | None:
         """The most items that a plain array can have, given which of them exist; None when unlimited."""
+        plain = container.plain
         limit = plain.maximum
+        if container.is_distinct and not plain.prefix:
+            known = self._distinct_items(plain.items)
+            if known is not None and (limit is None or known < limit):
+                limit = known
         for position, child in enumerate((*plain.prefix, plain.items)):
             if not self._labels.get(child):
                 return position if limit is None else min(limit, position)
         return limit
+
+    @memoized
+    def _distinct_items(self, items: Demand) -> int | None:
+        """How many values a demand has, None for too many to count and where containers are among them."""
+        if self.arrays(items) is not None or self.objects(items) is not None:
+            return None
+        size = size_of(self, items)
+        return size.least if size.exact and size.least < _MOST_COUNTED else None
 
     def explored(self, container: DerivativeGraph) -> dict[Node, list[Move]]:
         """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them."""
@@ -293,14 +313,14 @@ class Solver:
         if formulas[0] == FALSE or not self.spelling.can_spell("{}"):
             return None
         if self._any_order and formulas not in self._in_declared_order:
-            container = AnyOrderObjects(self.pool, formulas, self.string_languages)
+            container = AnyOrderObjects(self.pool, formulas, self.string_languages, distinct=self._distinct)
             try:
                 container.check()
                 if container.is_plain or self._alternatives_in_any_order:
                     return container
             except TooManyOrdersError as error:
                 self._keep_declared_order(formulas, error)
-        return Objects(self.pool, formulas, self.string_languages)
+        return Objects(self.pool, formulas, self.string_languages, distinct=self._distinct)
 
     def _object_formulas(self, demand: Demand) -> tuple[FormulaId, ...]:
         demanded, *asked = map(self._disjointness.simplify, self._resolved(demand, JsonType.OBJECT))

@@ -1,0 +1,80 @@
+"""Containers whose parts must differ: at no time may the only parts that can come be those that have come before.
+
+Wherever a container may not end, enough values, or names, must be left for another part. This is checked when it is
+emitted: what cannot be shown is refused, for the text would have no end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from grammar_workers.languages.json_schema.assertions import JsonType, PropertyCount, UniqueItems
+from grammar_workers.languages.json_schema.emit.graphs import Edge, Graph
+from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
+from grammar_workers.languages.json_schema.solve.derivatives import Node
+from grammar_workers.languages.json_schema.solve.objects import Objects
+from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError, size_of
+from grammar_workers.languages.json_schema.solve.solver import Solver
+
+_FEW_ITEMS = "it is not certain that another item is left wherever one must come: uniqueItems beside these keywords"
+_FEW_NAMES = "it is not certain that another property name is left wherever one must come"
+
+
+def check_items(solver: Solver, plain: PlainArray) -> None:
+    """Raise NotDistinctError unless each item of a plain array that must come has more values than there are items
+    before it."""
+    for position, demand in enumerate(plain.prefix[: plain.minimum]):
+        _check_item(solver, size_of(solver, demand).least > position)
+    if plain.minimum > len(plain.prefix):
+        _check_item(solver, size_of(solver, plain.items).least >= plain.minimum)
+
+
+def _check_item(solver: Solver, holds: bool) -> None:
+    if not holds:
+        raise NotDistinctError(_FEW_ITEMS, pointer=_unique_items(solver))
+
+
+def _unique_items(solver: Solver) -> str | None:
+    return solver.pool.pointer(solver.pool.atom(JsonType.ARRAY, UniqueItems()))
+
+
+def check_labelled_items(solver: Solver, container: Arrays, graph: Graph) -> None:
+    """The same of an array with alternatives."""
+
+    def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
+        most = container.most_items(node)
+        return most == 0 or size_of(solver, edge.demand, label).least > most
+
+    _check_item(solver, _always_ends(graph, leads_on))
+
+
+def check_names(container: Objects, graph: Graph) -> None:
+    """Raise NotDistinctError unless, wherever an object may not end, another name can come that leads to its end."""
+
+    def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
+        return edge.part >= 0 or container.name_classes.size(-1 - edge.part) > container.most_properties(node)
+
+    if not _always_ends(graph, leads_on):
+        counts = (atom for atom in container.atoms if isinstance(container.pool.assertion(atom), PropertyCount))
+        raise NotDistinctError(_FEW_NAMES, pointer=next(map(container.pool.pointer, counts), None))
+
+
+def _always_ends(graph: Graph, leads_on: Callable[[Node, Edge, tuple[bool, ...]], bool]) -> bool:
+    """Whether from every node a way leads to one at which the container may end, over edges that `leads_on` approves of
+    for a label."""
+    good = set(graph.closings)
+    nodes = {*graph.closings, *graph.edges, *graph.skips}
+    while True:
+        more = {
+            node
+            for node in nodes - good
+            if graph.skips.get(node) in good
+            or any(
+                target in good and leads_on(node, edge, label)
+                for edge in graph.edges.get(node, ())
+                for label, target in edge.targets.items()
+            )
+        }
+        if not more:
+            return nodes == good
+        good |= more

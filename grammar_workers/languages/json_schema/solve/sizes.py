@@ -1,0 +1,146 @@
+"""How many values there are of a demand, as far as it matters to containers whose parts must differ.
+
+Such a container must never get to where another part must come and all that it could be have been used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from decimal import Decimal
+from typing import TYPE_CHECKING, NamedTuple
+
+from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.languages.json_schema.labels import Label
+from grammar_workers.languages.json_schema.solve.derivatives import Demand
+from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
+
+if TYPE_CHECKING:
+    from grammar_workers.languages.json_schema.solve.solver import Solver
+
+ENOUGH = 1 << 62
+"""Stands for more values than any text has room for."""
+_MOST_CHARACTERS = 4096
+_MOST_DIGITS = 24
+_MOST_TEXTS = 5000
+_SURROGATES = (0xD800, 0xE000)
+
+
+class NotDistinctError(UnsupportedFeatureError):
+    """Parts of a container should differ in a way that cannot be enforced exactly."""
+
+
+class Size(NamedTuple):
+    """At least `least` values; not one more where `exact`."""
+
+    least: int
+    exact: bool
+
+
+def size_of(solver: Solver, demand: Demand, label: Label | None = None) -> Size:
+    """How many values of a demand there are, with one label or with any. Containers are counted as far as is easy."""
+    return _size(solver, demand, label, frozenset())
+
+
+def _size(solver: Solver, demand: Demand, label: Label | None, inside: frozenset[Demand]) -> Size:
+    constants = [found for found in solver.constants(demand).values() if label in (None, found)]
+    strings, numbers = solver.strings(demand), solver.numbers(demand)
+    wanted = {number for number, found in enumerate(strings.labels, 1) if label in (None, found)}
+    if strings.texts is not None:
+        texts = Size(sum(number + 1 in wanted for number in strings.texts.values()), True)
+    elif strings.automaton is not None:
+        texts = count_texts(strings.automaton, wanted, strings.lengths)
+    else:
+        texts = Size(0, True)
+    wanted = {number for number, found in enumerate(numbers.labels, 1) if label in (None, found)}
+    if numbers.texts is not None:
+        found = Size(len({Decimal(text) for text, number in numbers.texts.items() if number + 1 in wanted}), True)
+    else:
+        found = Size(0, True) if numbers.automaton is None else _count_numbers(numbers.automaton, wanted)
+    held = _containers(solver, demand, label, inside)
+    total = len(constants) + texts.least + found.least + held.least
+    if not held.exact and any(label in (None, found) for found in solver.labels(demand)):
+        total = max(total, 1)
+    return Size(total, texts.exact and found.exact and held.exact)
+
+
+def _containers(solver: Solver, demand: Demand, label: Label | None, inside: frozenset[Demand]) -> Size:
+    """Of arrays and objects: those that one part makes different are counted."""
+    arrays, objects = solver.arrays(demand), solver.objects(demand)
+    if arrays is None and objects is None:
+        return Size(0, True)
+    if demand in inside or not any(label in (None, found) for found in solver.labels(demand)):
+        return Size(0, False)
+    inside |= {demand}
+    least = 0
+    if arrays is not None and arrays.is_plain and label in (None, arrays.plain_label):
+        plain = arrays.plain
+        longest = solver.longest(arrays)
+        if longest is None or longest >= plain.minimum:
+            first = plain.prefix[0] if plain.prefix else plain.items
+            lengths = ENOUGH if longest is None else longest - plain.minimum + 1
+            least += 1 if longest == 0 else _size(solver, first, None, inside).least
+            if not arrays.is_distinct:
+                least = max(least, lengths)
+    if objects is not None and objects.is_plain and label in (None, objects.plain_label):
+        named = objects.plain
+        if all(solver.satisfiable(named.properties[index][1]) for index in named.required):
+            if any(solver.satisfiable(child) for child in named.classes):
+                return Size(ENOUGH if objects.name_classes.automaton is None else least + 1, False)
+            least += max((_size(solver, child, None, inside).least for _, child in named.properties), default=1)
+    return Size(least, False)
+
+
+def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUNDED)) -> Size:
+    """The texts that an automaton gives one of these labels, of these lengths (inclusive)."""
+    ends = [*automaton.starts[1:], 0x110000]
+    sizes = [
+        end - start - max(0, min(end, _SURROGATES[1]) - max(start, _SURROGATES[0]))
+        for start, end in zip(automaton.starts, ends, strict=True)
+    ]
+    counts = {0: 1}
+    total = 0
+    for length in range(min(lengths[1], _MOST_CHARACTERS) + 1):
+        if length >= lengths[0]:
+            total += sum(count for state, count in counts.items() if automaton.accepting[state] in labels)
+        if total >= ENOUGH:
+            return Size(ENOUGH, False)
+        following: dict[int, int] = {}
+        for state, count in counts.items():
+            for size, target in zip(sizes, automaton.moves[state], strict=True):
+                if target >= 0 and size:
+                    following[target] = min(following.get(target, 0) + count * size, ENOUGH)
+        counts = following
+        if not counts:
+            return Size(total, True)
+    return Size(total, lengths[1] <= _MOST_CHARACTERS)
+
+
+def _count_numbers(automaton: Dfa, labels: Set[int]) -> Size:
+    """Of the numbers that are integers without an exponent, all up to a length; of others those with few digits."""
+    found: set[Decimal] = set()
+    pending = [("", 0)]
+    for text, state in pending:
+        if automaton.accepting[state] in labels:
+            found.add(Decimal(text))
+        if len(pending) > _MOST_TEXTS:
+            break
+        for character in "-0123456789.eE+":
+            target = automaton.read(state, character)
+            if target >= 0:
+                pending.append((text + character, target))
+    else:
+        return Size(len(found), True)
+    # Each integer has one text without a sign and without zeros before it.
+    counts = {target: 1 for digit in "123456789" if (target := automaton.read(0, digit)) >= 0}
+    total = 0
+    for _ in range(_MOST_DIGITS):
+        total += sum(count for state, count in counts.items() if automaton.accepting[state] in labels)
+        following: dict[int, int] = {}
+        for state, count in counts.items():
+            for digit in "0123456789":
+                target = automaton.read(state, digit)
+                if target >= 0:
+                    following[target] = following.get(target, 0) + count
+        counts = following
+    return Size(max(len(found), min(total, ENOUGH)), False)

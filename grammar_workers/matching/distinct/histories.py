@@ -1,0 +1,156 @@
+"""What a configuration remembers of the containers whose parts must differ from each other.
+
+A *history* is the open ones among them, innermost first: linked levels, None for none. A level belongs to the rule that
+reads the container, known by the depth of its frame, and has the values of earlier parts and the position in the part
+that is being read, if any. Outer levels go on to read while an inner container is read.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple, TypeAlias
+
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, DONE, NAME, STRING, Position, ValueId, Values
+
+
+class Level(NamedTuple):
+    """One container: the levels around it, the depth, the number of the set of earlier values, and the position."""
+
+    outer: Level | None
+    depth: int
+    earlier: int
+    position: Position
+
+
+History: TypeAlias = Level | None
+
+_IDLE, _IDLE_IN_STRING, _IDLE_IN_ESCAPE, _OWES = range(DONE + 1, DONE + 5)
+"""Kinds of positions outside of the parts that must differ: behind one, in a string there, and behind a comma, where
+another part must follow."""
+_BEHIND: Position = (_IDLE, b"", b"", 0)
+_BEHIND_COMMA: Position = (_OWES, b"", b"", 0)
+_MOST_LEVELS = 128
+_SET_BYTES = 200
+
+
+class Histories:
+    """The histories of one automaton: what bytes, calls and returns do to them."""
+
+    def __init__(self) -> None:
+        self.values = Values()
+        # Each set of earlier values: the set before, and the value that came to it.
+        self._sets: list[tuple[int, ValueId]] = [(0, -1)]
+        self._set_ids: dict[tuple[int, ValueId], int] = {}
+        self._members = functools.lru_cache(maxsize=64)(self._find_members)
+        self.is_settled = functools.lru_cache(maxsize=4096)(self._is_settled)
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + len(self._sets) * _SET_BYTES
+
+    def called(self, history: History, depth: int, *, name: bool) -> History:
+        """The history where a part begins in the container at this depth."""
+        history = self.left(history, depth + 1)
+        position = AT_NAME if name else AT_VALUE
+        if history and history.depth == depth:
+            return history._replace(position=position)
+        if _levels(history) >= _MOST_LEVELS:
+            raise LimitExceededError(f"arrays and objects whose parts must differ nest more than {_MOST_LEVELS} deep")
+        return Level(history, depth, 0, position)
+
+    def left(self, history: History, depth: int) -> History:
+        """The history once the rules at this depth and deeper have returned."""
+        while history and history.depth >= depth:
+            history = history.outer
+        return history
+
+    def returned(self, level: Level, *, counts: bool) -> Level | None:
+        """The innermost level where a part of its container ends; None where an earlier one was equal.
+
+        Without `counts`, it need not differ from any.
+        """
+        if level.position[0] > DONE:
+            return level
+        outer, depth, earlier, position = level
+        if counts:
+            value = self.values.finish(position)
+            if value in self._members(earlier):
+                return None
+            entry = (earlier, value)
+            earlier = self._set_ids.setdefault(entry, len(self._sets))
+            if earlier == len(self._sets):
+                self._sets.append(entry)
+        return Level(outer, depth, earlier, _BEHIND)
+
+    def read(self, history: History, byte: int, depth: int) -> History:
+        """The history after a byte, which a rule at this depth has read."""
+        levels = []
+        while history:
+            levels.append(history)
+            history = history.outer
+        for _, at, earlier, position in reversed(levels):
+            history = Level(history, at, earlier, self._moved(position, byte, at == depth))
+        return history
+
+    def _moved(self, position: Position, byte: int, is_own: bool) -> Position:
+        kind = position[0]
+        if kind <= DONE:
+            return self.values.read(position, byte)
+        if kind == _IDLE_IN_ESCAPE:
+            kind = _IDLE_IN_STRING
+        elif byte == ord('"') and kind in (_IDLE, _IDLE_IN_STRING):
+            kind = _IDLE if kind == _IDLE_IN_STRING else _IDLE_IN_STRING
+        elif byte == ord("\\") and kind == _IDLE_IN_STRING:
+            kind = _IDLE_IN_ESCAPE
+        elif byte == ord(",") and is_own and kind == _IDLE:
+            kind = _OWES
+        return position if kind == position[0] else (kind, b"", b"", 0)
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def _is_settled(self, history: History) -> bool:
+        """Whether no earlier value has any say in how the parts in progress may end."""
+        while history:
+            if not self._is_free(history):
+                return False
+            history = history.outer
+        return True
+
+    def _is_free(self, level: Level) -> bool:
+        position = level.position
+        if position[0] > DONE:
+            return position[0] != _OWES
+        return not any(self.values.may_become(position, value) for value in self._members(level.earlier))
+
+    def in_string(self, history: History) -> bool:
+        """Whether the last byte was inside of a string, as far as a level knows."""
+        return history is not None and history.position[0] in (STRING, NAME, _IDLE_IN_STRING, _IDLE_IN_ESCAPE)
+
+    def next_bytes(self, history: History) -> frozenset[int] | None:
+        """Inside of a string: the bytes after which an earlier value may still have a say; None for any."""
+        found: frozenset[int] = frozenset()
+        while history:
+            position = history.position
+            if position[0] in (STRING, NAME):
+                more = self.values.next_bytes(position, self._members(history.earlier))
+                if more is None:
+                    return None
+                found |= more
+            history = history.outer
+        return found
+
+    def _find_members(self, number: int) -> frozenset[ValueId]:
+        found = []
+        while number:
+            number, value = self._sets[number]
+            found.append(value)
+        return frozenset(found)
+
+
+def _levels(history: History) -> int:
+    many = 0
+    while history:
+        many += 1
+        history = history.outer
+    return many

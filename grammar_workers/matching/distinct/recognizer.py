@@ -1,0 +1,144 @@
+"""The recognizer over a `PushdownAutomaton` in which some values must differ from earlier ones (`DISTINCT_SITE`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.matching.distinct.histories import Histories
+from grammar_workers.matching.distinct.rows import ForbiddenTokens
+from grammar_workers.matching.distinct.steps import Place, Steps
+from grammar_workers.matching.distinct.ways import Ways
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
+from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
+from grammar_workers.matching.spelling import spell
+from grammar_workers.options import Limits
+from grammar_workers.pushdown.automaton import PushdownAutomaton
+from grammar_workers.pushdown.instructions import (
+    CALL,
+    DISTINCT_SITE,
+    INSTRUCTION_MOVE,
+    INSTRUCTION_SITE,
+    STATE_INSTRUCTION,
+)
+from grammar_workers.types import MaskRow, TokenId
+from grammar_workers.vocabulary.vocabulary import Vocabulary
+
+_PLACE_BYTES = 600
+
+
+class DistinctRecognizer:
+    """A `Recognizer` whose configurations are those of the `PushdownRecognizer` with a history (`histories`).
+
+    Rows are those of the underlying automaton less the tokens that lead to a repeated value or to where only repeated
+    ones are left. Configurations hold what has been read, so there is no end of them: `nbytes` grows with each token of
+    a value that later ones must differ from. Ways to an end repeat no value; they are short, not always the shortest.
+    """
+
+    KIND: ClassVar[bytes] = b"D"
+    remembers_values: ClassVar[bool] = True
+
+    def __init__(self, pushdown: PushdownAutomaton, vocabulary: Vocabulary, limits: Limits) -> None:
+        self._inner = PushdownRecognizer(pushdown, vocabulary, limits)
+        self._vocabulary = vocabulary
+        self._limits = limits
+        self._histories = Histories()
+        self._steps = Steps(pushdown, self._inner, self._histories)
+        self._ways = Ways(self._steps, self._histories, self._inner, vocabulary.spellable)
+        self._forbidden = ForbiddenTokens(
+            vocabulary, self._steps, self._histories, self._ways, late=_begin_late(pushdown)
+        )
+        self._place_bytes = 0
+
+    @classmethod
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> DistinctRecognizer:
+        """The inverse of `to_bytes`. Trusts nothing: raises ValueError for malformed tables."""
+        return cls(PushdownAutomaton.from_bytes(data), vocabulary, limits)
+
+    def to_bytes(self) -> bytes:
+        return self._inner.to_bytes()
+
+    @property
+    def nbytes(self) -> int:
+        return self._inner.nbytes + self._histories.nbytes + self._place_bytes
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    def start(self) -> Configuration:
+        state, counter, frame = self._inner.start()
+        return state, counter, frame, None
+
+    def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
+        state, counter, frame, history = configuration
+        forbidden = self._forbidden.at((state, counter, frame, history))
+        if not forbidden:
+            return self._inner.fill_row((state, counter, frame), row)
+        self._inner.fill_whole_row((state, counter, frame), row)
+        lost = np.zeros(len(row) * 32, np.bool_)
+        lost[forbidden] = True
+        row &= ~np.packbits(lost, bitorder="little").view(np.uint32)
+        return -1
+
+    def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
+        reached = self._read(configuration, token_id)
+        if reached is None:
+            return None
+        if reached[3]:
+            self._place_bytes += _PLACE_BYTES + len(reached[3].position[1])
+            if self.nbytes > self._limits.max_fsm_bytes:
+                raise LimitExceededError(
+                    f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of values that others must "
+                    "differ from (limit max_fsm_bytes)"
+                )
+        return reached, self.may_end(reached), -1
+
+    def _read(self, place: Place, token_id: TokenId) -> Place | None:
+        if not place[3] and (named := self._inner.named(place[:3], token_id)) is not None:
+            state, counter, frame = named
+            return state, counter, frame, None
+        data = self._vocabulary.read_bytes(token_id)
+        here: Place | None = place if data else None
+        for byte in data:
+            here = self._steps.step(here, byte) if here is not None else None
+        if here is None or not self._ways.is_alive(here):
+            return None
+        if here[3]:
+            return here
+        state, counter, frame = self._inner.next_token(here[:3])
+        return state, counter, frame, None
+
+    def may_end(self, configuration: Configuration) -> bool:
+        return self._inner.may_end(configuration[:3])
+
+    def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        numbers: dict[Configuration, int] = {}
+        places = np.full(self._vocabulary.size, -1, np.int32)
+        for token in np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist():
+            reached = self._read(configuration, token)
+            if reached is not None:
+                places[token] = numbers.setdefault(reached, len(numbers))
+        return list(numbers), places
+
+    def look_ahead(self, max_places: int) -> Iterator[PrefetchedRows]:
+        # What may come depends on what has been written.
+        return iter(())
+
+    def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
+        text = self._ways.to_end(configuration, limit * self._vocabulary.longest_token)
+        return spell(text, self._vocabulary, limit)
+
+
+def _begin_late(pushdown: PushdownAutomaton) -> bool:
+    """Whether a first part may begin only once a rule has returned, such as that of white space behind the bracket."""
+    instructions = pushdown.instructions
+    calls = (instructions[:, INSTRUCTION_MOVE] == CALL) & np.isin(
+        instructions[:, INSTRUCTION_SITE], pushdown.distinct[:, DISTINCT_SITE]
+    )
+    behind = pushdown.returns[pushdown.returns >= 0]
+    return bool(calls[pushdown.states[behind, STATE_INSTRUCTION]].any())

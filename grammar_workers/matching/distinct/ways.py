@@ -1,0 +1,157 @@
+"""Whether a text can still end where some parts must differ from earlier ones, and how.
+
+Of the underlying automaton every text can end, and containers are compiled so that another part that must come can
+always be found. So a place is alive if some way leads to where no earlier value has a say any more: where each part in
+progress has become unlike all of them, or has ended. The search goes on only where it is like one of them, of which
+there are finitely many beginnings.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.matching.distinct.histories import Histories
+from grammar_workers.matching.distinct.steps import Place, Steps
+from grammar_workers.matching.distinct.values import NUMBER
+from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
+from grammar_workers.matching.spelling import TooManyTokensError
+from grammar_workers.pushdown.repeated_text import Repeated, Text
+from grammar_workers.types import TokenId
+
+_MOST_STEPS = 200_000
+"""Of one search: about a second."""
+_MOST_BYTES = 1 << 18
+"""Of a way to an end."""
+_ZEROS = b"0" * 64
+"""More than any number that is worth telling apart has within its fraction."""
+_PREFERRED = b'"}]0123456789abcdefghijklmnopqrstuvwxyz'
+_ORDER = {byte: place for place, byte in enumerate(dict.fromkeys([*_PREFERRED, *range(256)]))}
+
+
+class _Reached(NamedTuple):
+    """A place, the one before and the byte between them."""
+
+    place: Place
+    before: _Reached | None
+    byte: int
+
+
+class Ways:
+    """Ways of one automaton over `recognizer`, whose vocabulary can spell the characters `spellable` (None: all)."""
+
+    def __init__(
+        self, steps: Steps, histories: Histories, recognizer: PushdownRecognizer, spellable: frozenset[str] | None
+    ) -> None:
+        self._steps = steps
+        self._histories = histories
+        self._recognizer = recognizer
+        self._allowed = frozenset(range(256) if spellable is None else b"".join(map(str.encode, spellable)))
+        self.is_alive = functools.lru_cache(maxsize=4096)(self._is_alive)
+
+    def _is_alive(self, place: Place) -> bool:
+        """Whether some text leads from here to an end."""
+        return self._histories.is_settled(place[3]) or self._nearest(place) is not None
+
+    def to_end(self, place: Place, limit: int) -> Text:
+        """A short text to an end, the shortest one where that repeats no value; about `limit` bytes at most.
+
+        Raises TooManyTokensError beyond the limit, LimitExceededError where it takes too long to find.
+        """
+        parts: list[bytes | TokenId] = []
+        length = 0
+        while not self._recognizer.may_end(place[:3]):
+            for part in self._plan(place, limit - length):
+                if isinstance(part, bytes):
+                    following = self._steps.step(place, part[0])
+                else:
+                    named = self._recognizer.named(place[:3], part)
+                    following = None if named is None else (named[0], named[1], named[2], None)
+                if following is None or not self.is_alive(following):
+                    detour = self._nearest(place)
+                    if detour is None:
+                        raise LimitExceededError("no short way to an end has been found")
+                    place, way = detour
+                    parts.append(way)
+                    length += len(way)
+                    break
+                place = following
+                parts.append(part)
+                length += 1
+            if length > limit:
+                raise TooManyTokensError
+        joined: list[bytes | TokenId | Repeated] = []
+        for is_bytes, group in itertools.groupby(parts, lambda part: isinstance(part, bytes)):
+            if is_bytes:
+                joined.append(b"".join(part for part in group if isinstance(part, bytes)))
+            else:
+                joined += group
+        return Text(length, tuple(joined))
+
+    def _plan(self, place: Place, limit: int) -> Iterator[bytes | TokenId]:
+        """The shortest text of the underlying automaton, byte by byte."""
+        text = self._recognizer.shortest_text(place[:3])
+        if text.length > limit:
+            raise TooManyTokensError
+        if text.length > _MOST_BYTES:
+            raise LimitExceededError(f"the shortest way to an end has {text.length} bytes, more than {_MOST_BYTES}")
+        return _written(text)
+
+    def _nearest(self, start: Place) -> tuple[Place, bytes] | None:
+        """The nearest other place where no earlier value has a say, and the text that leads there; None where there is
+        none. Breadth first.
+        """
+        pending = [_Reached(start, None, 0)]
+        met = {_without_zeros(start)}
+        left = _MOST_STEPS
+        for reached in pending:
+            for byte in sorted(self._steps.bytes_at(reached.place) & self._allowed, key=_ORDER.__getitem__):
+                left -= 1
+                if left < 0:
+                    raise LimitExceededError(
+                        f"to tell whether another value is left takes more than {_MOST_STEPS} steps"
+                    )
+                following = self._steps.step(reached.place, byte)
+                if following is None or (key := _without_zeros(following)) in met:
+                    continue
+                found = _Reached(following, reached, byte)
+                if self._histories.is_settled(following[3]):
+                    return following, _text_to(found)
+                met.add(key)
+                pending.append(found)
+        return None
+
+
+def _without_zeros(place: Place) -> Place:
+    """The same place for all numbers that differ only in how many zeros end a long fraction: they mean the same."""
+    level = place[3]
+    if level is None or level.position[0] != NUMBER or not level.position[1].endswith(_ZEROS):
+        return place
+    kind, text, pending, container = level.position
+    if b"." not in text or b"e" in text.lower():
+        return place
+    # Outer levels have read the same number, and hold it as it is.
+    return (*place[:3], level._replace(outer=None, position=(kind, text.rstrip(b"0") + _ZEROS, pending, container)))
+
+
+def _text_to(reached: _Reached) -> bytes:
+    text = bytearray()
+    here: _Reached = reached
+    while here.before is not None:
+        text.append(here.byte)
+        here = here.before
+    return bytes(reversed(text))
+
+
+def _written(text: Text) -> Iterator[bytes | TokenId]:
+    for part in text.parts:
+        if isinstance(part, bytes):
+            yield from (part[place : place + 1] for place in range(len(part)))
+        elif isinstance(part, Repeated):
+            for _ in range(part.count):
+                yield from _written(part.text)
+        else:
+            yield part

@@ -1,0 +1,235 @@
+"""`uniqueItems` over values that are not listed, and property names that are counted: each value once, no dead end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from grammar_workers import GrammarOptions, Limits, TokenFSM, Vocabulary, compile_grammar
+from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.matching.distinct.numbers import may_become, meaning_of
+from grammar_workers.matching.distinct.values import AT_VALUE, Position, Values
+from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, text_of
+
+ANY = {"type": "array", "uniqueItems": True}
+LONG = (b"1, 1", b'["a", "a"', b'", "', b'", "a"]', b'"a", "b"', b'{"x": 1, "y"', b'": 1, "', b", 1.0]", b"true, true")
+"""Tokens that end one part, begin another and perhaps end that, too."""
+
+
+def compiled(schema: Any, vocabulary: Vocabulary | None = None, **options: Any) -> TokenFSM:
+    specification = {"type": "json_schema", "schema": schema}
+    return compile_grammar(specification, vocabulary or bytes_vocabulary(), options=GrammarOptions(**options))
+
+
+def with_long_tokens() -> Vocabulary:
+    return Vocabulary([bytes([byte]) for byte in range(256)] + [*LONG, None], eos_token_ids=[256 + len(LONG)])
+
+
+@pytest.mark.parametrize(
+    ("text", "is_unique"),
+    [
+        ("[1, 1]", False),
+        ("[1, 1.0]", False),
+        ("[1, 10e-1]", False),
+        ("[0, -0]", False),
+        ("[0, 0e7]", False),
+        ("[100, 1e2]", False),
+        ("[1, 2, 11]", True),
+        ("[1, true]", True),
+        ('["1", 1]', True),
+        ('["a", "b", "a"]', False),
+        ('["é", "\\u00e9"]', False),
+        ('["\\ud83d\\ude00", "😀"]', False),
+        ('["\\n", "\\u000A"]', False),
+        ('["a", "aa", ""]', True),
+        ('[{"a": 1, "b": 2}, {"b": 2, "a": 1}]', False),
+        ('[{"a": 1, "b": 2}, {"b": 2.0, "a": 3}]', True),
+        ('[{"a": 1}, {"a": 1, "b": 2}]', True),
+        ("[[1, 2], [1, 2.0]]", False),
+        ("[[1, 2], [2, 1], []]", True),
+        ("[[[]], [], [[], []]]", True),
+        ("[[{}], [[]], {}]", True),
+        ("[null, false, null]", False),
+    ],
+)
+@pytest.mark.parametrize("options", [{"escapes": "any"}, {"escapes": "any", "whitespace": "flexible"}])
+def test_items_are_compared_by_what_they_mean(text: str, is_unique: bool, options: dict[str, Any]) -> None:
+    assert accepts(compiled(ANY, **options), text) == is_unique
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        # In items, and in their items.
+        ({"items": ANY, "uniqueItems": True}, "[[1, 2], [1]]", "[[1, 2], [1, 2]]"),
+        ({"items": ANY, "uniqueItems": True}, "[[1, 2], [2, 1]]", "[[1, 1], [2]]"),
+        ({"items": {"properties": {"a": ANY}}}, '[{"a": [1]}, {"a": [1]}]', '[{"a": [1, 1]}]'),
+        ({"$ref": "#/$defs/d", "$defs": {"d": {"items": {"$ref": "#/$defs/d"}, **ANY}}}, "[[], [[]]]", "[[], []]"),
+        # In one alternative, told apart by type; in all of them.
+        ({"anyOf": [ANY, {"type": "string"}]}, '"x"', "[1, 1]"),
+        ({"anyOf": [{**ANY, "minItems": 3}, {**ANY, "items": {"type": "string"}}]}, '["a"]', '["a", "a"]'),
+        ({"oneOf": [ANY, {"type": "object"}]}, "[1, 2]", "[1, 1]"),
+        ({"prefixItems": [{"type": "number"}, {"type": "string"}], **ANY}, '[1, "1", 2]', '[1, "1", 1]'),
+        ({"contains": {"type": "string"}, **ANY}, '[1, "a", 2]', '[1, "a", 1]'),
+        # Names that are counted.
+        ({"type": "object", "minProperties": 2}, '{"x": 1, "y": 1}', '{"x": 1, "x": 1}'),
+        ({"type": "object", "not": {"maxProperties": 2}}, '{"x": 1, "y": 1, "z": 1}', '{"x": 1, "y": 1, "x": 1}'),
+        ({"patternProperties": {"^[ab]$": {}}, "additionalProperties": False, "minProperties": 2, "type": "object"},)
+        + ('{"a": 1, "b": 1}', '{"a": 1, "a": 1}'),
+    ],
+)
+def test_where_values_must_differ(schema: Any, valid: str, invalid: str) -> None:
+    fsm = compiled(schema)
+    assert accepts(fsm, valid)
+    assert not accepts(fsm, invalid)
+
+
+def every_text(fsm: TokenFSM, most: int) -> set[str]:
+    """All texts of an automaton without an endless output; each state on the way must have one that goes on."""
+    found = set()
+    pending = [(fsm.initial_state, b"")]
+    while pending:
+        state, text = pending.pop()
+        assert fsm.count_allowed(state), f"a dead end after {text!r}"
+        assert len(found) < most
+        for token in fsm.allowed_tokens(state):
+            if token in fsm.vocabulary.eos_token_ids:
+                found.add(text.decode())
+            else:
+                following = fsm.next_state(state, token)
+                assert following >= 0
+                pending.append((following, text + fsm.vocabulary.token_bytes(token)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("items", "values"),
+    [
+        ({"type": "string", "pattern": "^a?b?$"}, ["", "a", "b", "ab"]),
+        ({"type": "integer", "minimum": 8, "maximum": 11}, [8, 9, 10, 11]),
+        ({"type": ["null", "boolean"]}, [None, False, True]),
+        ({"type": "array", "items": {"type": "null"}, "maxItems": 2}, [[], [None], [None, None]]),
+        (
+            {"type": "object", "properties": {"a": {"type": "boolean"}}, "additionalProperties": False},
+            [{}, {"a": True}, {"a": False}],
+        ),
+    ],
+)
+@pytest.mark.parametrize("least", [0, 2])
+@pytest.mark.parametrize("vocabulary", [bytes_vocabulary, with_long_tokens])
+def test_exactly_the_arrays_without_repetition(items: Any, values: list[Any], least: int, vocabulary: Any) -> None:
+    fsm = compiled({"type": "array", "items": items, "minItems": least, "uniqueItems": True}, vocabulary())
+    arrays: list[list[Any]] = [[]]
+    for array in arrays:
+        arrays += [[*array, value] for value in values if not any(value == other for other in array)]
+    expected = {json.dumps(array) for array in arrays if len(array) >= least}
+    assert {text.replace("-0", "0") for text in every_text(fsm, 1000)} == expected
+
+
+@pytest.mark.parametrize("schema", [ANY, {"type": "object", "minProperties": 2}, {"items": ANY, "uniqueItems": True}])
+def test_the_mask_is_what_can_be_stepped_over(schema: Any) -> None:
+    """Also with tokens that reach over the borders of parts."""
+    fsm = compiled(schema, with_long_tokens())
+    texts = ['[1, ["a", "b"], "a", true, 1.5]', '{"a": {"x": 1, "y": 2}, "": 1, "aa": []}', '[["a"], [1, 2], []]']
+    for text in texts:
+        state = fsm.initial_state
+        for byte in text.encode():
+            stepped = {token for token in range(fsm.vocabulary.size) if fsm.next_state(state, token) >= 0}
+            assert fsm.allowed_tokens(state) == stepped
+            state = fsm.next_state(state, byte)
+            if state < 0:
+                break
+
+
+def test_the_values_of_a_finite_kind_are_used_up() -> None:
+    schema = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 3}, "uniqueItems": True}
+    fsm = compiled(schema)
+    assert accepts(fsm, "[1, 3, 2]")
+    assert not accepts(fsm, "[1, 3, 2, 4]")
+    state = fsm.initial_state
+    for byte in b"[1, 3, 2":
+        state = fsm.next_state(state, byte)
+    assert bytes(fsm.allowed_tokens(state)) == b"]"
+    with pytest.raises(UnsatisfiableError):
+        compiled({**schema, "minItems": 4})
+
+
+@pytest.mark.parametrize("least", [2, 5, 40])
+def test_completions_repeat_nothing(least: int) -> None:
+    for schema in ({**ANY, "minItems": least}, {**ANY, "minItems": least, "items": {"type": "string"}}):
+        fsm = compiled(schema)
+        items = json.loads(text_of(fsm.vocabulary, fsm.shortest_completion(fsm.initial_state)))
+        assert len(items) == least == len({json.dumps(item) for item in items})
+    fsm = compiled({"type": "object", "minProperties": least})
+    assert len(json.loads(text_of(fsm.vocabulary, fsm.shortest_completion(fsm.initial_state)))) == least
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {"uniqueItems": True}},
+        {"type": "array", "anyOf": [{"uniqueItems": True}, {"items": {"type": "string"}}]},
+        {"contains": {"const": 1}, "minContains": 2, **ANY},
+        {"prefixItems": [{"type": "boolean"}] * 3, "minItems": 3, **ANY, "items": {"type": "string"}},
+    ],
+)
+def test_what_cannot_be_exact_is_refused(schema: Any) -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        compiled(schema)
+    assert caught.value.pointer is not None and caught.value.pointer.endswith("/uniqueItems")
+    left = compiled(schema, on_unsupported="report").unenforced
+    assert left
+
+
+def test_outputs_are_bounded_in_memory() -> None:
+    specification = {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}
+    fsm = compile_grammar(specification, bytes_vocabulary(), limits=Limits(max_fsm_bytes=1 << 20))
+    text = "[" + ", ".join(f'"{number}"' for number in range(1000))
+    with pytest.raises(LimitExceededError, match="max_fsm_bytes"):
+        accepts(fsm, text)
+    assert fsm.is_worn and fsm.device_tables() is None
+
+
+NUMBERS = [
+    "0",
+    "-0",
+    "0.0",
+    "0e5",
+    "1",
+    "1.0",
+    "1.00",
+    "10e-1",
+    "0.1e1",
+    "-1",
+    "12",
+    "1.2e1",
+    "120e-1",
+    "0.012e+3",
+    "1e22",
+]
+
+
+def test_a_beginning_of_a_number_may_become_what_it_means() -> None:
+    for text in NUMBERS:
+        meaning = meaning_of(text.encode())
+        assert meaning is not None
+        assert all(may_become(text[:length].encode(), meaning) for length in range(1, len(text) + 1))
+        for other in NUMBERS:
+            assert (meaning == meaning_of(other.encode())) == (float(text) == float(other))
+
+
+def test_a_beginning_may_become_what_it_is_one_of() -> None:
+    texts = ['"aé\\u00e9"', '{"a": [1, {"b": null}], "c": "d"}', "[[], [[1.50]]]", "-0.5e1", "true"]
+    values = Values()
+    read: list[list[Position]] = []
+    for text in texts:
+        positions = [AT_VALUE]
+        for byte in text.encode():
+            positions.append(values.read(positions[-1], byte))
+        read.append(positions)
+    meant = [values.finish(positions[-1]) for positions in read]
+    for positions, own in zip(read, meant, strict=True):
+        assert all(values.may_become(position, own) for position in positions)
+        assert not any(values.may_become(positions[-1], other) for other in meant if other != own)
