@@ -206,7 +206,7 @@ class TokenFSM:
         """The states visited so far as arrays, in the order of their numbers, as far as both limits go.
 
         If there are fewer than `ahead`, visits others breadth first: a walk of the vocabulary for each. None where not
-        even the initial state fits. May raise LimitExceededError before the initial state is known.
+        even the initial state fits, or values are remembered. May raise LimitExceededError before that state is known.
         """
         if self.remembers_values:
             return None
@@ -282,8 +282,7 @@ class TokenFSM:
 
     @property
     def remembers_values(self) -> bool:
-        """Whether states depend on values that have been read: memory then grows with every output, and completions are
-        short, but not always shortest."""
+        """Whether states depend on values that have been read: memory grows with outputs, completions may be longer."""
         return self._recognizer.remembers_values
 
     @property

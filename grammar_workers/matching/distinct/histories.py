@@ -8,6 +8,7 @@ that is being read, if any. Outer levels go on to read while an inner container 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from grammar_workers.errors import LimitExceededError
@@ -55,7 +56,7 @@ class Histories:
         position = AT_NAME if name else AT_VALUE
         if history and history.depth == depth:
             return history._replace(position=position)
-        if _levels(history) >= _MOST_LEVELS:
+        if sum(1 for _ in levels_of(history)) >= _MOST_LEVELS:
             raise LimitExceededError(f"arrays and objects whose parts must differ nest more than {_MOST_LEVELS} deep")
         return Level(history, depth, 0, position)
 
@@ -85,10 +86,8 @@ class Histories:
 
     def read(self, history: History, byte: int, depth: int) -> History:
         """The history after a byte, which a rule at this depth has read."""
-        levels = []
-        while history:
-            levels.append(history)
-            history = history.outer
+        levels = list(levels_of(history))
+        history = None
         for _, at, earlier, position in reversed(levels):
             history = Level(history, at, earlier, self._moved(position, byte, at == depth))
         return history
@@ -111,11 +110,7 @@ class Histories:
 
     def _is_settled(self, history: History) -> bool:
         """Whether no earlier value has any say in how the parts in progress may end."""
-        while history:
-            if not self._is_free(history):
-                return False
-            history = history.outer
-        return True
+        return all(map(self._is_free, levels_of(history)))
 
     def _is_free(self, level: Level) -> bool:
         position = level.position
@@ -130,14 +125,12 @@ class Histories:
     def next_bytes(self, history: History) -> frozenset[int] | None:
         """Inside of a string: the bytes after which an earlier value may still have a say; None for any."""
         found: frozenset[int] = frozenset()
-        while history:
-            position = history.position
+        for _, _, earlier, position in levels_of(history):
             if position[0] in (STRING, NAME):
-                more = self.values.next_bytes(position, self._members(history.earlier))
+                more = self.values.next_bytes(position, self._members(earlier))
                 if more is None:
                     return None
                 found |= more
-            history = history.outer
         return found
 
     def _find_members(self, number: int) -> frozenset[ValueId]:
@@ -148,9 +141,8 @@ class Histories:
         return frozenset(found)
 
 
-def _levels(history: History) -> int:
-    many = 0
-    while history:
-        many += 1
+def levels_of(history: History) -> Iterator[Level]:
+    """The levels of a history, innermost first."""
+    while history is not None:
+        yield history
         history = history.outer
-    return many

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.matching.distinct.histories import Histories
+from grammar_workers.matching.distinct.histories import Histories, History, levels_of
 from grammar_workers.matching.distinct.steps import Place, Steps
 from grammar_workers.matching.distinct.values import NUMBER
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
@@ -130,11 +130,13 @@ def _without_zeros(place: Place) -> Place:
     level = place[3]
     if level is None or level.position[0] != NUMBER or not level.position[1].endswith(_ZEROS):
         return place
-    kind, text, pending, container = level.position
-    if b"." not in text or b"e" in text.lower():
-        return place
-    # Outer levels have read the same number, and hold it as it is.
-    return (*place[:3], level._replace(outer=None, position=(kind, text.rstrip(b"0") + _ZEROS, pending, container)))
+    kept: History = None
+    for one in reversed(list(levels_of(level))):
+        kind, text, pending, container = one.position
+        if kind == NUMBER and b"." in text and b"e" not in text.lower():
+            text = text.rstrip(b"0") + _ZEROS
+        kept = one._replace(outer=kept, position=(kind, text, pending, container))
+    return (*place[:3], kept)
 
 
 def _text_to(reached: _Reached) -> bytes:

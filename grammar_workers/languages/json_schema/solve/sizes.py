@@ -13,6 +13,7 @@ from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
+from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _size(solver: Solver, demand: Demand, label: Label | None, inside: frozenset
     if strings.texts is not None:
         texts = Size(sum(number + 1 in wanted for number in strings.texts.values()), True)
     elif strings.automaton is not None:
-        texts = count_texts(strings.automaton, wanted, strings.lengths)
+        texts = _count_strings(strings, wanted)
     else:
         texts = Size(0, True)
     wanted = {number for number, found in enumerate(numbers.labels, 1) if label in (None, found)}
@@ -89,6 +90,19 @@ def _containers(solver: Solver, demand: Demand, label: Label | None, inside: fro
                 return Size(ENOUGH if objects.name_classes.automaton is None else least + 1, False)
             least += max((_size(solver, child, None, inside).least for _, child in named.properties), default=1)
     return Size(least, False)
+
+
+def _count_strings(language: TextLanguage, wanted: Set[int]) -> Size:
+    """The texts of an automaton that have one of these numbers."""
+    assert language.automaton is not None
+    if not language.is_counted:
+        return count_texts(language.automaton, wanted)
+    least, exact = 0, True
+    for place, interval in enumerate(language.intervals):
+        labels = {label for label, row in enumerate(language.numbers, 1) if row[place] in wanted}
+        size = count_texts(language.automaton, labels, interval)
+        least, exact = least + size.least, exact and size.exact
+    return Size(least, exact)
 
 
 def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUNDED)) -> Size:
