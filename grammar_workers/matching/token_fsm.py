@@ -38,7 +38,6 @@ _INITIAL: StateId = 1
 _UNKNOWN_ROW = -1
 _STATE_BYTES = 400
 """What one visited state costs beside its row: list slots, a dictionary entry and its transitions."""
-_WORN_SHARE = 8
 _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
 _PAUSE_S = 0.0005
@@ -288,7 +287,7 @@ class TokenFSM:
     @property
     def is_worn(self) -> bool:
         """Whether states that hardly come up again hold so much memory that new outputs should have a fresh FSM."""
-        return self.remembers_values and self.nbytes > self._limits.max_fsm_bytes // _WORN_SHARE
+        return self.remembers_values and self.nbytes > self._limits.max_fsm_bytes // 8
 
     # -- serialisation -------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from tests.grammar_workers.vocabularies import bytes_vocabulary
 pytestmark = pytest.mark.anyio
 
 HELLO = [{"role": "user", "content": "hello"}]
-SCHEMA = {"type": "array", "uniqueItems": True}
+SCHEMA = {"type": "string", "pattern": r"(a)\1"}
 FORMAT = {"type": "json_schema", "schema": SCHEMA}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"é": SCHEMA}}}}
 REPORT = {"on_unsupported": "report"}
@@ -43,14 +43,14 @@ def events(response: httpx.Response) -> list[dict[str, Any]]:
 async def test_the_option_reaches_both_tiers(
     http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica
 ) -> None:
-    names(compiler, "/uniqueItems")
+    names(compiler, "/pattern")
     answer = await http.post("/v1/completions", json={"prompt": "x", "response_format": FORMAT, **REPORT})
     asked = {"specification": {"type": "json_schema", "schema": SCHEMA}, "options": REPORT}
     key = grammar_key(asked["specification"], FINGERPRINT, GrammarOptions(on_unsupported="report"))
     assert compiler.calls[0][:2] == (key, asked)
     assert replica.requests[0]["grammar"] == {"key": key, "specification": asked, "tenant": "anonymous"}
-    assert answer.json()["grammar"]["unenforced"] == told("response_format", "/uniqueItems")
-    assert answer.headers[HEADER] == "/uniqueItems"
+    assert answer.json()["grammar"]["unenforced"] == told("response_format", "/pattern")
+    assert answer.headers[HEADER] == "/pattern"
 
 
 async def test_what_the_server_does_anyway_changes_nothing(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
@@ -66,14 +66,14 @@ async def test_what_the_server_does_anyway_changes_nothing(http: httpx.AsyncClie
 async def test_a_stream_says_it_first_and_last(
     http: httpx.AsyncClient, compiler: FakeCompiler, usage: bool, choices: int
 ) -> None:
-    names(compiler, "/uniqueItems")
+    names(compiler, "/pattern")
     body = {"messages": HELLO, "response_format": FORMAT, "stream": True, "n": choices, **REPORT}
     answer = await http.post("/v1/chat/completions", json={**body, "stream_options": {"include_usage": usage}})
-    assert answer.headers[HEADER] == "/uniqueItems"
+    assert answer.headers[HEADER] == "/pattern"
     chunks = [chunk for chunk in events(answer) if chunk["choices"]]
     assert ["grammar" in chunk for chunk in chunks] == [True, *[False] * (len(chunks) - 2), True]
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
-    assert chunks[-1]["grammar"]["unenforced"] == told("response_format", "/uniqueItems")
+    assert chunks[-1]["grammar"]["unenforced"] == told("response_format", "/pattern")
 
 
 @pytest.mark.parametrize(
@@ -82,24 +82,24 @@ async def test_a_stream_says_it_first_and_last(
         (
             "/v1/chat/completions",
             {"messages": HELLO, "tools": [TOOL], "tool_choice": "required"},
-            ("tools", "/tools/0/function/parameters/properties/é/uniqueItems"),
+            ("tools", "/tools/0/function/parameters/properties/é/pattern"),
         ),
         (
             "/v1/responses",
             {"input": "x", "tools": [{"type": "function", **TOOL["function"]}], "tool_choice": "required"},
-            ("tools", "/tools/0/parameters/properties/é/uniqueItems"),
+            ("tools", "/tools/0/parameters/properties/é/pattern"),
         ),
         (
             "/v1/messages",
             {"model": "tiny", "max_tokens": 9, "messages": HELLO, "tool_choice": {"type": "any"}}
             | {"tools": [{"name": "f", "input_schema": TOOL["function"]["parameters"]}]},
-            ("tools", "/tools/0/input_schema/properties/é/uniqueItems"),
+            ("tools", "/tools/0/input_schema/properties/é/pattern"),
         ),
-        ("/v1/responses", {"input": "x", "text": {"format": {"name": "n", **FORMAT}}}, ("text.format", "/uniqueItems")),
+        ("/v1/responses", {"input": "x", "text": {"format": {"name": "n", **FORMAT}}}, ("text.format", "/pattern")),
         (
             "/v1/messages",
             {"model": "tiny", "max_tokens": 9, "messages": HELLO, "output_config": {"format": FORMAT}},
-            ("output_config.format", "/uniqueItems"),
+            ("output_config.format", "/pattern"),
         ),
     ],
 )
@@ -127,7 +127,7 @@ def _last(events: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_a_long_header_says_how_many_more(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
-    pointers = [f"/properties/a, {number}\r\né/uniqueItems" for number in range(500)]
+    pointers = [f"/properties/a, {number}\r\né/pattern" for number in range(500)]
     names(compiler, *pointers)
     body = {"prompt": "x", "response_format": FORMAT, **REPORT}
     answer = await http.post("/v1/completions", json=body)
@@ -138,10 +138,10 @@ async def test_a_long_header_says_how_many_more(http: httpx.AsyncClient, compile
 
 
 async def test_compiling_ahead(http: httpx.AsyncClient, compiler: FakeCompiler) -> None:
-    names(compiler, "/uniqueItems")
+    names(compiler, "/pattern")
     answer = await http.post("/v1/grammars", json={"response_format": FORMAT, **REPORT})
-    assert answer.json()["unenforced"] == told("response_format", "/uniqueItems")
-    assert answer.headers[HEADER] == "/uniqueItems"
+    assert answer.json()["unenforced"] == told("response_format", "/pattern")
+    assert answer.headers[HEADER] == "/pattern"
     assert compiler.calls[0][1]["options"] == REPORT
 
 
