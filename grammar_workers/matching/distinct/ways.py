@@ -22,8 +22,8 @@ from grammar_workers.matching.spelling import TooManyTokensError
 from grammar_workers.pushdown.repeated_text import Repeated, Text
 from grammar_workers.types import TokenId
 
-_MOST_STEPS = 200_000
-"""Of one search: about a second."""
+_MOST_STEPS = 50_000
+"""Of one search: a quarter of a second."""
 _MOST_BYTES = 1 << 18
 """Of a way to an end."""
 _ZEROS = b"0" * 64
