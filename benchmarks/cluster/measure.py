@@ -28,8 +28,8 @@ from benchmarks.heavy_schemas import heavy_schema
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.processes import AS_NICE_AS_OTHERS
 from benchmarks.vocabularies import tekken_vocabulary
-from deployments.arguments import REPOSITORY
 from deployments.local.launcher import environment
+from deployments.shipped import REPOSITORY
 from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, grammar_key, warm_up, warm_up_formats
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.redis_server import RedisServer
