@@ -10,6 +10,7 @@ REQUESTS = 40
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1500)
 def test_an_upgrade_and_the_way_back_lose_nothing_and_compile_nothing_twice() -> None:
     names = []
     for phase in phases(REQUESTS):
