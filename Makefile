@@ -56,6 +56,7 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 
 chaos: $(VENV)/.installed ## Kill, stop and lose parts of a server on five local Ray nodes under load; prints a table
 	@$(BIN)/python -m tests.chaos
+	@$(BIN)/python -m tests.chaos.upgrade
 
 bench: $(VENV)/.installed ## Turnstile beside its peers (MASKBENCH=folder); see benchmarks/README.md
 	@$(PIP_INSTALL) --editable '.[bench]'

@@ -33,22 +33,30 @@ def load_config(path: Path, *, model: str | None = None, engine: str | None = No
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: not a mapping")
-    for application in data.get("applications") or ():
-        arguments = application.get("args") if isinstance(application, dict) else None
-        if isinstance(arguments, dict):
-            _change(arguments, model, engine)
+    if model is not None or engine is not None:
+        _change_applications(data, model, engine)
     if problems := config_problems(data):
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
     return ServeDeploySchema.model_validate(data)
+
+
+def _change_applications(data: dict[str, Any], model: str | None, engine: str | None) -> None:
+    """Where the file has what it should; anything else is told by `config_problems`."""
+    applications = data.get("applications")
+    for application in applications if isinstance(applications, list) else ():
+        arguments = application.get("args") if isinstance(application, dict) else None
+        if isinstance(arguments, dict):
+            _change(arguments, model, engine)
 
 
 def _change(arguments: dict[str, Any], model: str | None, engine: str | None) -> None:
     if model is not None:
         arguments["model"] = model
         arguments.pop("served_model_name", None)
-    replica = arguments.setdefault("replica", {})
-    if engine is not None and isinstance(replica, dict) and _kind(replica) != engine:
-        replica["engine"] = {"kind": engine}
+    if engine is not None:
+        replica = arguments.setdefault("replica", {})
+        if isinstance(replica, dict) and _kind(replica) != engine:
+            replica["engine"] = {"kind": engine}
 
 
 def _kind(replica: dict[str, Any]) -> Any:

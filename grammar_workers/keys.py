@@ -116,7 +116,6 @@ def normalized(canonical: bytes) -> GrammarSpecification:
 
 
 _HOLD_LISTS = SUBSCHEMAS | SCHEMA_LISTS
-_REFERRING = frozenset(REFERRING)
 _DROPPED = ANNOTATIONS - {"$schema", "contentSchema"}
 """Anchors are looked for inside `contentSchema`."""
 
@@ -184,28 +183,25 @@ class _Normalization:
             self._count(schema)
             return schema
         result = {}
-        size = 1
+        self._add(1)
         self._note_references(schema)
         for keyword in sorted(schema):
+            value = schema[keyword]
             if keyword in self._dropped:
                 continue
-            value = schema[keyword]
-            size += len(keyword) + 4
-            if isinstance(value, str):
-                size += len(value) + 2
-            elif keyword in SUBSCHEMAS and not isinstance(value, list):
+            self._add(len(keyword) + 4)
+            if keyword in SUBSCHEMAS and not isinstance(value, list):
                 value = self._schema(value)
             elif keyword in _HOLD_LISTS and isinstance(value, list):
-                size += len(value) + 1
+                self._add(len(value) + 1)
                 value = [self._schema(part) for part in value]
             elif keyword in SCHEMA_MAPS and isinstance(value, dict):
                 # A list here is that of `dependencies`: names, not schemas.
-                size += sum(map(len, value)) + 4 * len(value) + 1
+                self._add(sum(map(len, value)) + 4 * len(value) + 1)
                 value = {name: self._schema(part) for name, part in value.items()}
             else:
                 self._count(value)
             result[keyword] = value
-        self._add(size)
         return result
 
     def _count(self, value: Any) -> None:
@@ -226,8 +222,7 @@ class _Normalization:
                 self._add(1)
 
     def _note_references(self, schema: dict[str, Any]) -> None:
-        if not _REFERRING.isdisjoint(schema):
-            self._references += [schema[name] for name in REFERRING if isinstance(schema.get(name), str)]
+        self._references += [schema[name] for name in REFERRING if isinstance(schema.get(name), str)]
 
     def _add(self, size: int) -> None:
         self._bytes += size

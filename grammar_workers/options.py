@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -60,7 +59,6 @@ class GrammarOptions(BaseModel):
         "then forbid what the schema allows (`docs/constraints.md`).",
     )
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 - a few sets of options are all there are
     def key_text(self) -> str:
         """What stands for the options in a grammar key; an option that came later is told only where it is used."""
         later = {"on_unsupported"} if self.on_unsupported == "refuse" else set()

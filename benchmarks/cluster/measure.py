@@ -15,7 +15,6 @@ import json
 import os
 import random
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,11 @@ from benchmarks.cluster.measured import FILE
 from benchmarks.heavy_schemas import heavy_schema
 from benchmarks.maskbench_data import parse_with_data
 from benchmarks.processes import AS_NICE_AS_OTHERS
+from benchmarks.size_and_load import compiled_and_loaded
 from benchmarks.vocabularies import tekken_vocabulary
-from deployments.arguments import REPOSITORY
 from deployments.local.launcher import environment
-from grammar_workers import GrammarError, TokenFSM, Vocabulary, compile_grammar, grammar_key, warm_up, warm_up_formats
+from deployments.shipped import REPOSITORY
+from grammar_workers import Vocabulary, grammar_key, warm_up, warm_up_formats
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.redis_server import RedisServer
 
@@ -42,17 +42,11 @@ NO_PROXY = {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
 
 def grammar(specification: dict[str, Any], vocabulary: Vocabulary) -> list[float] | None:
     """Seconds to compile and to load, bytes stored and in memory; None when it is refused."""
-    begin = time.process_time()
-    try:
-        fsm = compile_grammar(specification, vocabulary)
-    except GrammarError:
+    found = compiled_and_loaded(specification, vocabulary)
+    if found is None:
         return None
-    compiled = time.process_time()
-    stored = fsm.to_bytes()
-    before = time.process_time()
-    loaded = TokenFSM.from_bytes(stored, vocabulary)
-    seconds = [round(compiled - begin, 6), round(time.process_time() - before, 6)]
-    return [*seconds, len(stored), loaded.nbytes]
+    seconds = [round(found.compile_s, 6), round(found.load_s, 6)]
+    return [*seconds, len(found.stored), found.fsm.nbytes]
 
 
 def redis_seconds() -> dict[str, float]:

@@ -24,7 +24,7 @@ from grammar_workers.shared_task import SharedTask
 logger = logging.getLogger("ray.serve")
 
 _SMALL_BYTES = 4096
-_PLACES_AHEAD = 256
+PLACES_AHEAD = 256
 """Mask rows that a small artifact gets when it is loaded: mostly all, in a millisecond. Read one by one they pass
 between threads as often, which costs ten times that. What is larger has too many to guess those that will be needed."""
 
@@ -47,12 +47,14 @@ class GrammarSource:
         ask_compiler: AskCompiler,
         *,
         keeps: bool = False,
+        places_ahead: int = PLACES_AHEAD,
     ) -> None:
         self._vocabulary = vocabulary
         self._store = store
         self._cache = cache
         self._ask_compiler = ask_compiler
         self._keeps = keeps
+        self._places_ahead = places_ahead
         self._counters = Counters()
         self._fetching: dict[str, SharedTask[TokenFSM]] = {}
 
@@ -122,7 +124,7 @@ class GrammarSource:
 
     def _load(self, key: str, data: bytes) -> TokenFSM:
         fsm = TokenFSM.from_bytes(data, self._vocabulary, key=key)
-        if len(data) <= _SMALL_BYTES:
+        if self._places_ahead and len(data) <= _SMALL_BYTES:
             with contextlib.suppress(LimitExceededError):  # who needs a row that cannot be made is told there
-                fsm.fill_rows(_PLACES_AHEAD)
+                fsm.fill_rows(self._places_ahead)
         return fsm

@@ -36,7 +36,8 @@ _ROUND_GROWTH = 4
 def stored_grammars(vocabulary: Vocabulary, store_url: str, cache_mb: int) -> GrammarSource:
     """Keys -> automata of what others have compiled into a store."""
     store = open_store(store_url, vocabulary.fingerprint)
-    return GrammarSource(vocabulary, store, AutomatonCache(cache_mb << 20), _unknown)
+    # `GrammarLoader` makes rows ahead, within its share of the interpreter.
+    return GrammarSource(vocabulary, store, AutomatonCache(cache_mb << 20), _unknown, places_ahead=0)
 
 
 class GrammarLoader:

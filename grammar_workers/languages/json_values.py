@@ -8,13 +8,13 @@ from grammar_workers.dfa.dfa import Dfa, intersect
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
+from grammar_workers.languages.json_schema.emit.emitter import Emitter
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.read.reader import SchemaReader
 from grammar_workers.languages.json_schema.read.unenforced import joined
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError
-from grammar_workers.languages.json_schema.solve.solver import JSON_CONSTANTS, Constants
-from grammar_workers.languages.json_schema.stages import new_stages
+from grammar_workers.languages.json_schema.solve.solver import JSON_CONSTANTS, Constants, Solver
 from grammar_workers.languages.parts import Parts, any_text
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import BannedWordsSpecification, JsonObjectSpecification, JsonSchema
@@ -98,9 +98,7 @@ class JsonValues:
         distinct: bool,
     ) -> int:
         """The entry state; without `distinct`, keywords that need values or names to be remembered are not enforced."""
-        pool, solver, emitter = new_stages(
-            self._builder, options, self._limits, self._vocabulary.spellable, permitted, constants, distinct=distinct
-        )
+        pool = FormulaPool(self._limits)
         formulas = []
         for pointer, part in parts.json:
             if isinstance(part, JsonObjectSpecification):
@@ -108,9 +106,12 @@ class JsonValues:
                 continue
             formulas.append(self.formula(part.json_schema, pool, options, pointer, inside, distinct=distinct))
         root = Demand(pool.canonical(pool.any_of(formulas) if any_of else pool.all_of(formulas)))
+        solver = Solver(
+            pool, options, self._limits, self._vocabulary.spellable, permitted, constants, distinct=distinct
+        )
         with located(parts.json[0][0], inside):
             solver.solve(root)
-            entry = emitter.emit(root)
+            entry = Emitter(solver, self._builder, options).emit(root)
         self._compilation.notes += solver.notes
         self._compilation.doubt = self._compilation.doubt or solver.doubt
         if solver.has_doubts:

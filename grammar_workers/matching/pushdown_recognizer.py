@@ -354,8 +354,6 @@ class PushdownRecognizer:
 
 def _check_tokens(pushdown: PushdownAutomaton, vocabulary: Vocabulary) -> None:
     """Raise ValueError for an edge of a token that cannot be generated."""
-    if not len(pushdown.token_edges):
-        return
     ends = np.array(vocabulary.eos_token_ids)
     first, last = pushdown.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
     if (last >= vocabulary.size).any() or (np.searchsorted(ends, first) != np.searchsorted(ends, last, "right")).any():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +50,6 @@ from grammar_workers.pushdown.instructions import (
     STATE_ROW,
     STAY,
 )
-from grammar_workers.pushdown.resumption import separate
 from grammar_workers.types import TokenId
 
 _ROW_STEPS = 32
@@ -72,19 +73,11 @@ Beside: TypeAlias = tuple[int, int]
 NOTHING_BESIDE: Beside = (-1, 0)
 
 
-_INTEGER = struct.Struct("i")
-_LETTERS = [_INTEGER.pack(byte) for byte in range(256)]
-"""What the state that reads a byte within a literal begins with; STATE_LITERAL is the first column."""
-_BEHIND_LETTER = struct.Struct(f"{STATE_COLUMNS - 1}i")
-
-
-def _letters(data: bytes, beside: Sequence[Beside]) -> bytes:
-    """The states that read the bytes of a literal, as `PushdownBuilder.literal` says it."""
-    row, loop = beside[0] if beside else NOTHING_BESIDE
-    if not beside or beside.count((row, loop)) == len(beside):
-        rest = _BEHIND_LETTER.pack(row, -1, 0, loop)
-        return rest.join([*map(_LETTERS.__getitem__, data), b""])
-    return b"".join([_STATE.pack(byte, row, -1, 0, loop) for byte, (row, loop) in zip(data, beside, strict=False)])
+@functools.lru_cache(maxsize=4096)
+def _letter(byte: int, beside: Beside) -> bytes:
+    """The state that reads a byte within a literal."""
+    row, loop = beside
+    return _STATE.pack(byte, row, -1, 0, loop)
 
 
 def runs(tokens: NDArray[np.int64]) -> list[tuple[TokenId, TokenId]]:
@@ -101,7 +94,6 @@ class PushdownBuilder:
         self.limits = limits
         self._most_states = limits.max_states
         self._budget = budget_of(limits)
-        self._begun: PushdownBuilder | None = None
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
         self._rows: list[bytes] = []
@@ -118,19 +110,6 @@ class PushdownBuilder:
         self._boundaries: list[tuple[int, int]] = []
         self._distinct: dict[tuple[int, int, int], None] = {}
         self._loop_ids: dict[tuple[int, int, int], int] = {}
-
-    def go_on_from(self, begun: PushdownBuilder) -> bool:
-        """Begin with all that another builder holds, by the same numbers; False if something else is here already.
-
-        It does not count as states of this one.
-        """
-        if self._begun is None and self.next_state == START + 1:
-            for name, value in vars(begun).items():
-                if name not in ("limits", "_budget"):
-                    setattr(self, name, separate(value))
-            self._begun = begun
-            self._most_states = self.limits.max_states + begun.next_state
-        return self._begun is begun
 
     # -- budget --------------------------------------------------------------------------------------------------
 
@@ -163,7 +142,7 @@ class PushdownBuilder:
         """
         states = self._states
         first = len(states)
-        states.frombytes(_letters(data, beside))
+        states.frombytes(b"".join(map(_letter, data, beside or itertools.repeat(NOTHING_BESIDE))))
         states.extend((-1, -1, end_label, end_op, 0))
         if op and data:
             states[first + STATE_INSTRUCTION] = op

@@ -48,7 +48,11 @@ def classes_of(tables: Tables, site_ends: NDArray[np.int32], state: int) -> tupl
     region = reached[reached & 1 == 0] >> 1
     rows = np.unique(columns[:, STATE_ROW])
     literals = np.unique(columns[:, STATE_LITERAL])
-    told_apart, read = _tell_apart(tables.table, rows[rows >= 0], literals[literals >= 0])
+    literals = literals[literals >= 0]
+    # Each is a class of its own; a stored automaton may have any.
+    if len(literals) > _MOST_CLASSES + len(LEADS_OUT):
+        return None, region
+    told_apart, read = _tell_apart(tables.table, rows[rows >= 0], literals)
     numbers: dict[int, int] = {}
     classes = bytearray([UNREAD]) * 256
     for byte in np.flatnonzero(read).tolist():

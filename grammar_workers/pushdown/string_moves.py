@@ -237,7 +237,9 @@ class StringMoves:
             if rest is None:
                 states.append(targets[order[0]])
             else:
-                states.append(self._continuation(rest, tuple([targets[number] for number in order])))
+                named = tuple([targets[number] for number in order])
+                known = self._continuations.get((rest, named))
+                states.append(self._continuation(rest, named) if known is None else known)
             self._builder.spend(len(first_bytes))
         return states
 
@@ -264,10 +266,8 @@ class StringMoves:
             known = self._rules[rest] = self._builder.state(row=self._builder.row(self._after_byte(rest, ends)))
         return known
 
-    def _is_guarded_alike(self, targets: Sequence[int]) -> bool:
-        if len(targets) == 1 or not self._guard_of:
-            return True
-        return len({self._guard_of.get(target, ()) for target in targets}) == 1
+    def _is_guarded_alike(self, targets: Iterable[int]) -> bool:
+        return not self._guard_of or len({self._guard_of.get(target, ()) for target in targets}) == 1
 
     def _called(self, rule: int, targets: Sequence[int]) -> int:
         """The state that calls a rule, whose labels stand for `targets`."""

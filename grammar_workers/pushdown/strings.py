@@ -29,7 +29,6 @@ from grammar_workers.pushdown.instructions import (
     TOLERATES_UNESCAPED,
 )
 from grammar_workers.pushdown.json_text import split_characters
-from grammar_workers.pushdown.resumption import resumed
 from grammar_workers.pushdown.string_moves import StringMoves
 
 _MAX_LENGTH_TABLE = 50_000_000
@@ -49,10 +48,6 @@ class StringLowering:
         self.any_escape = any_escape
         self._json_strings: dict[Hashable, int] = {}
         self._rows_inside: dict[tuple[int, bytes], list[int]] = {}
-
-    def resumed(self, builder: PushdownBuilder) -> StringLowering:
-        """One that knows what this one has lowered, for a builder that goes on from the builder of this one."""
-        return resumed(self, _builder=builder, _rows=resumed(self._rows, _builder=builder))
 
     def raw_text(self, automaton: Dfa) -> int:
         """States that read the automaton's language as UTF-8; accepting ones carry exit label 0. Returns the first."""

@@ -191,9 +191,8 @@ class WorkerProcess:
 
     def _poll(self, timeout_s: float) -> bool:
         with _unless_it_died():
-            return _readable(
-                max(0.0, timeout_s), self._connection.fileno()
-            )  # `Connection.poll` makes a selector each time
+            # `Connection.poll` makes a selector each time.
+            return _readable(max(0.0, timeout_s), self._connection.fileno())
 
     def kill(self) -> None:
         """End the process now, from any thread; whoever waits for its answer gets `WorkerDiedError`."""

@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 import jsonschema
 
-from deployments.arguments import REPOSITORY
+from deployments.shipped import REPOSITORY
 from tests.chaos.client import client_of
 from tests.chaos.load import ConnectionBrokenError, Exchange, LostError, exchange, unseen
 from tests.integration.server import Server

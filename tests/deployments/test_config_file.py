@@ -83,3 +83,12 @@ def test_files_that_are_no_configs(tmp_path: Path, text: str | None, reason: str
         path.write_text(text)
     with pytest.raises(ConfigError, match=reason):
         load_config(path)
+
+
+@pytest.mark.parametrize("applications", ["5", "{a: b}", "[5]", "[{args: 5}]", "[{args: {replica: 5}}]"])
+def test_what_is_wrong_is_named_whatever_is_to_take_its_place(tmp_path: Path, applications: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"applications: {applications}\n")
+    for changes in ({}, {"model": "tiny", "engine": "vllm"}):
+        with pytest.raises(ConfigError):
+            load_config(path, **changes)

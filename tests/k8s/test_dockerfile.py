@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 
 from tests.k8s.manifests import K8S, REPOSITORY
@@ -72,6 +74,22 @@ def test_every_installation_is_held_to_the_pinned_versions() -> None:
     installations = re.findall(r"pip install [^&]*", " ".join(arguments_of("RUN")))
     assert len(installations) == 2
     assert all("--constraint constraints.txt" in command for command in installations)
+
+
+def test_what_is_installed_can_serve() -> None:
+    """The program of the recipe that lists requirements, run as it stands."""
+    (program,) = re.findall(r'python -c "(import tomllib;[^"]*)"', " ".join(arguments_of("RUN")))
+    command = [sys.executable, "-c", program]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout.splitlines()
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert listed == [*project["dependencies"], *project["optional-dependencies"]["serve"]]
+
+
+def test_links_of_the_packages_lead_to_what_is_copied() -> None:
+    links = [path for path in (REPOSITORY / "deployments").rglob("*") if path.is_symlink()]
+    assert links
+    for link in links:
+        assert link.resolve().relative_to(REPOSITORY).parts[0] in copied(), link
 
 
 def test_kernels_cached_at_build_time_are_found_in_the_cluster() -> None:

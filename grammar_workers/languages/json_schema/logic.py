@@ -18,7 +18,6 @@ from grammar_workers.budget import budget_of
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import ALL_TYPES, Assertion, FormulaId, JsonType, ObjectShape
 from grammar_workers.options import Limits
-from grammar_workers.pushdown.resumption import resumed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -91,10 +90,6 @@ class FormulaPool:
         self._canonical: dict[FormulaId, FormulaId] = {TRUE: TRUE}
         self._literals: dict[FormulaId, tuple[FormulaId, ...]] = {}
         self._negations: dict[FormulaId, FormulaId] = {}
-
-    def resumed(self, limits: Limits) -> FormulaPool:
-        """A pool that has the formulas of this one, by the same numbers."""
-        return resumed(self, _budget=budget_of(limits))
 
     def spend(self, steps: int) -> None:
         """Count steps of whoever works with formulas; raises LimitExceededError."""
@@ -204,21 +199,7 @@ class FormulaPool:
             return known
         self._resolved[formula, type_] = _OPEN
         node = self._formulas[formula]
-        if isinstance(node, AllOf):
-            self._budget.spend(4 * len(node.parts))
-            parts = []
-            for part in node.parts:
-                # Most parts are type tests and atoms, or have been resolved.
-                found = self._resolved.get((part, type_), _OPEN)
-                if found == _OPEN:
-                    found = self.resolve(part, type_)
-                if found == FALSE:
-                    result = FALSE
-                    break
-                parts.append(found)
-            else:
-                result = formula if tuple(parts) == node.parts else self.all_of(parts)
-        elif isinstance(node, TypeTest):
+        if isinstance(node, TypeTest):
             # The flag that `&` would make of it costs as much as all the rest.
             result = TRUE if int.__and__(node.types, type_) else FALSE
         elif isinstance(node, Atom):
@@ -232,6 +213,17 @@ class FormulaPool:
                 raise
         elif isinstance(node, Not):
             result = self.not_(self.resolve(node.part, type_))
+        elif isinstance(node, AllOf):
+            self._budget.spend(4 * len(node.parts))
+            parts = []
+            for part in node.parts:
+                found = self.resolve(part, type_)
+                if found == FALSE:
+                    result = FALSE
+                    break
+                parts.append(found)
+            else:
+                result = formula if tuple(parts) == node.parts else self.all_of(parts)
         elif isinstance(node, AnyOf):
             self._budget.spend(4 * len(node.parts))
             # All are looked at, for a circle in one of them is an error whatever the others allow.

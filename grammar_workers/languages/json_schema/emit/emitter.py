@@ -39,7 +39,6 @@ from grammar_workers.pushdown.builder import PushdownBuilder, no_moves
 from grammar_workers.pushdown.escapes import ESCAPE_CHARACTERS
 from grammar_workers.pushdown.instructions import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.pushdown.json_text import encode_string_body
-from grammar_workers.pushdown.resumption import resumed
 from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.pushdown.trie import trie_of_texts
 
@@ -66,28 +65,13 @@ class Emitter:
         self._strings = StringLowering(builder, any_escape=can_escape and options.escapes == "any")
         self._separators = Separators(builder, options)
         # A free name has one spelling: spelled in another way, it could be a declared one.
-        self._plain = StringLowering(builder) if self._strings.any_escape else self._strings
-        self._names = PropertyNameStates(solver, builder, self._plain)
+        plain = StringLowering(builder) if self._strings.any_escape else self._strings
+        self._names = PropertyNameStates(solver, builder, plain)
         self._entries: dict[tuple[Demand, Labels, bool], int] = {}
         self._queue: list[tuple[Demand, Labels, bool]] = []
         # Whether what is emitted now is a part of an item that must differ from others: names in it must not repeat.
         self._inside_distinct = False
         self._item_or_end: dict[tuple[int, int], int] = {}
-        self._without_row: list[tuple[int, int, int]] = []
-
-    def resumed(self, solver: Solver, builder: PushdownBuilder) -> Emitter:
-        """An emitter that knows what this one has written; solver and builder go on from those of this one."""
-        strings = self._strings.resumed(builder)
-        plain = strings if self._plain is self._strings else self._plain.resumed(builder)
-        return resumed(
-            self,
-            _solver=solver,
-            _builder=builder,
-            _strings=strings,
-            _plain=plain,
-            _separators=resumed(self._separators, _builder=builder),
-            _names=resumed(self._names, _solver=solver, _builder=builder, _strings=plain),
-        )
 
     def emit(self, root: Demand) -> int:
         """The entry state of `root`; raises UnsatisfiableError when nothing satisfies it."""
@@ -106,8 +90,7 @@ class Emitter:
         while self._queue:
             demand, labels, self._inside_distinct = self._queue.pop()
             self._emit_demand(demand, labels)
-        while self._without_row:
-            called, label, state = self._without_row.pop()
+        for (called, label), state in self._item_or_end.items():
             row = self._builder.row_targets(self._builder.row_of(called))
             row[ord("]")] = self._return(label, ())
             self._builder.fill(state, row=self._builder.row(row))
@@ -254,7 +237,6 @@ class Emitter:
         known = self._item_or_end.get((called, label))
         if known is None:
             known = self._item_or_end[called, label] = self._builder.state()
-            self._without_row.append((called, label, known))
         return known
 
     def _labelled_array(self, demand: Demand, container: Arrays, labels: Labels) -> int | None:

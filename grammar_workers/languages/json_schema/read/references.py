@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urljoin
@@ -89,25 +88,8 @@ class Scope(NamedTuple):
         return repr((id(contents), *((anchor, id(resource.contents)) for anchor, resource in self.way)))
 
 
-class _DocumentResolver:
-    """That of the document, made when something is looked up: most documents refer to nothing."""
-
-    def __init__(self, documents: Mapping[str, Any], drafts: Mapping[str, int]) -> None:
-        self._documents = documents
-        self._drafts = drafts
-
-    @functools.cached_property
-    def _resolver(self) -> Any:
-        return _resolver(self._documents, self._drafts)
-
-    def lookup(self, reference: str) -> Any:
-        return self._resolver.lookup(reference)
-
-    def in_subresource(self, resource: Any) -> Any:
-        return self._resolver.in_subresource(resource)
-
-
 def _resolver(documents: Mapping[str, Any], drafts: Mapping[str, int]) -> Any:
+    """That of the document."""
     registry = jsonschema_specifications.REGISTRY
     for uri, contents in documents.items():
         draft = drafts[uri]
@@ -136,7 +118,7 @@ class References:
         documents = {_ROOT: document, **resources}
         drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
         self._dialects[id(document)] = dialect
-        root = Scope(None, dialect, "", _DocumentResolver(documents, drafts))
+        root = Scope(None, dialect, "", _resolver(documents, drafts))
         if isinstance(document, dict):
             root = self.entered(root, document)
         way = self.passed((), Resource(document, root.resolver))

@@ -194,8 +194,6 @@ class DerivativeGraph:
     def _every(self, asked: Callable[[FormulaId, int], FormulaId], part: int) -> Demand:
         """The demand of all conjuncts of a plain container on one part; `asked` tells what an atom asks of it."""
         assert self._conjunction is not None
-        if len(self._conjunction) == 1:
-            return Demand(self.pool.canonical(asked(self._conjunction[0], part)))
         return Demand(self.pool.canonical(self.pool.all_of([asked(atom, part) for atom in self._conjunction])))
 
     def _move(self, node: Node, part: int, entry: int, counts: Counts) -> Move | None:

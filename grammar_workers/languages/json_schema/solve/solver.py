@@ -32,7 +32,6 @@ from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
 from grammar_workers.options import GrammarOptions, Limits
-from grammar_workers.pushdown.resumption import resumed
 
 Constants: TypeAlias = Mapping[JsonType, bytes]
 JSON_CONSTANTS: Constants = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
@@ -88,22 +87,6 @@ class Solver:
         self._steps = 0
         self._objects: dict[Demand, Objects | None] = {}
         self._explored: dict[DerivativeGraph, Exploration] = {}
-
-    def resumed(self, pool: FormulaPool, limits: Limits, *, distinct: bool) -> Solver:
-        """A solver that knows what this one has found out; `pool` goes on from the pool of this one."""
-        return resumed(
-            self,
-            pool=pool,
-            _limits=limits,
-            _distinct=distinct,
-            _steps_for_any_order=limits.max_steps // 4,
-            _steps=0,
-            _disjointness=resumed(self._disjointness, _pool=pool),
-            string_languages=resumed(self.string_languages, pool=pool, limits=limits),
-            number_languages=resumed(self.number_languages, _pool=pool, _limits=limits),
-            # What has been solved gains no labels any more.
-            _users={},
-        )
 
     def labels(self, demand: Demand) -> Set[Label]:
         """The labels with which some value satisfies `demand`; empty when nothing does."""
