@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, DONE, NAME, STRING, Position, ValueId, Values
+from grammar_workers.matching.distinct.earlier import EMPTY, EarlierValues, SetId
+from grammar_workers.matching.distinct.effort import Effort
+from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, DONE, NAME, STRING, Position, Values
 
 
 class Level(NamedTuple):
@@ -20,7 +22,7 @@ class Level(NamedTuple):
 
     outer: Level | None
     depth: int
-    earlier: int
+    earlier: SetId
     position: Position
 
 
@@ -32,23 +34,22 @@ another part must follow."""
 _BEHIND: Position = (_IDLE, b"", b"", 0)
 _BEHIND_COMMA: Position = (_OWES, b"", b"", 0)
 _MOST_LEVELS = 128
-_SET_BYTES = 200
+_STEP_BYTES = 1024
+"""So much text is copied in the time of a step."""
 
 
 class Histories:
     """The histories of one automaton: what bytes, calls and returns do to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, effort: Effort) -> None:
+        self._effort = effort
         self.values = Values()
-        # Each set of earlier values: the set before, and the value that came to it.
-        self._sets: list[tuple[int, ValueId]] = [(0, -1)]
-        self._set_ids: dict[tuple[int, ValueId], int] = {}
-        self._members = functools.lru_cache(maxsize=64)(self._find_members)
+        self._earlier = EarlierValues(self.values, effort)
         self.is_settled = functools.lru_cache(maxsize=4096)(self._is_settled)
 
     @property
     def nbytes(self) -> int:
-        return self.values.nbytes + len(self._sets) * _SET_BYTES
+        return self.values.nbytes + self._earlier.nbytes
 
     def called(self, history: History, depth: int, *, name: bool) -> History:
         """The history where a part begins in the container at this depth."""
@@ -58,7 +59,7 @@ class Histories:
             return history._replace(position=position)
         if sum(1 for _ in levels_of(history)) >= _MOST_LEVELS:
             raise LimitExceededError(f"arrays and objects whose parts must differ nest more than {_MOST_LEVELS} deep")
-        return Level(history, depth, 0, position)
+        return Level(history, depth, EMPTY, position)
 
     def left(self, history: History, depth: int) -> History:
         """The history once the rules at this depth and deeper have returned."""
@@ -75,18 +76,16 @@ class Histories:
             return level
         outer, depth, earlier, position = level
         if counts:
-            value = self.values.finish(position)
-            if value in self._members(earlier):
+            larger = self._earlier.with_one_more(earlier, self.values.finish(position))
+            if larger is None:
                 return None
-            entry = (earlier, value)
-            earlier = self._set_ids.setdefault(entry, len(self._sets))
-            if earlier == len(self._sets):
-                self._sets.append(entry)
+            earlier = larger
         return Level(outer, depth, earlier, _BEHIND)
 
     def read(self, history: History, byte: int, depth: int) -> History:
         """The history after a byte, which a rule at this depth has read."""
         levels = list(levels_of(history))
+        self._effort.spend(sum(1 + len(level.position[1]) // _STEP_BYTES for level in levels))
         history = None
         for _, at, earlier, position in reversed(levels):
             history = Level(history, at, earlier, self._moved(position, byte, at == depth))
@@ -116,7 +115,7 @@ class Histories:
         position = level.position
         if position[0] > DONE:
             return position[0] != _OWES
-        return not any(self.values.may_become(position, value) for value in self._members(level.earlier))
+        return not self._earlier.may_repeat(level.earlier, position)
 
     def in_string(self, history: History) -> bool:
         """Whether the last byte was inside of a string, as far as a level knows."""
@@ -127,18 +126,11 @@ class Histories:
         found: frozenset[int] = frozenset()
         for _, _, earlier, position in levels_of(history):
             if position[0] in (STRING, NAME):
-                more = self.values.next_bytes(position, self._members(earlier))
+                more = self._earlier.next_bytes(earlier, position)
                 if more is None:
                     return None
                 found |= more
         return found
-
-    def _find_members(self, number: int) -> frozenset[ValueId]:
-        found = []
-        while number:
-            number, value = self._sets[number]
-            found.append(value)
-        return frozenset(found)
 
 
 def levels_of(history: History) -> Iterator[Level]:

@@ -57,3 +57,11 @@ def may_become(text: bytes, number: NumberMeaning) -> bool:
     if needed > 0 and exponent_sign == b"-":
         return False
     return str(abs(needed)).encode().startswith(exponent.lstrip(b"0"))
+
+
+def sign_and_digits(text: bytes) -> tuple[bool, bytes]:
+    """Whether what has been read of a number is negative, and its digits before an exponent without zeros before them."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return False, b""
+    return bool(found[1]), (found[2] + (found[3] or b"")).lstrip(b"0")

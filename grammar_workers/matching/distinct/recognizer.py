@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.matching.distinct.histories import Histories
+from grammar_workers.matching.distinct.effort import Effort
+from grammar_workers.matching.distinct.histories import Histories, levels_of
 from grammar_workers.matching.distinct.rows import ForbiddenTokens
 from grammar_workers.matching.distinct.steps import Place, Steps
 from grammar_workers.matching.distinct.ways import Ways
@@ -28,7 +29,7 @@ from grammar_workers.pushdown.instructions import (
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
-_PLACE_BYTES = 600
+_LEVEL_BYTES = 600
 
 
 class DistinctRecognizer:
@@ -37,6 +38,7 @@ class DistinctRecognizer:
     Rows are those of the underlying automaton less the tokens that lead to a repeated value or to where only repeated
     ones are left. Configurations hold what has been read, so there is no end of them: `nbytes` grows with each token of
     a value that later ones must differ from. Ways to an end repeat no value; they are short, not always the shortest.
+    Each question may take so much work (`effort`) and raises LimitExceededError beyond.
     """
 
     KIND: ClassVar[bytes] = b"D"
@@ -46,8 +48,9 @@ class DistinctRecognizer:
         self._inner = PushdownRecognizer(pushdown, vocabulary, limits)
         self._vocabulary = vocabulary
         self._limits = limits
-        self._histories = Histories()
-        self._steps = Steps(pushdown, self._inner, self._histories)
+        self._effort = Effort()
+        self._histories = Histories(self._effort)
+        self._steps = Steps(pushdown, self._inner, self._histories, self._effort)
         self._ways = Ways(self._steps, self._histories, self._inner, vocabulary.spellable)
         self._forbidden = ForbiddenTokens(
             vocabulary, self._steps, self._histories, self._ways, late=_begin_late(pushdown)
@@ -75,6 +78,7 @@ class DistinctRecognizer:
         return state, counter, frame, None
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
+        self._effort.begin()
         state, counter, frame, history = configuration
         forbidden = self._forbidden.at((state, counter, frame, history))
         if not forbidden:
@@ -86,11 +90,12 @@ class DistinctRecognizer:
         return -1
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
+        self._effort.begin()
         reached = self._read(configuration, token_id)
         if reached is None:
             return None
         if reached[3]:
-            self._place_bytes += _PLACE_BYTES + len(reached[3].position[1])
+            self._place_bytes += sum(_LEVEL_BYTES + len(level.position[1]) for level in levels_of(reached[3]))
             if self.nbytes > self._limits.max_fsm_bytes:
                 raise LimitExceededError(
                     f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of values that others must "
@@ -117,6 +122,7 @@ class DistinctRecognizer:
         return self._inner.may_end(configuration[:3])
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
+        self._effort.begin()
         numbers: dict[Configuration, int] = {}
         places = np.full(self._vocabulary.size, -1, np.int32)
         for token in np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist():
@@ -130,6 +136,7 @@ class DistinctRecognizer:
         return iter(())
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
+        self._effort.begin()
         text = self._ways.to_end(configuration, limit * self._vocabulary.longest_token)
         return spell(text, self._vocabulary, limit)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from typing import TypeAlias
 
+from grammar_workers.matching.distinct.effort import Effort
 from grammar_workers.matching.distinct.histories import Histories, History
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.pushdown.automaton import PushdownAutomaton
@@ -39,7 +40,10 @@ Place: TypeAlias = tuple[int, int, int, History]
 class Steps:
     """Steps over one automaton, whose frames are those of `recognizer`."""
 
-    def __init__(self, pushdown: PushdownAutomaton, recognizer: PushdownRecognizer, histories: Histories) -> None:
+    def __init__(
+        self, pushdown: PushdownAutomaton, recognizer: PushdownRecognizer, histories: Histories, effort: Effort
+    ) -> None:
+        self._effort = effort
         self._pushdown = pushdown
         self._histories = histories
         self._push = recognizer.push
@@ -53,6 +57,7 @@ class Steps:
 
     def step(self, place: Place, byte: int) -> Place | None:
         """The place after a byte; None where it is forbidden."""
+        self._effort.spend(1)
         state, counter, frame, history = place
         for _ in range(SILENT_MOVES):
             columns = self._state(state)
@@ -71,6 +76,7 @@ class Steps:
 
     def bytes_at(self, place: Place) -> set[int]:
         """The bytes that may be read here, some of which may still be forbidden."""
+        self._effort.spend(1)
         found: set[int] = set()
         behind: Place | None = place
         for _ in range(SILENT_MOVES):

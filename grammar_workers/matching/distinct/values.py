@@ -168,6 +168,24 @@ class Values:
             self.nbytes += _ENTRY_BYTES + (8 * len(content) if isinstance(content, bytes | tuple | frozenset) else 0)
         return number
 
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def meaning(self, value: ValueId) -> tuple[str, Any]:
+        """The kind of a value and what tells it from others of that kind."""
+        return self._meanings[value]
+
+    def opened_before(self, container: int) -> int:
+        """An open container before the last name or part of it was read; before its bracket, the one around it or 0."""
+        kind, parent, parts, name = self._containers[container]
+        if name is None and not parts:
+            return parent
+        before = parts if name is not None else self._parts[parts].before
+        return self._number(self._containers, _Container(kind, parent, before, None))
+
+    def may_lead_to(self, container: int, value: ValueId) -> bool:
+        """Whether a value may come out of an open container."""
+        return self._wanted_of(container, value) is not None
+
     # -- looking ahead ---------------------------------------------------------------------------------------------
 
     def may_become(self, position: Position, value: ValueId) -> bool:

@@ -8,9 +8,9 @@ there are finitely many beginnings.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from grammar_workers.errors import LimitExceededError
@@ -22,8 +22,8 @@ from grammar_workers.matching.spelling import TooManyTokensError
 from grammar_workers.pushdown.repeated_text import Repeated, Text
 from grammar_workers.types import TokenId
 
-_MOST_STEPS = 50_000
-"""Of one search: a quarter of a second."""
+_MOST_KNOWN = 1 << 13
+"""Places of which it is remembered whether they are alive."""
 _MOST_BYTES = 1 << 18
 """Of a way to an end."""
 _ZEROS = b"0" * 64
@@ -50,11 +50,16 @@ class Ways:
         self._histories = histories
         self._recognizer = recognizer
         self._allowed = frozenset(range(256) if spellable is None else b"".join(map(str.encode, spellable)))
-        self.is_alive = functools.lru_cache(maxsize=4096)(self._is_alive)
+        self._known: dict[Place, bool] = {}
 
-    def _is_alive(self, place: Place) -> bool:
+    def is_alive(self, place: Place) -> bool:
         """Whether some text leads from here to an end."""
-        return self._histories.is_settled(place[3]) or self._nearest(place) is not None
+        if self._histories.is_settled(place[3]):
+            return True
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        known = self._known.get(place)
+        return self._nearest(place, within=self._known) is not None if known is None else known
 
     def to_end(self, place: Place, limit: int) -> Text:
         """A short text to an end, the shortest one where that repeats no value; about `limit` bytes at most.
@@ -100,29 +105,32 @@ class Ways:
             raise LimitExceededError(f"the shortest way to an end has {text.length} bytes, more than {_MOST_BYTES}")
         return _written(text)
 
-    def _nearest(self, start: Place) -> tuple[Place, bytes] | None:
+    def _nearest(self, start: Place, within: Mapping[Place, bool] = MappingProxyType({})) -> tuple[Place, bytes] | None:
         """The nearest other place where no earlier value has a say, and the text that leads there; None where there is
-        none. Breadth first.
+        none. Breadth first; `within`: places of which it is known whether they are alive, which are as good as that.
         """
         pending = [_Reached(start, None, 0)]
         met = {_without_zeros(start)}
-        left = _MOST_STEPS
         for reached in pending:
             for byte in sorted(self._steps.bytes_at(reached.place) & self._allowed, key=_ORDER.__getitem__):
-                left -= 1
-                if left < 0:
-                    raise LimitExceededError(
-                        f"to tell whether another value is left takes more than {_MOST_STEPS} steps"
-                    )
                 following = self._steps.step(reached.place, byte)
                 if following is None or (key := _without_zeros(following)) in met:
                     continue
-                found = _Reached(following, reached, byte)
-                if self._histories.is_settled(following[3]):
-                    return following, _text_to(found)
                 met.add(key)
-                pending.append(found)
+                known = within.get(following)
+                found = _Reached(following, reached, byte)
+                if known or self._histories.is_settled(following[3]):
+                    self._note_alive(reached)
+                    return following, _text_to(found)
+                if known is None:
+                    pending.append(found)
+        self._known.update((reached.place, False) for reached in pending)
         return None
+
+    def _note_alive(self, reached: _Reached | None) -> None:
+        while reached is not None:
+            self._known[reached.place] = True
+            reached = reached.before
 
 
 def _without_zeros(place: Place) -> Place:

@@ -1,0 +1,149 @@
+"""Sets of earlier values, and which of them may come out of what is being read.
+
+Sets have numbers; each is another one with one more value. Scalars are kept in order, so that all that begin like what
+has been read stand beside each other. Of containers it is remembered which of them an open one may still become.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from grammar_workers.matching.distinct.effort import Effort
+from grammar_workers.matching.distinct.numbers import sign_and_digits
+from grammar_workers.matching.distinct.values import BEGIN, DONE, NUMBER, WORD, Position, ValueId, Values
+
+SetId: TypeAlias = int
+EMPTY: SetId = 0
+_SET_BYTES = 250
+_MOST_SETS = 32
+_MOST_FITTING = 1 << 17
+"""Values in all lists of them."""
+_ABOVE = b"\xff"
+"""Behind every text in UTF-8 and every run of digits."""
+
+
+class _Members(NamedTuple):
+    """The values of one set: all of them; (text, value) of strings and of words; (negative, digits, value) of numbers,
+    all three in order; containers."""
+
+    all: frozenset[ValueId]
+    strings: list[tuple[bytes, ValueId]]
+    words: list[tuple[bytes, ValueId]]
+    numbers: list[tuple[bool, bytes, ValueId]]
+    containers: list[ValueId]
+
+
+class EarlierValues:
+    """The sets of one automaton, whose members are numbered by `values`."""
+
+    def __init__(self, values: Values, effort: Effort) -> None:
+        self._values = values
+        self._effort = effort
+        # Each set: the one before, and the value that came to it.
+        self._sets: list[tuple[SetId, ValueId]] = [(EMPTY, -1)]
+        self._ids: dict[tuple[SetId, ValueId], SetId] = {}
+        self._members: dict[SetId, _Members] = {EMPTY: _Members(frozenset(), [], [], [], [])}
+        self._fitting: dict[tuple[int, SetId], list[ValueId]] = {}
+        self._many_fitting = 0
+        self.may_repeat = functools.lru_cache(maxsize=4096)(self._may_repeat)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._sets) * _SET_BYTES
+
+    def with_one_more(self, number: SetId, value: ValueId) -> SetId | None:
+        """The set with another value; None where that is in it already."""
+        if value in self._members_of(number).all:
+            return None
+        larger = self._ids.setdefault((number, value), len(self._sets))
+        if larger == len(self._sets):
+            self._sets.append((number, value))
+        return larger
+
+    def _may_repeat(self, number: SetId, position: Position) -> bool:
+        """Whether one of the values may come out of what has been read, see `Values.may_become`."""
+        return number != EMPTY and any(
+            self._values.may_become(position, value) for value in self._likely(number, position)
+        )
+
+    def next_bytes(self, number: SetId, position: Position) -> frozenset[int] | None:
+        """Inside of a string: the bytes after which one of the values may still come out; None for any."""
+        return frozenset() if number == EMPTY else self._values.next_bytes(position, self._likely(number, position))
+
+    def _likely(self, number: SetId, position: Position) -> Sequence[ValueId] | Iterator[ValueId]:
+        """Values of a set among which are all that may come out."""
+        members = self._members_of(number)
+        kind, text, _, container = position
+        if kind == DONE:
+            return [container] if container in members.all else []
+        if container:
+            return self._fitting_of(number, container)
+        if kind == BEGIN:
+            return iter(members.all)
+        if kind == NUMBER:
+            return _numbers_like(text, members.numbers)
+        return _between(members.words if kind == WORD else members.strings, (text,), (text + _ABOVE,))
+
+    def _fitting_of(self, number: SetId, container: int) -> list[ValueId]:
+        """The values that may come out of what is being read in an open container, as far as its whole parts tell."""
+        if self._many_fitting > _MOST_FITTING:
+            self._fitting.clear()
+            self._many_fitting = 0
+        ahead = []
+        while container and (container, number) not in self._fitting:
+            ahead.append(container)
+            container = self._values.opened_before(container)
+        fitting = self._fitting[container, number] if container else self._members_of(number).containers
+        for later in reversed(ahead):
+            self._effort.spend(len(fitting))
+            fitting = [value for value in fitting if self._values.may_lead_to(later, value)]
+            self._fitting[later, number] = fitting
+            self._many_fitting += 1 + len(fitting)
+        return fitting
+
+    def _members_of(self, number: SetId) -> _Members:
+        """Made of the nearest set that is known: mostly the one with one value less."""
+        if number in self._members:
+            return self._members[number]
+        added = []
+        while number not in self._members:
+            added.append(number)
+            number = self._sets[number][0]
+        members = self._members[number]
+        every, strings, words, numbers, containers = members.all, *map(list, members[1:])
+        more = [self._sets[one][1] for one in reversed(added)]
+        self._effort.spend(1 + (len(every) >> 6) + len(more))
+        for value in more:
+            kind, content = self._values.meaning(value)
+            if kind == "string":
+                bisect.insort(strings, (content, value))
+            elif kind == "word":
+                bisect.insort(words, (content, value))
+            elif kind == "number":
+                bisect.insort(numbers, (content[0], content[1], value))
+            else:
+                containers.append(value)
+        if len(self._members) > _MOST_SETS:
+            self._members = {EMPTY: self._members[EMPTY]}
+        found = self._members[added[0]] = _Members(every.union(more), strings, words, numbers, containers)
+        return found
+
+
+def _between(entries: list[Any], first: Any, last: Any) -> Iterator[ValueId]:
+    """The values of the entries from `first` on up to `last`, in order."""
+    for place in range(bisect.bisect_left(entries, first), bisect.bisect_left(entries, last)):
+        yield entries[place][-1]
+
+
+def _numbers_like(text: bytes, numbers: list[tuple[bool, bytes, ValueId]]) -> Iterator[ValueId]:
+    """Numbers among which are all that may come out of a text."""
+    negative, digits = sign_and_digits(text)
+    kept = digits.rstrip(b"0")
+    yield from _between(numbers, (negative, kept), (negative, kept, 1 << 62))
+    if not digits:
+        yield from _between(numbers, (False, b""), (False, b"", 1 << 62))
+    if not any(mark in text for mark in b"eE"):
+        yield from _between(numbers, (negative, digits), (negative, digits + _ABOVE))
