@@ -56,6 +56,8 @@ class DistinctRecognizer:
             vocabulary, self._steps, self._histories, self._ways, late=_begin_late(pushdown)
         )
         self._place_bytes = 0
+        # Classes of rows that earlier parts within a single token do not restrict.
+        self._unrestricted: set[int] = set()
 
     @classmethod
     def from_bytes(cls, data: bytes, vocabulary: Vocabulary, limits: Limits) -> DistinctRecognizer:
@@ -78,16 +80,29 @@ class DistinctRecognizer:
         return state, counter, frame, None
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
-        self._effort.begin()
         state, counter, frame, history = configuration
-        forbidden = self._forbidden.at((state, counter, frame, history))
-        if not forbidden:
-            return self._inner.fill_row((state, counter, frame), row)
+        if history is not None:
+            self._inner.fill_whole_row((state, counter, frame), row)
+            self._clear_forbidden(configuration, row)
+            return -1
+        row_class = self._inner.fill_row((state, counter, frame), row)
+        # Where there is no history, what is forbidden depends on what the row depends on.
+        if row_class in self._unrestricted:
+            return row_class
         self._inner.fill_whole_row((state, counter, frame), row)
-        lost = np.zeros(len(row) * 32, np.bool_)
-        lost[forbidden] = True
-        row &= ~np.packbits(lost, bitorder="little").view(np.uint32)
-        return -1
+        if self._clear_forbidden(configuration, row):
+            return -1
+        if row_class >= 0:
+            self._unrestricted.add(row_class)
+        return row_class
+
+    def _clear_forbidden(self, place: Place, row: MaskRow) -> bool:
+        self._effort.begin()
+        allowed = np.unpackbits(row.view(np.uint8), bitorder="little").view(np.bool_)
+        cleared = self._forbidden.clear(place, allowed)
+        if cleared:
+            row[:] = np.packbits(allowed, bitorder="little").view(np.uint32)
+        return cleared
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         self._effort.begin()

@@ -9,6 +9,7 @@ token must begin one and reach behind its first part, so it has a comma and a br
 from __future__ import annotations
 
 import weakref
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from grammar_workers.matching.distinct.histories import Histories
 from grammar_workers.matching.distinct.steps import Place, Steps
 from grammar_workers.matching.distinct.ways import Ways
-from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_END, TRIE_TOKEN
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -26,64 +26,106 @@ class ForbiddenTokens:
 
     def __init__(self, vocabulary: Vocabulary, steps: Steps, histories: Histories, ways: Ways, *, late: bool) -> None:
         self._tree = vocabulary.tree
-        self._same_bytes = vocabulary.same_bytes
+        self._nodes = nodes = _nodes_of(vocabulary)
         self._steps = steps
         self._histories = histories
         self._ways = ways
-        self._quoting, opening, separating = _nodes_of(vocabulary)
-        self._outside = separating if late else opening
+        self._outside = nodes.separating if late else nodes.opening
 
-    def at(self, place: Place) -> list[TokenId]:
-        """The forbidden tokens, among them perhaps some that the underlying automaton forbids, too."""
-        found: list[TokenId] = []
+    def clear(self, place: Place, allowed: NDArray[np.bool_]) -> bool:
+        """Set the forbidden tokens to False; whether there are any. `allowed`: bool [tokens], what the underlying
+        automaton allows.
+        """
+        nodes, tree = self._nodes, self._tree
         marked = None if place[3] else self._outside
-        pending = [(0, len(self._tree), place)]
+        cleared = False
+
+        def clear_below(node: int, end: int) -> None:
+            nonlocal cleared
+            tokens = nodes.tokens[nodes.first_token[node] : nodes.first_token[end]]
+            cleared = cleared or bool(allowed[tokens].any())
+            allowed[tokens] = False
+
+        # Most children of the root are left out without a look.
+        wanted = self._wanted(place)
+        first = wanted | nodes.quoting_bytes if wanted is not None else self._steps.bytes_at((*place[:3], None))
+        pending = [(*nodes.roots[byte], place) for byte in first & nodes.roots.keys()]
         while pending:
             child, end, here = pending.pop()
-            wanted = None
-            if here[3] and self._histories.in_string(here[3]):
-                wanted = self._histories.next_bytes(here[3])
+            wanted = self._wanted(here)
             while child < end:
-                byte, _, after, token = self._tree[child].tolist()
+                byte, _, after, token = tree[child].tolist()
                 node, child = child, after
                 if marked is not None and not marked[node]:
                     continue
-                if wanted is not None and byte not in wanted and not self._quoting[node]:
+                if wanted is not None and byte not in wanted and not nodes.quoting[node]:
                     continue
                 following = self._steps.step(here, byte)
                 if following is None or (token >= 0 and not self._ways.is_alive(following)):
-                    found += self._below(node, after)
+                    clear_below(node, after)
                 elif after > node + 1:
                     pending.append((node + 1, after, following))
-        return found
+        return cleared
 
-    def _below(self, node: int, end: int) -> list[TokenId]:
-        """The tokens of a node and its subtree."""
-        tokens: list[TokenId] = []
-        for token in self._tree[node:end, TRIE_TOKEN].tolist():
-            while token >= 0:
-                tokens.append(token)
-                token = int(self._same_bytes[token])
-        return tokens
+    def _wanted(self, place: Place) -> frozenset[int] | None:
+        """The bytes after which an earlier value may still have a say, where those without are not looked at."""
+        return self._histories.next_bytes(place[3]) if self._histories.in_string(place[3]) else None
 
 
-Nodes = tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]
-_known: weakref.WeakKeyDictionary[Vocabulary, Nodes] = weakref.WeakKeyDictionary()
+class _Nodes(NamedTuple):
+    """What is known of a prefix tree. Nodes on the way to tokens with a quote, at this node or below it, before their
+    last byte; to tokens with a comma and either a bracket that opens or a whole name; to tokens with a comma: bool
+    [nodes] each. The children of the root by their bytes, each as a range of nodes, and those of `quoting` among them.
+    The tokens in the order of their nodes: int [tokens], and the place of each node's first one: int [nodes + 1].
+    """
+
+    quoting: NDArray[np.bool_]
+    opening: NDArray[np.bool_]
+    separating: NDArray[np.bool_]
+    roots: dict[int, tuple[int, int]]
+    quoting_bytes: frozenset[int]
+    tokens: NDArray[np.int64]
+    first_token: NDArray[np.int64]
 
 
-def _nodes_of(vocabulary: Vocabulary) -> Nodes:
-    """Nodes on the way to tokens with a quote, at this node or below it, before their last byte; to tokens with a comma
-    and either a bracket that opens or a whole name; to tokens with a comma. Each bool [nodes]."""
+_known: weakref.WeakKeyDictionary[Vocabulary, _Nodes] = weakref.WeakKeyDictionary()
+
+
+def _nodes_of(vocabulary: Vocabulary) -> _Nodes:
     known = _known.get(vocabulary)
     if known is None:
-        tree = vocabulary.tree
-        places = np.arange(len(tree))
-        inside = (tree[:, TRIE_BYTE] == ord('"')) & (tree[:, TRIE_END] > places + 1)
-        texts = [vocabulary.read_bytes(token) if token >= 0 else b"" for token in tree[:, TRIE_TOKEN].tolist()]
-        separating = np.array([b"," in text for text in texts])
-        opening = separating & np.array([b"[" in text or b"{" in text or text.count(b'"') > 1 for text in texts])
-        known = _known[vocabulary] = (_above(tree, inside), _above(tree, opening), _above(tree, separating))
+        known = _known[vocabulary] = _find_nodes(vocabulary)
     return known
+
+
+def _find_nodes(vocabulary: Vocabulary) -> _Nodes:
+    tree, same_bytes = vocabulary.tree, vocabulary.same_bytes
+    places = np.arange(len(tree))
+    inside = (tree[:, TRIE_BYTE] == ord('"')) & (tree[:, TRIE_END] > places + 1)
+    texts = [vocabulary.read_bytes(token) if token >= 0 else b"" for token in tree[:, TRIE_TOKEN].tolist()]
+    separating = np.array([b"," in text for text in texts])
+    opening = separating & np.array([b"[" in text or b"{" in text or text.count(b'"') > 1 for text in texts])
+    quoting = _above(tree, inside)
+    tokens, first_token = [], [0]
+    for token in tree[:, TRIE_TOKEN].tolist():
+        while token >= 0:
+            tokens.append(token)
+            token = int(same_bytes[token])
+        first_token.append(len(tokens))
+    roots = {}
+    node = 0
+    while node < len(tree):
+        roots[int(tree[node, TRIE_BYTE])] = node, int(tree[node, TRIE_END])
+        node = int(tree[node, TRIE_END])
+    return _Nodes(
+        quoting,
+        _above(tree, opening),
+        _above(tree, separating),
+        roots,
+        frozenset(byte for byte, (node, _) in roots.items() if quoting[node]),
+        np.array(tokens, np.int64),
+        np.array(first_token, np.int64),
+    )
 
 
 def _above(tree: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.bool_]:

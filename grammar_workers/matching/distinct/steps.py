@@ -8,6 +8,8 @@ from __future__ import annotations
 import functools
 from typing import TypeAlias
 
+import numpy as np
+
 from grammar_workers.matching.distinct.effort import Effort
 from grammar_workers.matching.distinct.histories import Histories, History
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
@@ -51,6 +53,9 @@ class Steps:
         self._state = functools.lru_cache(maxsize=1 << 14)(lambda state: tuple(pushdown.states[state].tolist()))
         self._instruction = functools.lru_cache(maxsize=1 << 14)(lambda n: tuple(pushdown.instructions[n].tolist()))
         self._row = functools.lru_cache(maxsize=1024)(lambda row: pushdown.table[row].tolist())
+        self._row_bytes = functools.lru_cache(maxsize=1024)(
+            lambda row: frozenset(np.flatnonzero(pushdown.table[row] >= 0).tolist())
+        )
         self._distinct = {
             row[DISTINCT_SITE]: (row[DISTINCT_LABELS], bool(row[DISTINCT_NAMES])) for row in pushdown.distinct.tolist()
         }
@@ -86,7 +91,7 @@ class Steps:
             if columns[STATE_LITERAL] >= 0:
                 found.add(columns[STATE_LITERAL])
             if columns[STATE_ROW] >= 0:
-                found.update(byte for byte, target in enumerate(self._row(columns[STATE_ROW])) if target >= 0)
+                found |= self._row_bytes(columns[STATE_ROW])
             behind = self._left(behind)
         return found
 
