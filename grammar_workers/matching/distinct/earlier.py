@@ -113,9 +113,10 @@ class EarlierValues:
             added.append(number)
             number = self._sets[number][0]
         members = self._members[number]
-        every, strings, words, numbers, containers = members.all, *map(list, members[1:])
+        strings, words, numbers = [*members.strings], [*members.words], [*members.numbers]
+        containers = [*members.containers]
         more = [self._sets[one][1] for one in reversed(added)]
-        self._effort.spend(1 + (len(every) >> 6) + len(more))
+        self._effort.spend(1 + (len(members.all) >> 6) + len(more))
         for value in more:
             kind, content = self._values.meaning(value)
             if kind == "string":
@@ -128,7 +129,7 @@ class EarlierValues:
                 containers.append(value)
         if len(self._members) > _MOST_SETS:
             self._members = {EMPTY: self._members[EMPTY]}
-        found = self._members[added[0]] = _Members(every.union(more), strings, words, numbers, containers)
+        found = self._members[added[0]] = _Members(members.all.union(more), strings, words, numbers, containers)
         return found
 
 

@@ -60,7 +60,7 @@ def may_become(text: bytes, number: NumberMeaning) -> bool:
 
 
 def sign_and_digits(text: bytes) -> tuple[bool, bytes]:
-    """Whether what has been read of a number is negative, and its digits before an exponent without zeros before them."""
+    """Whether a number of which `text` has been read is negative, and its digits so far without zeros on the left."""
     found = _NUMBER.fullmatch(text)
     if found is None:
         return False, b""

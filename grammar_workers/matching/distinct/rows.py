@@ -9,7 +9,9 @@ token must begin one and reach behind its first part, so it has a comma and a br
 from __future__ import annotations
 
 import weakref
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,22 +51,23 @@ class ForbiddenTokens:
         # Most children of the root are left out without a look.
         wanted = self._wanted(place)
         first = wanted | nodes.quoting_bytes if wanted is not None else self._steps.bytes_at((*place[:3], None))
-        pending = [(*nodes.roots[byte], place) for byte in first & nodes.roots.keys()]
+        pending: list[tuple[frozenset[int] | None, Iterable[Child], Place]] = []
+        pending.append((wanted, [nodes.roots[byte] for byte in first & nodes.roots.keys()], place))
         while pending:
-            child, end, here = pending.pop()
-            wanted = self._wanted(here)
-            while child < end:
-                byte, _, after, token = tree[child].tolist()
-                node, child = child, after
+            wanted, children, here = pending.pop()
+            for node, byte, after, token in children:
                 if marked is not None and not marked[node]:
                     continue
-                if wanted is not None and byte not in wanted and not nodes.quoting[node]:
+                if wanted and byte not in wanted and not nodes.quoting[node]:
                     continue
                 following = self._steps.step(here, byte)
                 if following is None or (token >= 0 and not self._ways.is_alive(following)):
                     clear_below(node, after)
                 elif after > node + 1:
-                    pending.append((node + 1, after, following))
+                    wanted_there = self._wanted(following)
+                    none_wanted = wanted_there is not None and not wanted_there
+                    below = nodes.quoting_children[node] if none_wanted else _children(tree, node + 1, after)
+                    pending.append((wanted_there, below, following))
         return cleared
 
     def _wanted(self, place: Place) -> frozenset[int] | None:
@@ -72,18 +75,26 @@ class ForbiddenTokens:
         return self._histories.next_bytes(place[3]) if self._histories.in_string(place[3]) else None
 
 
+Child: TypeAlias = tuple[int, int, int, int]
+"""A node, its byte, the node behind its subtree and its token or -1."""
+
+
 class _Nodes(NamedTuple):
-    """What is known of a prefix tree. Nodes on the way to tokens with a quote, at this node or below it, before their
-    last byte; to tokens with a comma and either a bracket that opens or a whole name; to tokens with a comma: bool
-    [nodes] each. The children of the root by their bytes, each as a range of nodes, and those of `quoting` among them.
-    The tokens in the order of their nodes: int [tokens], and the place of each node's first one: int [nodes + 1].
+    """What is known of a prefix tree.
+
+    `quoting`: nodes on the way to tokens with a quote, at this node or below it, before their last byte; `opening`: to
+    tokens with a comma and either a bracket that opens or a whole name; `separating`: to tokens with a comma; each bool
+    [nodes]. `roots`: the children of the root by their bytes; `quoting_bytes`: the quoting ones among these, and
+    `quoting_children`: those of each node. `tokens`: in the order of their nodes, int64 [tokens]; `first_token`: the
+    place of each node's first one, int64 [nodes + 1].
     """
 
     quoting: NDArray[np.bool_]
     opening: NDArray[np.bool_]
     separating: NDArray[np.bool_]
-    roots: dict[int, tuple[int, int]]
+    roots: dict[int, Child]
     quoting_bytes: frozenset[int]
+    quoting_children: defaultdict[int, list[Child]]
     tokens: NDArray[np.int64]
     first_token: NDArray[np.int64]
 
@@ -112,20 +123,29 @@ def _find_nodes(vocabulary: Vocabulary) -> _Nodes:
             tokens.append(token)
             token = int(same_bytes[token])
         first_token.append(len(tokens))
-    roots = {}
-    node = 0
-    while node < len(tree):
-        roots[int(tree[node, TRIE_BYTE])] = node, int(tree[node, TRIE_END])
-        node = int(tree[node, TRIE_END])
+    roots = {child[1]: child for child in _children(tree, 0, len(tree))}
+    quoting_children: defaultdict[int, list[Child]] = defaultdict(list)
+    for node in np.flatnonzero(quoting).tolist():
+        end = int(tree[node, TRIE_END])
+        quoting_children[node] = [child for child in _children(tree, node + 1, end) if quoting[child[0]]]
     return _Nodes(
         quoting,
         _above(tree, opening),
         _above(tree, separating),
         roots,
-        frozenset(byte for byte, (node, _) in roots.items() if quoting[node]),
+        frozenset(byte for byte, child in roots.items() if quoting[child[0]]),
+        quoting_children,
         np.array(tokens, np.int64),
         np.array(first_token, np.int64),
     )
+
+
+def _children(tree: NDArray[np.int32], node: int, end: int) -> Iterator[Child]:
+    """The nodes side by side from `node` on, up to `end`."""
+    while node < end:
+        byte, _, after, token = tree[node].tolist()
+        yield node, byte, after, token
+        node = after
 
 
 def _above(tree: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.bool_]:
