@@ -126,7 +126,7 @@ def _be_first_to_run_out_of_memory() -> None:
 def _lower_priority(idle: bool) -> None:
     """Leave the CPU to the streams of other processes; `idle`: all of it, in a session of one's own."""
     if not idle:
-        # At 10 or 19, who gets no turn for long ends several compilations at once: their prompts enter one step together.
+        # Nicer, it would get no turn for long and then end several compilations at once: one step has all their prompts.
         os.nice(BESIDE_PRIORITY)
         return
     os.nice(LOWEST_PRIORITY)
