@@ -108,7 +108,7 @@ class PushdownBuilder:
         self._loops: list[tuple[int, int, int, int]] = [(0, 0, FREE_STRING, TOLERATED_RUN)]
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
-        self._loop_ids: dict[tuple[int, int, int], int] = {}
+        self._loop_ids: dict[tuple[int, int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
 

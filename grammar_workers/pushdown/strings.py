@@ -199,7 +199,7 @@ def _runs_worth(runs: NDArray[np.int64]) -> list[tuple[int, int]]:
 
 
 def _lowest_counters(automaton: Dfa, guards: Sequence[Guard]) -> list[int]:
-    """Per state: from which value of the counter on every state that can be reached lets it pass; UNBOUNDED for none."""
+    """Per state: from which counter on every state that can be reached lets it pass; UNBOUNDED for none."""
     lowest = np.zeros(len(guards) + 1, np.int64)
     for state, guard in enumerate(guards):
         if guard:

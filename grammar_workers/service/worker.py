@@ -126,7 +126,7 @@ def _be_first_to_run_out_of_memory() -> None:
 def _lower_priority(idle: bool) -> None:
     """Leave the CPU to the streams of other processes; `idle`: all of it, in a session of one's own."""
     if not idle:
-        # Nicer, it would get no turn for long and then end several compilations at once: one step has all their prompts.
+        # Nicer, it would get no turn for long and then end several compilations: one step would have all their prompts.
         os.nice(BESIDE_PRIORITY)
         return
     os.nice(LOWEST_PRIORITY)

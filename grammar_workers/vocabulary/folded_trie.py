@@ -126,7 +126,7 @@ def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
         last = np.uint8(0)
         if spans[node + 1] > spans[node]:
             last = staying[node] & ~np.uint8(INSIDE)
-        child = node + 1
+        child = np.int64(node + 1)
         while child < folded[node, TRIE_END]:
             last = max(last, furthest[child])
             child = np.int64(folded[child, TRIE_END])
