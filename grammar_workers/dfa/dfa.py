@@ -120,19 +120,22 @@ class Dfa:
         return [meaning[bits] for bits in found]
 
     @functools.lru_cache(maxsize=512)  # noqa: B019 - other caches hold automata for as long
-    def tolerant_states(self, characters: Charset, run: int) -> list[int]:
-        """The states from which no sequence of at most `run` of these characters leads to a dead end."""
+    def tolerated_runs(self, characters: Charset, most: int) -> NDArray[np.int64]:
+        """Per state, how many of these characters, `most` at most, may follow whatever they are; int64 [states]."""
         _, classes = self._spans(characters)
         inside = sorted({self.distinct_classes[number] for number in classes})
         moves = self.table[:, inside]
+        runs = np.zeros(self.many_states, np.int64)
         # The last entry stands for the dead state -1.
         tolerant = np.append(np.ones(self.many_states, bool), False)
-        for _ in range(run):
+        for run in range(1, most + 1):
             still = tolerant[moves].all(axis=1)
             if np.array_equal(still, tolerant[:-1]):
+                runs[still] = most
                 break
+            runs[still] = run
             tolerant[:-1] = still
-        return np.flatnonzero(tolerant).tolist()
+        return runs
 
     def _spans(self, characters: Charset) -> tuple[list[tuple[int, int]], list[int]]:
         """`characters` cut where classes begin, and the class of each piece."""

@@ -329,7 +329,9 @@ class PushdownRecognizer:
                 "(limit max_fsm_bytes)"
             )
         many = len(self._stack.frames)
-        frames = np.concatenate([self._stack.frames, np.zeros_like(self._stack.frames)])
+        # Memory that nobody has written to costs nothing until then.
+        frames = np.empty((2 * many, self._stack.frames.shape[1]), np.int64)
+        frames[:many] = self._stack.frames
         buckets = np.full(many * 4, -1, np.int64)
         step.rehash_frames(frames, buckets, many)
         self._stack = self._stack._replace(frames=frames, buckets=buckets)

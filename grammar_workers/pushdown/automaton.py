@@ -48,12 +48,14 @@ from grammar_workers.pushdown.instructions import (
     KEEP,
     LOOP_BASE,
     LOOP_COLUMNS,
+    LOOP_RUN,
     OTHERWISE,
     RETURN,
     SET_BIT,
     SOME_CLEAR,
     STATE_COLUMNS,
     STAY,
+    TOLERATED_RUN,
     TOLERATES_UNESCAPED,
     Tables,
 )
@@ -190,6 +192,7 @@ class PushdownAutomaton:
             "ops",
         )
         _require(_inside(self.loops[:, LOOP_BASE], TOLERATES_UNESCAPED, many), "loops")
+        _require(_inside(self.loops[:, LOOP_RUN], 0, TOLERATED_RUN + 1), "loops")
         _require(_inside(self.token_edges[:, [EDGE_STATE, EDGE_TARGET]], 0, many), "token edges")
         first_token, last_token = self.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
         _require(bool(((first_token >= 0) & (first_token <= last_token)).all()), "token edges")

@@ -49,6 +49,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_LOOP,
     STATE_ROW,
     STAY,
+    TOLERATED_RUN,
 )
 from grammar_workers.types import TokenId
 
@@ -105,11 +106,11 @@ class PushdownBuilder:
         self._returns = array("i")
         self._site_ids: dict[tuple[int, ...], int] = {}
         self._labels = 1
-        self._loops: list[tuple[int, int, int]] = [(0, 0, FREE_STRING)]
+        self._loops: list[tuple[int, int, int, int]] = [(0, 0, FREE_STRING, TOLERATED_RUN)]
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
         self._distinct: dict[tuple[int, int, int], None] = {}
-        self._loop_ids: dict[tuple[int, int, int], int] = {}
+        self._loop_ids: dict[tuple[int, int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
 
@@ -236,12 +237,13 @@ class PushdownBuilder:
         """A writable copy of a dense row, int32 [256]."""
         return np.frombuffer(self._rows[row], np.int32).copy()
 
-    def loop(self, minimum: int = 0, maximum: int = -1, base: int = FREE_STRING) -> int:
+    def loop(self, minimum: int = 0, maximum: int = -1, base: int = FREE_STRING, run: int = TOLERATED_RUN) -> int:
         """The number of a loop, see LOOP_BASE: `minimum` to `maximum` characters (-1: no maximum)."""
-        number = self._loop_ids.get((minimum, maximum, base))
+        columns = (minimum, maximum, base, run)
+        number = self._loop_ids.get(columns)
         if number is None:
-            number = self._loop_ids[minimum, maximum, base] = len(self._loops)
-            self._loops.append((minimum, maximum, base))
+            number = self._loop_ids[columns] = len(self._loops)
+            self._loops.append(columns)
         return number
 
     def op(

@@ -41,23 +41,49 @@ def classes_of(tables: Tables, site_ends: NDArray[np.int32], state: int) -> tupl
     `site_ends` is what `site_ends_of` returns. None where reading on may leave the rule that the state belongs to, or
     where too many bytes are told apart.
     """
-    reached = _region(tables, site_ends, np.int64(state))
-    if not len(reached):
-        return None, np.array([state])
-    columns = tables.states[reached >> 1]
-    region = reached[reached & 1 == 0] >> 1
-    rows = np.unique(columns[:, STATE_ROW])
-    literals = np.unique(columns[:, STATE_LITERAL])
-    literals = literals[literals >= 0]
-    # Each is a class of its own; a stored automaton may have any.
-    if len(literals) > _MOST_CLASSES + len(LEADS_OUT):
-        return None, region
-    told_apart, read = _tell_apart(tables.table, rows[rows >= 0], literals)
-    numbers: dict[int, int] = {}
-    classes = bytearray([UNREAD]) * 256
-    for byte in np.flatnonzero(read).tolist():
-        classes[byte] = numbers.setdefault(int(told_apart[byte]), len(numbers))
-    return (bytes(classes) if len(numbers) <= _MOST_CLASSES else None), region
+    classes, region = _classes_of(tables, site_ends, np.int64(state))
+    return (classes.tobytes() if len(classes) else None), region
+
+
+@njit(**OPTIONS)
+def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
+    """The same, without classes for None."""
+    none = np.zeros(0, np.uint8)
+    reached = _region(tables, site_ends, state)
+    if reached.shape[0] == 0:
+        return none, np.array([state])
+    literals = np.zeros(256, np.bool_)
+    rows = np.empty(reached.shape[0], np.int64)
+    region = np.empty(reached.shape[0], np.int64)
+    met = np.zeros(tables.table.shape[0], np.bool_)
+    many_rows = 0
+    own = 0
+    for place in reached:
+        here = place >> 1
+        if place & 1 == 0:
+            region[own] = here
+            own += 1
+        row = tables.states[here, STATE_ROW]
+        if row >= 0 and not met[row]:
+            met[row] = True
+            rows[many_rows] = row
+            many_rows += 1
+        if tables.states[here, STATE_LITERAL] >= 0:
+            literals[tables.states[here, STATE_LITERAL]] = True
+    # Each literal is a class of its own; a stored automaton may have any.
+    if literals.sum() > _MOST_CLASSES + len(LEADS_OUT):
+        return none, region[:own].copy()
+    told_apart, read = _tell_apart(tables.table, rows[:many_rows], np.flatnonzero(literals))
+    numbers = np.full(257, -1, np.int32)
+    classes = np.full(256, UNREAD, np.uint8)
+    many = 0
+    for byte in range(256):
+        if read[byte]:
+            if numbers[told_apart[byte]] < 0:
+                numbers[told_apart[byte]] = many
+                many += 1
+            classes[byte] = numbers[told_apart[byte]]
+    return (classes if many <= _MOST_CLASSES else none), region[:own].copy()
 
 
 @njit(**OPTIONS)
@@ -100,11 +126,24 @@ def _tell_apart(table, rows, literals):  # type: ignore[no-untyped-def]
 
 
 def site_ends_of(tables: Tables) -> NDArray[np.int32]:
-    """Per instruction: where the return site of a call ends. Sites lie one after the other."""
+    """Per place in `returns`: where the return site that begins there ends. Sites lie one after the other."""
+    return _site_ends_of(tables)
+
+
+@njit(**OPTIONS)
+def _site_ends_of(tables):  # type: ignore[no-untyped-def]
     instructions, returns = tables.instructions, tables.returns
-    bases = np.unique(instructions[instructions[:, INSTRUCTION_MOVE] == CALL, INSTRUCTION_SITE])
-    following = np.searchsorted(bases, instructions[:, INSTRUCTION_SITE], side="right")
-    return np.append(bases, len(returns))[following].astype(np.int32)
+    begins = np.zeros(returns.shape[0], np.bool_)
+    for number in range(instructions.shape[0]):
+        if instructions[number, INSTRUCTION_MOVE] == CALL:
+            begins[instructions[number, INSTRUCTION_SITE]] = True
+    ends = np.empty(returns.shape[0], np.int32)
+    end = returns.shape[0]
+    for place in range(returns.shape[0] - 1, -1, -1):
+        ends[place] = end
+        if begins[place]:
+            end = place
+    return ends
 
 
 @njit(inline="always", **OPTIONS)
@@ -146,7 +185,8 @@ def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
                 return queue[:0]
             continue
         if move == CALL:
-            for place in range(instructions[number, INSTRUCTION_SITE], site_ends[number]):
+            site = instructions[number, INSTRUCTION_SITE]
+            for place in range(site, site_ends[site]):
                 many = _add(queue, seen, many, returns[place], called)
             many = _add(queue, seen, many, target, np.int64(1))
             continue

@@ -77,11 +77,12 @@ everybody but who looks for a short completion, GUARD_COUNT being the number of 
 GUARD_HALF = 31
 """Bits in one half of a mask."""
 
-LOOP_MINIMUM, LOOP_MAXIMUM, LOOP_BASE, LOOP_COLUMNS = range(4)
+LOOP_MINIMUM, LOOP_MAXIMUM, LOOP_BASE, LOOP_RUN, LOOP_COLUMNS = range(5)
 """A free string: its bounds in characters (no maximum: -1) and FREE_STRING. Or the number of the state that this one is
-like but for some texts. Or the values of the counter with which characters are tolerated, and which."""
+like but for some texts. Or the values of the counter with which characters are tolerated, which, and how many of them
+(LOOP_RUN, at most TOLERATED_RUN; that of others is TOLERATED_RUN)."""
 FREE_STRING, TOLERATES_ANY, TOLERATES_UNESCAPED = -1, -2, -3
-"""Values of LOOP_BASE that are no states. The last two say that every text of at most TOLERATED_RUN characters goes on
+"""Values of LOOP_BASE that are no states. The last two say that every text of at most LOOP_RUN characters goes on
 from here, whatever it leads to: of all characters but RARE ones, or but those and what has an escape or ends a line."""
 TOLERATED_RUN = 32
 RARE = "\x1c\x1d\x1e\x1f\x85\ufeff"

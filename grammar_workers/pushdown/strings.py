@@ -32,6 +32,8 @@ from grammar_workers.pushdown.json_text import split_characters
 from grammar_workers.pushdown.string_moves import StringMoves
 
 _MAX_LENGTH_TABLE = 50_000_000
+_RUN_WORTH = 3
+"""Characters: from there on a walk takes many subtrees as a whole."""
 _BLOCK = 1 << 20
 """Entries of that table that are looked at together."""
 
@@ -58,8 +60,9 @@ class StringLowering:
         numbers = [known[label] if label in known else self._builder.state() for label in automaton.accepting]
         loops = [0] * len(numbers)
         # A known state may forbid more than the automaton does.
-        for state in automaton.tolerant_states(UNESCAPED, TOLERATED_RUN) if not known else ():
-            loops[state] = self._builder.loop(base=TOLERATES_UNESCAPED)
+        if not known:
+            for state, run in _runs_worth(automaton.tolerated_runs(UNESCAPED, TOLERATED_RUN)):
+                loops[state] = self._builder.loop(base=TOLERATES_UNESCAPED, run=run)
         rows = self._builder.rows(self._rows.in_text(automaton, numbers))
         for number, label, row, loop in zip(numbers, automaton.accepting, rows, loops, strict=True):
             if label not in known:
@@ -169,19 +172,45 @@ class StringLowering:
     def _tolerance(self, automaton: Dfa, guards: Sequence[Guard], *, counted: bool) -> list[int]:
         """Per state: the loop number that says which characters it tolerates, whatever they lead to; 0 for none."""
         result = [0] * automaton.many_states
-        bounds = (0, -1)
         if counted:
             # Every state must let the counter pass, so the narrowest interval counts.
             if any(len(guard) != 1 or guard == NEVER for guard in guards):
                 return result
             highest = min(guard[0][1] for guard in guards)
-            bounds = (max(guard[0][0] for guard in guards), -1 if highest == UNBOUNDED else highest)
-        elif len(set(guards)) > 1:
-            return result
-        for base, characters in ((TOLERATES_UNESCAPED, UNESCAPED), (TOLERATES_ANY, COMMON)):
-            for state in automaton.tolerant_states(characters, TOLERATED_RUN):
-                result[state] = self._builder.loop(*bounds, base)
+            bounds = [(max(guard[0][0] for guard in guards), -1 if highest == UNBOUNDED else highest)] * len(result)
+        elif len(set(guards)) == 1:
+            bounds = [(0, -1)] * len(result)
+        else:
+            bounds = [(low, -1) for low in _lowest_counters(automaton, guards)]
+        runs = automaton.tolerated_runs(COMMON, TOLERATED_RUN)
+        unescaped = automaton.tolerated_runs(UNESCAPED, TOLERATED_RUN)
+        longer = unescaped > runs
+        for state, run in _runs_worth(np.where(longer, unescaped, runs)):
+            if bounds[state][0] < UNBOUNDED:
+                base = TOLERATES_UNESCAPED if longer[state] else TOLERATES_ANY
+                result[state] = self._builder.loop(*bounds[state], base, run)
         return result
+
+
+def _runs_worth(runs: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The states that tolerate runs as long as most tokens, and their runs."""
+    states = np.flatnonzero(runs >= _RUN_WORTH)
+    return list(zip(states.tolist(), runs[states].tolist(), strict=True))
+
+
+def _lowest_counters(automaton: Dfa, guards: Sequence[Guard]) -> list[int]:
+    """Per state: from which counter on every state that can be reached lets it pass; UNBOUNDED for none."""
+    lowest = np.zeros(len(guards) + 1, np.int64)
+    for state, guard in enumerate(guards):
+        if guard:
+            lowest[state] = guard[0][0] if len(guard) == 1 and guard[0][1] == UNBOUNDED else UNBOUNDED
+    moves = automaton.table[:, sorted(set(automaton.distinct_classes))]
+    while True:
+        # The last entry stands for the dead state -1.
+        raised = np.maximum(lowest[:-1], lowest[moves].max(axis=1, initial=0))
+        if np.array_equal(raised, lowest[:-1]):
+            return raised.tolist()
+        lowest[:-1] = raised
 
 
 COMMON = charset.subtract(ALL, charset.of(RARE))

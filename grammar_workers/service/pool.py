@@ -79,7 +79,7 @@ class CompilePool:
     altogether wait for each lane.
 
     `idle`: the processes get what CPU all others leave (class SCHED_IDLE, each in a session of its own), so that
-    streams of processes that are nice themselves notice nothing. Else they have nice 10 in the caller's session: Linux
+    streams of processes that are nice themselves notice nothing. Else they have nice 3 in the caller's session: Linux
     may share the CPU out by session first, and what waits in a loop and yields gives way in its own session only.
     """
 

@@ -28,7 +28,7 @@ from grammar_workers.vocabulary.vocabulary import load_vocabulary
 CompileFunction = Callable[[str, dict[str, Any], str], bytes]
 """(grammar key, specification or `job`, tenant who asks) -> artifact; raises GrammarError."""
 
-LOWEST_PRIORITY, BESIDE_PRIORITY = 19, 10
+LOWEST_PRIORITY, BESIDE_PRIORITY = 19, 3
 SESSION_PRIORITY = 10
 
 
@@ -126,7 +126,7 @@ def _be_first_to_run_out_of_memory() -> None:
 def _lower_priority(idle: bool) -> None:
     """Leave the CPU to the streams of other processes; `idle`: all of it, in a session of one's own."""
     if not idle:
-        # At 19, who gets no turn for long ends several compilations at once, and their prompts enter one step together.
+        # Nicer, it would get no turn for long and then end several compilations: one step would have all their prompts.
         os.nice(BESIDE_PRIORITY)
         return
     os.nice(LOWEST_PRIORITY)

@@ -27,6 +27,10 @@ class Trees(NamedTuple):
     """[fans, 256]: see `build_fans`"""
     staying: NDArray[np.uint8]
     """[nodes]: see `slices.mark_staying`"""
+    spans: NDArray[np.int64]
+    """[nodes + 1]: where the tokens that end in a node lie in `tokens`, before those that end below it"""
+    tokens: NDArray[np.int32]
+    """[tokens]: all of them, as far as they have bytes"""
 
 
 def pack(strings: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -70,6 +74,26 @@ def build_fans(tree: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.i
     fans = np.full((many, 256), -1, np.int32)
     _fill_fans(tree, fan_of, fans)
     return fan_of, fans
+
+
+def order_tokens(tree: NDArray[np.int32], same_bytes: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The `spans` and `tokens` of `Trees`: those of a subtree lie side by side."""
+    return _order_tokens(tree, same_bytes)
+
+
+@njit(nogil=True, cache=True)
+def _order_tokens(tree, same_bytes):  # type: ignore[no-untyped-def]
+    spans = np.zeros(tree.shape[0] + 1, np.int64)
+    tokens = np.empty(same_bytes.shape[0], np.int32)
+    many = 0
+    for node in range(tree.shape[0]):
+        token = tree[node, TRIE_TOKEN]
+        while token >= 0:
+            tokens[many] = token
+            many += 1
+            token = same_bytes[token]
+        spans[node + 1] = many
+    return spans, tokens[:many].copy()
 
 
 @njit(nogil=True, cache=True)

@@ -129,13 +129,19 @@ class Vocabulary:
 
     @functools.cached_property
     def trees(self) -> trie.Trees:
-        return trie.Trees(self.tree, self.same_bytes, *trie.build_fans(self.tree), slices.mark_staying(self.tree))
+        tree, same = self.tree, self.same_bytes
+        ordered = trie.order_tokens(tree, same)
+        return trie.Trees(tree, same, *trie.build_fans(tree), slices.mark_staying(tree), *ordered)
+
+    @functools.cached_property
+    def _characters(self) -> NDArray[np.uint8]:
+        return slices.characters_in(self.tree)
 
     def folded_tree(self, classes: bytes) -> folded_trie.FoldedTree:
         """The tokens without quotes and backslashes, folded by the class of each byte; those used last are kept."""
         known = self._folded_trees.get(classes.hex())
         if known is None:
-            known = folded_trie.fold(self.tree, self.same_bytes, classes)
+            known = folded_trie.fold(self.tree, self.same_bytes, self._characters, classes)
             self._folded_trees.put(classes.hex(), known)
         return known
 

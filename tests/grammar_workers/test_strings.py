@@ -257,6 +257,32 @@ IN_STRINGS: list[tuple[dict[str, Any], list[str]]] = [
         {"anyOf": [{"properties": {"a": {"const": 1}}, "required": ["a"]}, {"properties": {"a": {"type": "string"}}}]},
         ['{"', '{"a', '{"b', '{"a": "', '{"a": 1, "', '{"a": 1, "a'],
     ),
+    # Every character may follow, but only for a few more, or only where the counter lets them.
+    (
+        {"type": "string", "pattern": r"^(?:\S+\s+){0,9}\S+$"},
+        ['"', '"a b c d e', '"a b c d e f g h', '"a b c d e f g h ', '"a b c d e f g h i j'],
+    ),
+    (
+        {"type": "string", "pattern": r"^(?:\S+\s+){0,29}\S+$", "maxLength": 40},
+        ['"', '"a b c', '"a b c d e f g h i j k l m n o', '"' + "a " * 19, '"' + "a" * 39],
+    ),
+    (
+        {
+            "patternProperties": {"netdir_(a|b)": {"type": "integer"}, "net_[a-z]+[0-9]+": {"type": "string"}},
+            "properties": {"net": {"type": "null"}},
+            "additionalProperties": False,
+        },
+        ['{"', '{"net', '{"netdir_', '{"netdir_a', '{"xnet_a', '{"net": null, "net_a'],
+    ),
+    (
+        {
+            "properties": {"_id": {"type": "integer"}, "$oid": {"type": "string"}},
+            "patternProperties": {"[a-z0-9]": {"type": ["integer", "string"]}},
+            "additionalProperties": {"type": "null"},
+            "required": ["_id"],
+        },
+        ['{"', '{"_', '{"_id": 1, "', '{"_id": 1, "$', '{"_id": 1, "$oid": "", "_'],
+    ),
 ]
 
 

@@ -37,7 +37,7 @@ from grammar_workers.vocabulary.vocabulary import Vocabulary
 _ADDRESS, _LENGTH, _COLUMNS = range(3)
 # Where the rows of a tuple begin, one for each of its arrays in the order of its fields.
 TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 10, 13, 14
-_SLICES, _TREES, _TEXT, _ENTRIES = 17, 26, 31, 33
+_SLICES, _TREES, _TEXT, _ENTRIES = 18, 27, 34, 36
 
 
 class Arrays(NamedTuple):
@@ -161,11 +161,14 @@ def arrays_of(entries):  # type: ignore[no-untyped-def]
             _line(entries, _TREES + 2, np.int32),
             _table(entries, _TREES + 3, 256, np.int32),
             _line(entries, _TREES + 4, np.uint8),
+            _line(entries, _TREES + 5, np.int64),
+            _line(entries, _TREES + 6, np.int32),
         ),
         FoldedTree(
             _table(entries, FOLDED, FOLDED_COLUMNS, np.int32),
             _line(entries, FOLDED + 1, np.int64),
             _line(entries, FOLDED + 2, np.int32),
+            _line(entries, FOLDED + 3, np.uint8),
         ),
         _table(entries, PATH, PATH_COLUMNS, np.int64),
     )

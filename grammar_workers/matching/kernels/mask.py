@@ -18,6 +18,7 @@ from grammar_workers.matching.kernels.trie_walks import (
     correct_row,
     put,
     step_from,
+    tolerates,
     walk_tree,
     walk_vocabulary,
 )
@@ -27,6 +28,7 @@ from grammar_workers.pushdown.instructions import (
     LOOP_BASE,
     LOOP_MAXIMUM,
     LOOP_MINIMUM,
+    LOOP_RUN,
     STATE_LOOP,
     STATE_ROW,
     TOLERATED_RUN,
@@ -45,11 +47,16 @@ _MANY_BYTES = 16
 
 @njit(**BORROWS)
 def _reads_many(tables, state):  # type: ignore[no-untyped-def]
-    row = tables.states[state, STATE_ROW]
+    """Whether a state reads many ASCII characters that do not lead where `walk_branch` takes subtrees as a whole."""
+    states, table, loops = tables.states, tables.table, tables.loops
+    row = states[state, STATE_ROW]
     many = 0
     if row >= 0:
-        for byte in range(256):
-            many += tables.table[row, byte] >= 0
+        for byte in range(0x80):
+            target = table[row, byte]
+            if target >= 0:
+                loop = states[target, STATE_LOOP]
+                many += loop == 0 or loops[loop, LOOP_RUN] < TOLERATED_RUN
     return many >= _MANY_BYTES
 
 
@@ -57,7 +64,8 @@ def _reads_many(tables, state):  # type: ignore[no-untyped-def]
 def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
     """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of those it leaves out."""
     tables, stack, path, folded = arrays.tables, arrays.stack, arrays.path, arrays.folded
-    tree, spans, tokens = folded.tree, folded.spans, folded.tokens
+    tree, spans, tokens, staying = folded.tree, folded.spans, folded.tokens, folded.staying
+    states, loops = tables.states, tables.loops
     node = np.int64(0)
     while node < tree.shape[0]:
         depth = tree[node, TRIE_DEPTH]
@@ -67,11 +75,15 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
                 return reached
             node = np.int64(tree[node, TRIE_END])
             continue
-        put(path, depth + 1, reached, counter_there, frame_there)
-        for i in range(spans[node], spans[node + 1]):
+        loop = states[reached, STATE_LOOP]
+        after = node + 1
+        if loop > 0 and staying[node] and tolerates(stack, loops, loop, staying[node], counter_there, frame_there):
+            after = np.int64(tree[node, TRIE_END])
+        for i in range(spans[node], spans[after]):
             token = tokens[i]
             mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
-        node += 1
+        put(path, depth + 1, reached, counter_there, frame_there)
+        node = after
     return walk_tree(tables, stack, arrays.slices.unfolded, arrays.trees.same_bytes, path, mask)
 
 
@@ -107,6 +119,8 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
     minimum = np.int64(loops[loop, LOOP_MINIMUM])
     maximum = np.int64(loops[loop, LOOP_MAXIMUM])
     mask[:] = 0
+    if loop > 0 and loops[loop, LOOP_RUN] < TOLERATED_RUN:
+        loop = 0
     if loop > 0 and loops[loop, LOOP_BASE] <= TOLERATES_ANY:
         # Near the bounds of a length, or where a guard forbids it, tolerance ends.
         last = maximum - TOLERATED_RUN if maximum >= 0 else np.int64(FAR)

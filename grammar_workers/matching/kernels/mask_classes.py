@@ -63,9 +63,10 @@ class MaskClasses:
     def grow(self, stack: Stack) -> None:
         """Make room for as many again."""
         classes, buckets, used = self.tables
-        self.tables = ClassTables(
-            np.concatenate([classes, np.zeros_like(classes)]), np.full(len(buckets) * 2, -1, np.int64), used
-        )
+        # Memory that nobody has written to costs nothing until then.
+        grown = np.empty((2 * len(classes), CLASS_COLUMNS), np.int64)
+        grown[: len(classes)] = classes
+        self.tables = ClassTables(grown, np.full(len(buckets) * 2, -1, np.int64), used)
         _lay_chains(self.tables, stack)
 
 

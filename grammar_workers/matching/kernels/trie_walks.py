@@ -19,6 +19,7 @@ from grammar_workers.pushdown.instructions import (
     LOOP_BASE,
     LOOP_MAXIMUM,
     LOOP_MINIMUM,
+    LOOP_RUN,
     SILENT_MOVES,
     STATE_EXIT,
     STATE_LITERAL,
@@ -134,7 +135,7 @@ def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-
 
 
 @njit(inline="always", **BORROWS)
-def _tolerates(stack, loops, loop, staying, counter, frame):  # type: ignore[no-untyped-def]
+def tolerates(stack, loops, loop, staying, counter, frame):  # type: ignore[no-untyped-def]
     """Whether all tokens that stay within a string (see `slices.mark_staying`) go on from a state with `loop`."""
     base, minimum, maximum = loops[loop, LOOP_BASE], np.int64(loops[loop, LOOP_MINIMUM]), loops[loop, LOOP_MAXIMUM]
     if base >= 0 or (base == TOLERATES_UNESCAPED and staying < STAYS_UNESCAPED):
@@ -142,6 +143,8 @@ def _tolerates(stack, loops, loop, staying, counter, frame):  # type: ignore[no-
     if base == FREE_STRING:
         minimum = np.int64(-FAR)
     following = np.int64(staying & (STAYS_UNESCAPED - 1)) - 1
+    if following > loops[loop, LOOP_RUN]:
+        return False
     last = np.int64(maximum) - following if maximum >= 0 else np.int64(FAR)
     if not minimum <= counter <= last:
         return False
@@ -158,6 +161,7 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
     """
     states, loops = tables.states, tables.loops
     tree, same, fan_of, fans, staying = trees.tree, trees.same_bytes, trees.fan_of, trees.fans, trees.staying
+    spans, tokens = trees.spans, trees.tokens
     last = np.int64(tree[i, TRIE_END])
     path[0, PATH_FAN] = -1
     while i < last:
@@ -176,10 +180,11 @@ def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-u
             i = np.int64(tree[i, TRIE_END])
             continue
         loop = states[state, STATE_LOOP]
-        if loop > 0 and staying[i] and _tolerates(stack, loops, loop, staying[i], counter, frame):
-            for j in range(i, tree[i, TRIE_END]):
-                _allow(mask, same, tree[j, TRIE_TOKEN])
-            i = np.int64(tree[i, TRIE_END])
+        if loop > 0 and staying[i] and tolerates(stack, loops, loop, staying[i], counter, frame):
+            end = np.int64(tree[i, TRIE_END])
+            for j in range(spans[i], spans[end]):
+                mask[tokens[j] >> 5] |= np.uint32(1) << np.uint32(tokens[j] & 31)
+            i = end
             continue
         put(path, depth + 1, state, counter, frame)
         # What a state does not read itself, its callers may.
