@@ -183,6 +183,49 @@ def test_what_cannot_be_exact_is_refused(schema: Any) -> None:
     assert left
 
 
+_THREE_OF_TWO = {"type": "array", "prefixItems": [{"type": "boolean"}] * 3, "minItems": 3, "uniqueItems": True}
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"properties": {"a": ANY, "b": _THREE_OF_TWO}}, "/properties/b/uniqueItems"),
+        ({"properties": {"a": ANY, "b": {"not": ANY}}}, "/properties/b/not/uniqueItems"),
+        (
+            {"properties": {"a": ANY, "b": {"$ref": "#/$defs/three"}}, "$defs": {"three": _THREE_OF_TWO}},
+            "/$defs/three/uniqueItems",
+        ),
+        (
+            {
+                "properties": {
+                    "a": ANY,
+                    "b": {"allOf": [{"type": "array", "minItems": 3}, {**_THREE_OF_TWO, "minItems": 0}]},
+                }
+            },
+            "/properties/b/allOf/1/uniqueItems",
+        ),
+    ],
+)
+def test_the_refused_place_is_named(schema: Any, pointer: str) -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        compiled(schema)
+    assert caught.value.pointer == pointer
+
+
+def test_one_mask_takes_bounded_work() -> None:
+    """Beyond it that request is refused, not held up."""
+    hard = {
+        "type": "array",
+        "items": {"type": "string", "pattern": "^[ab]{12}$"},
+        "minItems": 4000,
+        "uniqueItems": True,
+    }
+    fsm = compiled(hard)
+    with pytest.raises(LimitExceededError, match="steps"):
+        fsm.shortest_completion(fsm.initial_state)
+    assert fsm.count_allowed(fsm.initial_state) > 0
+
+
 def test_outputs_are_bounded_in_memory() -> None:
     specification = {"type": "json_schema", "schema": {"type": "array", "uniqueItems": True}}
     fsm = compile_grammar(specification, bytes_vocabulary(), limits=Limits(max_fsm_bytes=1 << 20))

@@ -84,7 +84,7 @@ class FormulaPool:
         self._ids: dict[tuple[Any, ...], FormulaId] = {}
         self._definitions: dict[str, FormulaId] = {}
         self._definition_pointers: dict[str, str] = {}
-        self._pointers: dict[FormulaId, str] = {}
+        self._pointers: dict[FormulaId, list[str]] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
         self._meanings: dict[tuple[FormulaId, ...], FormulaId] = {(TRUE,) * len(_TYPES): TRUE}
         self._canonical: dict[FormulaId, FormulaId] = {TRUE: TRUE}
@@ -117,13 +117,35 @@ class FormulaPool:
         self._definition_pointers[location] = pointer
 
     def note_pointer(self, formula: FormulaId, pointer: str) -> None:
-        """Remember where the schema of a formula stands, for messages; the first pointer is kept."""
-        self._pointers.setdefault(formula, pointer)
+        """Remember a place where the schema of a formula stands, for messages."""
+        self._pointers.setdefault(formula, []).append(pointer)
 
     def pointer(self, formula: FormulaId) -> str | None:
-        """The JSON Pointer of the schema that a formula was made of, for messages; None where it is not that of one."""
+        """The JSON Pointer of the first schema that a formula was made of, for messages; None where of no whole one."""
         node = self._formulas[formula]
-        return self._definition_pointers[node.location] if isinstance(node, Reference) else self._pointers.get(formula)
+        if isinstance(node, Reference):
+            return self._definition_pointers[node.location]
+        return self._pointers[formula][0] if formula in self._pointers else None
+
+    def keyword_pointer(self, keyword: str, part: FormulaId, formula: FormulaId) -> str | None:
+        """Of the places where the keyword of `part` stands, the outermost one within the schema of `formula`.
+
+        The first of all where none is known to be in it.
+
+        Parts of a formula without a place of its own, and references, are looked into.
+        """
+        places = [place for place in self._pointers.get(part, ()) if place.endswith(f"/{keyword}")]
+        pending, seen = [formula], {formula}
+        for one in pending:
+            around = self.pointer(one)
+            inside = [place for place in places if around is not None and place.startswith(f"{around}/")]
+            if inside:
+                return min(inside, key=len)
+            node = self._formulas[one]
+            parts = (self._definitions[node.location],) if isinstance(node, Reference) else getattr(node, "parts", ())
+            pending += [found for found in parts if found not in seen]
+            seen.update(parts)
+        return places[0] if places else None
 
     def all_of(self, parts: Iterable[FormulaId]) -> FormulaId:
         return self._join(parts, AllOf, TRUE, FALSE)

@@ -27,7 +27,7 @@ class ForbiddenTokens:
     """The walks over one vocabulary's prefix tree. `late`: whether parts may begin long after the bracket."""
 
     def __init__(self, vocabulary: Vocabulary, steps: Steps, histories: Histories, ways: Ways, *, late: bool) -> None:
-        self._tree = vocabulary.tree
+        self._trees = vocabulary.trees
         self._nodes = nodes = _nodes_of(vocabulary)
         self._steps = steps
         self._histories = histories
@@ -38,13 +38,13 @@ class ForbiddenTokens:
         """Set the forbidden tokens to False; whether there are any. `allowed`: bool [tokens], what the underlying
         automaton allows.
         """
-        nodes, tree = self._nodes, self._tree
+        nodes, tree = self._nodes, self._trees.tree
         marked = None if place[3] else self._outside
         cleared = False
 
         def clear_below(node: int, end: int) -> None:
             nonlocal cleared
-            tokens = nodes.tokens[nodes.first_token[node] : nodes.first_token[end]]
+            tokens = self._trees.tokens[self._trees.spans[node] : self._trees.spans[end]]
             cleared = cleared or bool(allowed[tokens].any())
             allowed[tokens] = False
 
@@ -85,8 +85,7 @@ class _Nodes(NamedTuple):
     `quoting`: nodes on the way to tokens with a quote, at this node or below it, before their last byte; `opening`: to
     tokens with a comma and either a bracket that opens or a whole name; `separating`: to tokens with a comma; each bool
     [nodes]. `roots`: the children of the root by their bytes; `quoting_bytes`: the quoting ones among these, and
-    `quoting_children`: those of each node. `tokens`: in the order of their nodes, int64 [tokens]; `first_token`: the
-    place of each node's first one, int64 [nodes + 1].
+    `quoting_children`: those of each node.
     """
 
     quoting: NDArray[np.bool_]
@@ -95,8 +94,6 @@ class _Nodes(NamedTuple):
     roots: dict[int, Child]
     quoting_bytes: frozenset[int]
     quoting_children: defaultdict[int, list[Child]]
-    tokens: NDArray[np.int64]
-    first_token: NDArray[np.int64]
 
 
 _known: weakref.WeakKeyDictionary[Vocabulary, _Nodes] = weakref.WeakKeyDictionary()
@@ -110,19 +107,13 @@ def _nodes_of(vocabulary: Vocabulary) -> _Nodes:
 
 
 def _find_nodes(vocabulary: Vocabulary) -> _Nodes:
-    tree, same_bytes = vocabulary.tree, vocabulary.same_bytes
+    tree = vocabulary.tree
     places = np.arange(len(tree))
     inside = (tree[:, TRIE_BYTE] == ord('"')) & (tree[:, TRIE_END] > places + 1)
     texts = [vocabulary.read_bytes(token) if token >= 0 else b"" for token in tree[:, TRIE_TOKEN].tolist()]
     separating = np.array([b"," in text for text in texts])
     opening = separating & np.array([b"[" in text or b"{" in text or text.count(b'"') > 1 for text in texts])
     quoting = _above(tree, inside)
-    tokens, first_token = [], [0]
-    for token in tree[:, TRIE_TOKEN].tolist():
-        while token >= 0:
-            tokens.append(token)
-            token = int(same_bytes[token])
-        first_token.append(len(tokens))
     roots = {child[1]: child for child in _children(tree, 0, len(tree))}
     quoting_children: defaultdict[int, list[Child]] = defaultdict(list)
     for node in np.flatnonzero(quoting).tolist():
@@ -135,8 +126,6 @@ def _find_nodes(vocabulary: Vocabulary) -> _Nodes:
         roots,
         frozenset(byte for byte, child in roots.items() if quoting[child[0]]),
         quoting_children,
-        np.array(tokens, np.int64),
-        np.array(first_token, np.int64),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from grammar_workers.languages.json_schema.assertions import JsonType, PropertyCount, UniqueItems
 from grammar_workers.languages.json_schema.emit.graphs import Edge, Graph
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
-from grammar_workers.languages.json_schema.solve.derivatives import Node
+from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
 from grammar_workers.languages.json_schema.solve.objects import Objects
 from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError, size_of
 from grammar_workers.languages.json_schema.solve.solver import Solver
@@ -20,32 +20,30 @@ _FEW_ITEMS = "it is not certain that another item is left wherever one must come
 _FEW_NAMES = "it is not certain that another property name is left wherever one must come"
 
 
-def check_items(solver: Solver, plain: PlainArray) -> None:
+def check_items(solver: Solver, array: Demand, plain: PlainArray) -> None:
     """Raise NotDistinctError unless each item of a plain array that must come has more values than there are items
     before it."""
     for position, demand in enumerate(plain.prefix[: plain.minimum]):
-        _check_item(solver, size_of(solver, demand).least > position)
+        _check_item(solver, array, size_of(solver, demand).least > position)
     if plain.minimum > len(plain.prefix):
-        _check_item(solver, size_of(solver, plain.items).least >= plain.minimum)
+        _check_item(solver, array, size_of(solver, plain.items).least >= plain.minimum)
 
 
-def _check_item(solver: Solver, holds: bool) -> None:
+def _check_item(solver: Solver, array: Demand, holds: bool) -> None:
     if not holds:
-        raise NotDistinctError(_FEW_ITEMS, pointer=_unique_items(solver))
+        pool = solver.pool
+        unique = pool.atom(JsonType.ARRAY, UniqueItems())
+        raise NotDistinctError(_FEW_ITEMS, pointer=pool.keyword_pointer("uniqueItems", unique, array.formula))
 
 
-def _unique_items(solver: Solver) -> str | None:
-    return solver.pool.pointer(solver.pool.atom(JsonType.ARRAY, UniqueItems()))
-
-
-def check_labelled_items(solver: Solver, container: Arrays, graph: Graph) -> None:
+def check_labelled_items(solver: Solver, array: Demand, container: Arrays, graph: Graph) -> None:
     """The same of an array with alternatives."""
 
     def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
         most = container.most_items(node)
         return most == 0 or size_of(solver, edge.demand, label).least > most
 
-    _check_item(solver, _always_ends(graph, leads_on))
+    _check_item(solver, array, _always_ends(graph, leads_on))
 
 
 def check_names(container: Objects, graph: Graph) -> None:

@@ -205,7 +205,7 @@ class Emitter:
         builder, plain = self._builder, container.plain
         distinct = container.is_distinct and longest not in (0, 1)
         if distinct:
-            check_items(self._solver, plain)
+            check_items(self._solver, demand, plain)
         counted = plain.minimum > 0 or longest is not None
         cap = plain.minimum if longest is None else longest
         end = self._return(label, ((plain.minimum, UNBOUNDED),) if plain.minimum else ())
@@ -245,7 +245,7 @@ class Emitter:
         if graph.is_empty:
             return None
         if container.is_distinct:
-            check_labelled_items(self._solver, container, graph)
+            check_labelled_items(self._solver, demand, container, graph)
         closings, edges = graph.closings, graph.edges
         after = {node: builder.state() for node in dict.fromkeys([*closings, *edges])}
         landing = {node: self._separators.gap(state) for node, state in after.items()}

@@ -44,11 +44,11 @@ class PlainArray:
 class Arrays(DerivativeGraph):
     """The arrays of one demand: part i of a move is item i, and from the horizon on all items are one part.
 
-    `is_distinct`: no two items may be equal, which no formula says.
+    `is_distinct`: no two items may be equal, which no formula says. `schema`: the formula around them, for messages.
     """
 
-    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> None:
-        self.is_distinct, formulas = _without_uniqueness(pool, formulas)
+    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], *, schema: FormulaId) -> None:
+        self.is_distinct, formulas = _without_uniqueness(pool, formulas, schema)
         super().__init__(pool, formulas)
 
     @functools.cached_property
@@ -127,8 +127,10 @@ class Arrays(DerivativeGraph):
         return node.last if node.last < self._horizon else ENOUGH - 1
 
 
-def _without_uniqueness(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> tuple[bool, tuple[FormulaId, ...]]:
-    """Whether the demanded formula insists on unique items, and the formulas given that it does."""
+def _without_uniqueness(
+    pool: FormulaPool, formulas: tuple[FormulaId, ...], schema: FormulaId
+) -> tuple[bool, tuple[FormulaId, ...]]:
+    """Whether the demanded formula, part of that of `schema`, insists on unique items, and the formulas given that."""
     unique = [atom for atom in pool.atoms(*formulas) if isinstance(pool.assertion(atom), UniqueItems)]
     if not unique:
         return False, formulas
@@ -136,6 +138,7 @@ def _without_uniqueness(pool: FormulaPool, formulas: tuple[FormulaId, ...]) -> t
     (atom,) = unique
     if pool.rewrite(formulas[0], {atom: FALSE, pool.not_(atom): TRUE}) != FALSE:
         raise NotDistinctError(
-            f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}", pointer=pool.pointer(atom)
+            f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}",
+            pointer=pool.keyword_pointer("uniqueItems", atom, schema),
         )
     return True, tuple(pool.rewrite(formula, {atom: TRUE, pool.not_(atom): FALSE}) for formula in formulas)

@@ -329,4 +329,6 @@ class Solver:
         demanded, *asked = self._resolved(demand, JsonType.ARRAY)
         if not self.spelling.can_spell(self._comma):
             demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
-        return None if demanded == FALSE or not self.spelling.can_spell("[]") else Arrays(self.pool, (demanded, *asked))
+        if demanded == FALSE or not self.spelling.can_spell("[]"):
+            return None
+        return Arrays(self.pool, (demanded, *asked), schema=demand.formula)
