@@ -18,8 +18,10 @@ from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, ServeDeploySchema
 
 from deployments.arguments import AppArguments
+from deployments.cli.failure import UsageFailure
 from deployments.config_file import ConfigError, load_config
 from deployments.haproxy.settings import Settings
+from deployments.local.model_source import check_models
 from deployments.local.stop import StopSignals, finish_requests, stop_all
 
 POLL_S = 0.25
@@ -88,7 +90,10 @@ def serve_locally(
             if each is not None:
                 _check_port(config.http_options.host, each)
         metrics_port = _metrics_port(metrics_port)
-    except (ConfigError, StartError) as error:
+        # Replicas would find out, too, but only after Serve has started each of them several times.
+        for application in config.applications:
+            check_models(path, AppArguments.model_validate(application.args))
+    except (ConfigError, StartError, UsageFailure) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
