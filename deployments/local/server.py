@@ -19,6 +19,7 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, Serve
 
 from deployments.arguments import AppArguments
 from deployments.cli.failure import UsageFailure
+from deployments.cli.kernel_progress import compile_visibly
 from deployments.config_file import ConfigError, load_config
 from deployments.haproxy.settings import Settings
 from deployments.local.model_source import check_models
@@ -97,6 +98,10 @@ def serve_locally(
         print(f"error: {error}", file=sys.stderr)
         return 2
 
+    # Each tier would compile them by itself, at the same time and without a word.
+    compile_visibly(sys.stdout, signals.stop.is_set)
+    if signals.stop.is_set():
+        return 0
     failure: StartError | None = None
     try:
         _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)

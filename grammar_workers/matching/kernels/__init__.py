@@ -5,4 +5,5 @@ entry --> step: byte by byte through an automaton      transitions: the next sta
             |-- mask_classes: rows that are known to be equal
             +-- prefetch, prefetch_queue: rows of states that come next
 cfg: the same for rule graphs;  arrays: how arrays reach the loops;  cache: where compiled code is kept
+ahead: compiles all that Python calls before somebody waits for it
 """
