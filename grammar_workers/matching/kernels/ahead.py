@@ -1,5 +1,5 @@
 """Compiles the kernels before somebody waits for one: all that Python calls, for the types it calls them with, by two
-processes side by side. What they leave in the cache (see `cache`) is loaded by every process after them.
+processes side by side. What they leave in the cache (see `numba_options.cache`) is loaded by every process after them.
 
     python -m grammar_workers.matching.kernels.ahead SHARE
 

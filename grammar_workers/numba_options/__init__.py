@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from grammar_workers.numba_options import cache  # noqa: F401 - says where the kernels are kept
+
 OPTIONS: dict[str, Any] = {
     "nogil": True,
     "cache": True,
