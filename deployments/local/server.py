@@ -101,6 +101,7 @@ def serve_locally(
     # Each tier would compile them by itself, at the same time and without a word.
     compile_visibly(sys.stdout, signals.stop.is_set)
     if signals.stop.is_set():
+        print("stopped cleanly", flush=True)
         return 0
     failure: StartError | None = None
     try:

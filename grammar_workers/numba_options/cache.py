@@ -55,4 +55,5 @@ def _base() -> Path:
     return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "turnstile"
 
 
-_settings.CACHE_DIR = str(cache_folder(_base(), kernel_sources(_PACKAGE)))
+SOURCES = kernel_sources(_PACKAGE)
+_settings.CACHE_DIR = str(cache_folder(_base(), SOURCES))

@@ -120,6 +120,19 @@ def test_progress_counts_up_to_all_and_a_second_time_nothing_is_done(
     assert list(ahead.compile_kernels()) == []
 
 
+def test_kernels_of_files_that_were_written_anew_are_compiled_again(
+    quick_shares: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numba takes none from its cache then, even if the content is the same."""
+    source = quick_shares / "source.py"
+    source.touch()
+    monkeypatch.setattr(ahead, "SOURCES", [source])
+    monkeypatch.setattr(ahead, "_shares_compiled", lambda: iter([3]))
+    assert list(ahead.compile_kernels()) and not list(ahead.compile_kernels())
+    os.utime(source, (1, 1))
+    assert list(ahead.compile_kernels())
+
+
 def test_shares_that_end_early_are_not_taken_for_done(quick_shares: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ahead, "_shares_compiled", lambda: iter([1]))
     assert list(ahead.compile_kernels())[-1] == (1, 3)

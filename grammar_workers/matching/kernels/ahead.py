@@ -25,6 +25,7 @@ import numba
 from numba.core.registry import cpu_target
 
 from grammar_workers.numba_options import CALLED
+from grammar_workers.numba_options.cache import SOURCES
 
 SHARES = (
     # They call each other down to `step`: two processes would both compile what is below.
@@ -69,8 +70,9 @@ def compile_kernels() -> Generator[Progress, None, None]:
     What cannot be compiled ahead, as where no cache can be written, is compiled when it is called.
     """
     folder = Path(numba.config.CACHE_DIR)  # type: ignore[attr-defined]
-    target = repr(cpu_target.target_context.codegen().magic_tuple())
-    marker = folder / f"complete-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+    # What numba asks, too, before it takes a kernel from the cache: for which processor, and from a file of what age.
+    needed = (cpu_target.target_context.codegen().magic_tuple(), [path.stat().st_mtime_ns for path in SOURCES])
+    marker = folder / f"complete-{hashlib.sha256(repr(needed).encode()).hexdigest()[:16]}"
     if marker.exists():
         return
     many = sum(len(kernels_of(share)) for share in range(len(SHARES)))
@@ -108,7 +110,13 @@ def _shares_compiled() -> Iterator[int]:
         try:
             for share in range(len(SHARES)):
                 command = [sys.executable, "-m", __spec__.name, str(share)]
-                process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,  # Ctrl-C is for this process, which then ends it
+                )
                 processes.append(process)
                 outputs.register(process.stdout, selectors.EVENT_READ)  # type: ignore[arg-type]
             while outputs.get_map():
