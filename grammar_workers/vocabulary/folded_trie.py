@@ -46,7 +46,7 @@ def fold(tree: NDArray[np.int32], same: NDArray[np.int32], characters: NDArray[n
     return FoldedTree(*_fold(tree, same, characters, np.frombuffer(classes, np.uint8)))
 
 
-@called_with(int32[:, ::1], int32[::1], readonly(uint8[::1]))
+@called_with(int32[:, ::1], int32[::1], uint8[::1], readonly(uint8[::1]))
 @njit(**OPTIONS)
 def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
     deepest = 0
