@@ -36,7 +36,7 @@ class NoCompilers:
     async def info(self) -> dict[str, Any]:
         return self._info
 
-    async def compile(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> dict[str, Any]:
+    async def compile(self, key: str, *_: Any) -> dict[str, Any]:
         return {"key": key, "status": "ready", "source": "replica", "notes": []}
 
 

@@ -185,8 +185,8 @@ class SamplingParameters(BaseModel):
 
 
 class GrammarReference(BaseModel):
-    """Names a compiled grammar; carries the specification, where the client sent it, for a compiler that has never
-    seen the key, and the tenant for whom it would be compiled.
+    """Names a compiled grammar; carries its artifact, where the sender has it, or the specification, where the client
+    sent it, for a compiler that has never seen the key, and the tenant for whom it would be compiled.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -196,6 +196,7 @@ class GrammarReference(BaseModel):
         None, description="The grammar specification as plain data, or as `job`."
     )
     tenant: str = ""
+    artifact: bytes | None = Field(None, description="What `TokenFSM.from_bytes` takes.")
 
 
 class GenerationRequest(BaseModel):

@@ -20,6 +20,7 @@ from grammar_workers.languages.json_schema.solve import number_dfa
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.matching.cfg_recognizer import CfgRecognizer
 from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
+from grammar_workers.matching.kernels.ahead import compile_kernels
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.recognizer import Recognizer
 from grammar_workers.matching.token_fsm import TokenFSM
@@ -101,6 +102,8 @@ def warm_up(vocabulary: Vocabulary) -> None:
     What exists by then is taken to live as long as the process, and is hidden from the garbage collector: a full
     collection would walk through all modules and the vocabulary in the middle of some compilation or step.
     """
+    for _ in compile_kernels():
+        pass
     number_dfa.any_number()
     number_dfa.integer()
     # Case folding and word characters are tables over all of Unicode.

@@ -1,11 +1,15 @@
-"""Whether a model that a command names can be had, found out before a server is started for it."""
+"""Whether a model that a command or a config names can be had, found out before a server is started for it."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deployments.cli.failure import UsageFailure
+
+if TYPE_CHECKING:
+    from deployments.arguments import AppArguments  # imported, it would hold up the first answer by a second
 
 ANSWER_S = 3.0
 """How long Hugging Face may take to say whether it has a model."""
@@ -13,20 +17,32 @@ _ID = re.compile(r"(?:[\w.-]+/)?[\w.-]+")
 _FILE = "config.json"
 
 
-def model_at_hand(model: str) -> str:
+def model_at_hand(model: str, place: str = "--model") -> str:
     """The absolute path of a folder (relative: of the working folder), or the Hugging Face id that `model` is.
 
-    Raises `UsageFailure` where neither can be loaded, saying what to do.
+    Raises `UsageFailure` where neither can be loaded, saying what to do; `place` is where the model was named.
     """
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / _FILE).is_file():
-            raise UsageFailure(f"--model: {folder} holds no model: it has no {_FILE}")
+            raise UsageFailure(f"{place}: {folder} holds no model: it has no {_FILE}")
         return str(folder.resolve())
     if model.startswith(("/", ".", "~")) or not _ID.fullmatch(model):
-        raise UsageFailure(f"--model: there is no folder {model}, and a Hugging Face id is written OWNER/NAME")
-    _check_id(model)
+        raise UsageFailure(f"{place}: there is no folder {model}, and a Hugging Face id is written OWNER/NAME")
+    try:
+        _check_id(model)
+    except UsageFailure as failure:
+        raise UsageFailure(f"{place}: {failure}") from failure
     return model
+
+
+def check_models(config: Path, arguments: AppArguments) -> None:
+    """Raises `UsageFailure` for the first model that the arguments in a config file name and that cannot be loaded."""
+    model_at_hand(arguments.model_source, f"{config}: `model`")
+    if arguments.replica.engine.kind == "native":
+        for place in ("draft_model", "eagle_head"):
+            if (name := getattr(arguments.replica.engine, place)) is not None:
+                model_at_hand(name, f"{config}: `replica.engine.{place}`")
 
 
 def _check_id(model: str) -> None:
@@ -39,14 +55,14 @@ def _check_id(model: str) -> None:
         get_hf_file_metadata(hf_hub_url(model, _FILE), timeout=ANSWER_S)
     except GatedRepoError as error:
         wanted = "accept its licence on its page, and set HF_TOKEN to a token of that account"
-        raise UsageFailure(f"--model: {model} is gated: {wanted}") from error
+        raise UsageFailure(f"{model} is gated: {wanted}") from error
     except RepositoryNotFoundError as error:
         wanted = "a folder of this machine is named by its path"
-        raise UsageFailure(f"--model: Hugging Face has no model {model}, or hides it (HF_TOKEN); {wanted}") from error
+        raise UsageFailure(f"Hugging Face has no model {model}, or hides it (HF_TOKEN); {wanted}") from error
     except EntryNotFoundError as error:
-        raise UsageFailure(f"--model: {model} has no {_FILE}: it is no model of transformers'") from error
+        raise UsageFailure(f"{model} has no {_FILE}: it is no model of transformers'") from error
     except Exception as error:  # whatever its HTTP client raises
         wanted = "download it where there is an answer, and name the folder"
         raise UsageFailure(
-            f"--model: {model} is not in the cache of Hugging Face, which gives no answer ({error}): {wanted}"
+            f"{model} is no folder, nor in the cache of Hugging Face, which gives no answer ({error}): {wanted}"
         ) from error

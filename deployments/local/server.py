@@ -18,8 +18,11 @@ from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, ServeDeploySchema
 
 from deployments.arguments import AppArguments
+from deployments.cli.failure import UsageFailure
+from deployments.cli.kernel_progress import compile_visibly
 from deployments.config_file import ConfigError, load_config
 from deployments.haproxy.settings import Settings
+from deployments.local.model_source import check_models
 from deployments.local.stop import StopSignals, finish_requests, stop_all
 
 POLL_S = 0.25
@@ -88,10 +91,18 @@ def serve_locally(
             if each is not None:
                 _check_port(config.http_options.host, each)
         metrics_port = _metrics_port(metrics_port)
-    except (ConfigError, StartError) as error:
+        # Replicas would find out, too, but only after Serve has started each of them several times.
+        for application in config.applications:
+            check_models(path, AppArguments.model_validate(application.args))
+    except (ConfigError, StartError, UsageFailure) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
 
+    # Each tier would compile them by itself, at the same time and without a word.
+    compile_visibly(sys.stdout, signals.stop.is_set)
+    if signals.stop.is_set():
+        print("stopped cleanly", flush=True)
+        return 0
     failure: StartError | None = None
     try:
         _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)

@@ -101,6 +101,10 @@ class NewGrammars:
         self._arrived = asyncio.Event()
         self._pauses: set[asyncio.Task[None]] = set()
 
+    def knows(self, key: str) -> bool:
+        """Whether this grammar has been ready before."""
+        return key in self._known
+
     def learn(self, key: str) -> None:
         """This grammar is ready: it needs no turn any more, and one that it has ends."""
         self._known[key] = True

@@ -1,8 +1,8 @@
-"""One request through both tiers: the grammar compiles while the prompt is prefilled.
+"""One request through both tiers: a new grammar first, and where it takes long, the prompt meanwhile.
 
-                     +-- compile(key, specification) --> ready | refused
-    start_generation |                                                      --> Generation (first event, then the rest)
-                     +-- generate(request) -----------> first event, ...
+                     +-- compile(key, specification) --> ready, maybe with the artifact | refused
+    start_generation |         `-- within 10 ms --.                                               --> Generation
+                     +-- ... or later ----------- generate(request) --> first event, ...
 
 Nothing has been sent to the client when `start_generation` returns or raises, so a refusal can still become a 400.
 A replica that dies is replaced behind the client's back: compiling is idempotent, and a generation is repeated with the
@@ -44,6 +44,8 @@ class ReplicaClosingError(Exception):
 
 COMPILER, REPLICA = "GrammarCompiler", "ModelReplica"
 REPORT_TIMEOUT_S = 3.0
+HEAD_START_S = 0.01
+"""So long a new grammar compiles before its generation begins: mostly enough, and the artifact travels with it."""
 
 T = TypeVar("T")
 
@@ -133,10 +135,11 @@ class Tiers:
         choices: int = 1,
         thoughts: ThoughtsLimit | None = None,
     ) -> Generation:
-        """Call both tiers at once; return when the grammar is ready and each choice's first event is there.
+        """Call both tiers; return when the grammar is ready and each choice's first event is there.
 
-        A grammar that is new waits for its turn first. Raises `ApiError` as soon as either tier refuses; the other
-        calls are cancelled then, as they are when the client goes away (`asyncio.CancelledError`).
+        A grammar that is new waits for its turn, and compiles for `HEAD_START_S` before a replica is asked. Raises
+        `ApiError` as soon as either tier refuses; the other calls are cancelled then, as they are when the client goes
+        away (`asyncio.CancelledError`).
         """
         timeout_s, started = request.get("timeout_s"), time.monotonic()
         async with self._new_grammars.turn(tenant, None if grammar is None else grammar.key, timeout_s):
@@ -155,19 +158,27 @@ class Tiers:
         choices: int,
         thoughts: ThoughtsLimit | None,
     ) -> Generation:
-        requests = [{**request, "choice_index": index} for index in range(choices)]
-        events = [self._events(one, grammar, tenant, thoughts) for one in requests]
-        compiled = asyncio.ensure_future(self._compile(grammar, tenant, request.get("traceparent", "")))
-        first = [asyncio.ensure_future(anext(one)) for one in events]
+        is_new = grammar is not None and not self._new_grammars.knows(grammar.key)
+        compiled = asyncio.create_task(self._compile(grammar, tenant, request.get("traceparent", ""), is_new))
+        events: list[AsyncGenerator[Event, None]] = []
+        first: list[asyncio.Future[Event]] = []
         try:
-            done, _ = await asyncio.wait((*first, compiled), return_when=asyncio.FIRST_EXCEPTION)
+            if is_new:
+                await asyncio.wait((compiled,), timeout=HEAD_START_S)
+            _, artifact = compiled.result() if compiled.done() else (None, None)
+            for index in range(choices):
+                events.append(self._events({**request, "choice_index": index}, grammar, artifact, tenant, thoughts))
+                first.append(asyncio.ensure_future(anext(events[-1])))
+            calls: list[asyncio.Future[Any]] = [compiled, *first]
+            done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
             # The compiler explains a refused grammar better than the replica, which may have heard of it sooner.
             if any(_refuses_grammar(call) for call in first if call in done):
                 await asyncio.wait([compiled])
-            for call in (compiled, *first):
+            for call in calls:
                 if call.done():
                     call.result()
-            return Generation([call.result() for call in first], events, compiled.result())
+            answer, _ = compiled.result()
+            return Generation([call.result() for call in first], events, answer)
         except BaseException:
             await _cancelled((*first, compiled))
             for one in events:
@@ -195,14 +206,18 @@ class Tiers:
         """`ModelReplica.detokenize`; raises `ApiError` where it refuses."""
         return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens)))
 
-    async def compile(self, grammar: Grammar, tenant: str, traceparent: str = "") -> dict[str, Any]:
-        """The compiler's answer about a grammar that is ready now; raises `ApiError` for any other.
+    async def compile(
+        self, grammar: Grammar, tenant: str, traceparent: str = "", with_artifact: bool = False
+    ) -> dict[str, Any]:
+        """The compiler's answer (`GrammarCompiler.compile`) about a grammar that is ready now.
 
+        Raises `ApiError` for any other.
         Its `unenforced` are data of `deployments.http.unenforced.Unenforced`. `tenant`: who pays for the compilation.
         """
         handle = self._compiler_of(grammar.key)
         answer = await self._retried(
-            COMPILER, lambda: handle.compile.remote(grammar.key, grammar.specification, tenant, traceparent)
+            COMPILER,
+            lambda: handle.compile.remote(grammar.key, grammar.specification, tenant, traceparent, with_artifact),
         )
         if answer["status"] == "refused":
             raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
@@ -226,22 +241,30 @@ class Tiers:
         """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
         return self._compiler.options(session_id=key)
 
-    async def _compile(self, grammar: Grammar | None, tenant: str, traceparent: str) -> dict[str, Any] | None:
+    async def _compile(
+        self, grammar: Grammar | None, tenant: str, traceparent: str, with_artifact: bool
+    ) -> tuple[dict[str, Any] | None, bytes | None]:
+        """The compiler's answer, and apart from it the artifact, where it came along."""
         if grammar is None:
-            return None
-        answer = await self.compile(grammar, tenant, traceparent)
+            return None, None
+        answer = await self.compile(grammar, tenant, traceparent, with_artifact)
         self._new_grammars.learn(grammar.key)
         fields = {"grammar_key": grammar.key, "tenant": tenant, "grammar_source": answer["source"]}
         logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
-        return answer
+        return answer, answer.pop("artifact", None)
 
     async def _events(
-        self, request: dict[str, Any], grammar: Grammar | None, tenant: str, thoughts: ThoughtsLimit | None
+        self,
+        request: dict[str, Any],
+        grammar: Grammar | None,
+        artifact: bytes | None,
+        tenant: str,
+        thoughts: ThoughtsLimit | None,
     ) -> AsyncGenerator[Event, None]:
         """The events of one generation, over as many replicas as it takes; the last one has a finish reason."""
         if grammar is not None:
-            reference = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
-            request = {**request, "grammar": reference}
+            named = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
+            request = {**request, "grammar": {**named, "artifact": artifact}}
         with self._new_grammars.served(tenant):
             found = self._events_of_replicas(request) if thoughts is None else self._limited(thoughts, request)
             async with contextlib.aclosing(found) as events:

@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 
 _FAILED_STEPS_UNHEALTHY = 3
 
+GRAMMAR_HEAD_START_S = 0.01
+"""So long a prompt waits for its grammar: the text that the grammar forces is then computed in the same pass, and sent
+before it."""
+
 
 class Engine:
     """One model that many generations share; every one of them ends with exactly one terminal output.
@@ -69,29 +73,35 @@ class Engine:
 
     async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
-        try:
-            if request.adapter is not None:
-                raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
-            request.sampling.check_token_ids(self._token_limit)
-            prompt_token_ids = await asyncio.to_thread(self._prompts.encode, request)
-            if request.sampling.beam_search is not None:
-                async with contextlib.aclosing(self._search(request, prompt_token_ids)) as found:
-                    async for output in found:
-                        yield output
+        with contextlib.ExitStack() as ending:
+            try:
+                if request.adapter is not None:
+                    raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
+                request.sampling.check_token_ids(self._token_limit)
+                prompt = await asyncio.to_thread(self._prompts.encode, request)
+                if request.sampling.beam_search is not None:
+                    async with contextlib.aclosing(self._search(request, prompt)) as found:
+                        async for output in found:
+                            yield output
+                    return
+                stream = OutputStream(len(prompt), self.step_loop.outbox, self._config.stream_interval_ms / 1000)
+                sequence = self._new_sequence(request, prompt, stream)
+                if request.grammar is None:
+                    sequence.replay(None)
+                    self._enter(sequence)
+                else:
+                    grammar = asyncio.create_task(self._constraint(sequence, request.grammar))
+                    ending.callback(grammar.cancel)
+                    await asyncio.wait((grammar,), timeout=GRAMMAR_HEAD_START_S)
+                    self._enter(sequence)
+                    self._constrain(grammar)
+            except RequestError as error:
+                yield GenerationOutput(finish_reason="error", error=error.to_dict())
                 return
-            stream = OutputStream(len(prompt_token_ids), self.step_loop.outbox, self._config.stream_interval_ms / 1000)
-            sequence = self._new_sequence(request, prompt_token_ids, stream)
-            if request.grammar is None:
-                sequence.replay(None)
-            self._enter(sequence)
-        except RequestError as error:
-            yield GenerationOutput(finish_reason="error", error=error.to_dict())
-            return
-        grammar = None if request.grammar is None else asyncio.create_task(self._constrain(sequence, request.grammar))
-        deadline = None
-        if request.timeout_s is not None:
-            deadline = stream.loop.call_later(request.timeout_s, self._expire, sequence)
-        try:
+            ending.callback(self._tell, Cancel(sequence))
+            if request.timeout_s is not None:
+                deadline = stream.loop.call_later(request.timeout_s, self._expire, sequence)
+                ending.callback(deadline.cancel)
             finished = False
             while not finished:
                 output = await stream.next()
@@ -100,12 +110,6 @@ class Engine:
                 finished = output.finish_reason is not None
                 output.spans = sequence.times.spans() if finished else []
                 yield output
-        finally:
-            if grammar is not None:
-                grammar.cancel()
-            if deadline is not None:
-                deadline.cancel()
-            self._tell(Cancel(sequence))
 
     def check_health(self) -> None:
         """Raises RuntimeError when the engine cannot serve any more."""
@@ -141,26 +145,34 @@ class Engine:
             return None
         return Drafter(cost=config.draft_cost, limit=config.max_drafts, ngram=config.ngram)
 
-    async def _constrain(self, sequence: Sequence, grammar: GrammarReference) -> None:
+    def _constrain(self, grammar: asyncio.Task[Message]) -> None:
+        """Tells the engine thread what `_constraint` has found: now if it has, for the sequence's first step."""
+        if not grammar.done():
+            grammar.add_done_callback(self._constrain)
+        elif not grammar.cancelled():
+            self._tell(grammar.result())
+
+    async def _constraint(self, sequence: Sequence, grammar: GrammarReference) -> Message:
+        """The grammar of a sequence, or why there is none."""
         try:
             async with asyncio.timeout(self._config.grammar_timeout_s):
                 sequence.times.note("fetching")
                 fsm = await self._fetch_grammar(grammar)
                 sequence.times.note("fetched")
-            # Off the engine thread: a resumed output may be long.
-            state = await asyncio.to_thread(sequence.replay, fsm)
-            message: Message = Constrain(sequence, fsm, state)
+            request = sequence.request
+            if request.emitted_token_ids or request.sampling.finish_within_budget:
+                return Constrain(sequence, fsm, await asyncio.to_thread(sequence.replay, fsm))  # may take long
+            return Constrain(sequence, fsm, sequence.replay(fsm))
         except RequestError as error:
-            message = Fail(sequence, error)
+            return Fail(sequence, error)
         except TimeoutError:
             text = f"the grammar did not arrive within {self._config.grammar_timeout_s:g} s"
-            message = Fail(sequence, RequestError(text, code="grammar_timeout", status=503))
+            return Fail(sequence, RequestError(text, code="grammar_timeout", status=503))
         except ForbiddenTokenError as error:
-            message = Fail(sequence, RequestError(f"cannot resume: {error}", code="invalid_resume"))
+            return Fail(sequence, RequestError(f"cannot resume: {error}", code="invalid_resume"))
         except Exception:
             logger.exception("request %s: fetching grammar %s failed", sequence.request.request_id, grammar.key)
-            message = Fail(sequence, RequestError("fetching the grammar failed", code="internal_error", status=500))
-        self._tell(message)
+            return Fail(sequence, RequestError("fetching the grammar failed", code="internal_error", status=500))
 
     def _enter(self, sequence: Sequence) -> None:
         """Queues `sequence`. Raises RequestError when as many wait as may."""

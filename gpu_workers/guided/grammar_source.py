@@ -88,9 +88,9 @@ class GrammarSource:
 
     async def _fetch(self, grammar: GrammarReference) -> TokenFSM:
         began = time.monotonic()
-        fsm = await asyncio.to_thread(self._from_store, grammar.key)
+        fsm = None if grammar.artifact else await asyncio.to_thread(self._from_store, grammar.key)
         if fsm is None:
-            data = await self._from_compiler(grammar)
+            data = grammar.artifact or await self._from_compiler(grammar)
             fsm = await asyncio.to_thread(self._load, grammar.key, data)
             if self._keeps:
                 await asyncio.to_thread(self._store.put, grammar.key, data)

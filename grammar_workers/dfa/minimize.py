@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import int32, njit
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.row_hash import DEAD, distinct_rows
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import INNER, OPTIONS, called_with
 
 
 def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -22,6 +22,7 @@ def minimal(moves: NDArray[np.int32], accepting: NDArray[np.int32]) -> tuple[NDA
     return merged[:, letters], labels
 
 
+@called_with(int32[:, ::1], int32[::1])
 @njit(**OPTIONS)
 def _minimal(moves, accepting):  # type: ignore[no-untyped-def]
     order, number = _useful(moves, accepting)
@@ -32,7 +33,7 @@ def _minimal(moves, accepting):  # type: ignore[no-untyped-def]
     return _renumbered(trimmed, representative, block), labels[representative]
 
 
-@njit(**OPTIONS)
+@njit(**OPTIONS, **INNER)
 def _renumbered(moves, states, number):  # type: ignore[no-untyped-def]
     """The rows of `states` with each target replaced by its number; -1 stays."""
     many, letters = len(states), moves.shape[1]
@@ -44,7 +45,7 @@ def _renumbered(moves, states, number):  # type: ignore[no-untyped-def]
     return result
 
 
-@njit(**OPTIONS)
+@njit(**OPTIONS, **INNER)
 def _sources(moves):  # type: ignore[no-untyped-def]
     """The states with a move to each state, one after the other: those of state i are [begin[i], begin[i + 1])."""
     many, letters = moves.shape
@@ -66,7 +67,7 @@ def _sources(moves):  # type: ignore[no-untyped-def]
     return begin, sources
 
 
-@njit(**OPTIONS)
+@njit(**OPTIONS, **INNER)
 def _useful(moves, accepting):  # type: ignore[no-untyped-def]
     """States that are reachable and alive (and state 0), breadth first, and the number of each state among them."""
     many, letters = moves.shape
@@ -89,7 +90,7 @@ def _useful(moves, accepting):  # type: ignore[no-untyped-def]
                 queue[tail] = source
                 tail += 1
     number = np.full(many, DEAD, np.int32)
-    order = np.empty(many, np.int32)
+    order = np.empty(many, np.int64)
     order[0] = 0
     number[0] = 0
     found = 1
@@ -106,7 +107,7 @@ def _useful(moves, accepting):  # type: ignore[no-untyped-def]
     return order[:found], number
 
 
-@njit(**OPTIONS)
+@njit(**OPTIONS, **INNER)
 def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
     """The block of each state in the coarsest partition that labels and moves respect.
 
@@ -120,6 +121,7 @@ def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
     size = np.zeros(many, np.int64)
     for state in range(many):
         size[block[state]] += 1
+    largest = np.full(many, -1, np.int64)
     touched = np.arange(many)
     is_touched = np.zeros(many, np.bool_)
     while len(touched) > 0:
@@ -131,16 +133,25 @@ def _coarsest_partition(moves, labels):  # type: ignore[no-untyped-def]
                 target = moves[state, letter]
                 rows[i, 1 + letter] = block[target] if target >= 0 else DEAD
         parts, firsts = distinct_rows(rows)
-        counts = np.bincount(parts)
+        counts = np.zeros(len(firsts), np.int64)
+        for part in parts:
+            counts[part] += 1
         numbers = rows[firsts, 0]
         for part in range(len(firsts)):
             size[numbers[part]] -= counts[part]
-        # States of the same block that were not touched differ from all that were, and stay.
-        for part in np.argsort(-counts):
-            if size[numbers[part]] > 0:
+        # States of the same block that were not touched differ from all that were, and stay; else the largest part.
+        for part in range(len(firsts)):
+            number = numbers[part]
+            if size[number] == 0 and (largest[number] < 0 or counts[part] > counts[largest[number]]):
+                largest[number] = part
+        for part in range(len(firsts)):
+            number = numbers[part]
+            if largest[number] != part:
                 numbers[part] = blocks
                 blocks += 1
             size[numbers[part]] = counts[part]
+        for part in range(len(firsts)):
+            largest[rows[firsts[part], 0]] = -1
         many_touched = 0
         following = np.empty(many, np.int64)
         for i in range(len(touched)):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
+from numba import boolean, int32, int64, njit
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.row_hash import find_row, laid_buckets
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import OPTIONS, called_with
 
 
 def reachable_tuples(
@@ -27,21 +27,24 @@ def reachable_tuples(
     return None if many < 0 else (tuples[:many], moves[:many])
 
 
+@called_with(int32[::1], int64[::1], int64[::1], int64[:, ::1], int64, boolean)
 @njit(**OPTIONS)
 def _explore(flat, begins, widths, columns, most, all_alive):  # type: ignore[no-untyped-def]
     automata, letters = columns.shape
     tuples = np.zeros((64, automata), np.int32)
     moves = np.empty((64, letters), np.int32)
-    buckets = laid_buckets(tuples, 1)
+    buckets = laid_buckets(tuples, np.int64(1))
     reached = np.zeros(automata, np.int32)
     many = np.int64(1)
     done = np.int64(0)
     while done < many:
         for letter in range(letters):
+            dead = False
             for i in range(automata):
                 state = np.int64(tuples[done, i])
                 reached[i] = flat[begins[i] + state * widths[i] + columns[i, letter]] if state >= 0 else np.int32(-1)
-            if all_alive and reached.min() < 0:
+                dead |= reached[i] < 0
+            if all_alive and dead:
                 moves[done, letter] = -1
                 continue
             found = find_row(tuples, buckets, reached)

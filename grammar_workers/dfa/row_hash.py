@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import int32, njit
 
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import INNER, OPTIONS, called_with
 
 DEAD = -1
 """No state: where a move that does not exist leads."""
@@ -31,7 +31,7 @@ def find_row(rows, buckets, row):  # type: ignore[no-untyped-def]
     return found if found >= 0 else np.int64(-1) - np.int64(bucket)
 
 
-@njit(**OPTIONS)
+@njit(**OPTIONS, **INNER)
 def laid_buckets(rows, many):  # type: ignore[no-untyped-def]
     """Fresh buckets for as many rows as there is room for, with the first `many`, which differ."""
     buckets = np.full(4 * rows.shape[0], -1, np.int32)
@@ -50,6 +50,7 @@ def _same(first, second):  # type: ignore[no-untyped-def]
     return same
 
 
+@called_with(int32[:, ::1])
 @njit(**OPTIONS)
 def numbered_rows(moves):  # type: ignore[no-untyped-def]
     """Per state its distinct targets in the order of their first letters, and `moves` with their numbers as targets.
@@ -76,6 +77,7 @@ def numbered_rows(moves):  # type: ignore[no-untyped-def]
     return targets, numbers
 
 
+@called_with(int32[:, ::1])
 @njit(**OPTIONS)
 def distinct_rows(rows):  # type: ignore[no-untyped-def]
     """The number of each row's content, int32 [rows], in the order of the first rows that have it, int64 [numbers].

@@ -10,10 +10,10 @@ import functools
 import weakref
 
 import numpy as np
-from numba import njit
+from numba import njit, uint32
 from numpy.typing import NDArray
 
-from grammar_workers.numba_options import BORROWS
+from grammar_workers.numba_options import BORROWS, called_with, readonly
 from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -83,6 +83,7 @@ def _weights_of(words: int) -> NDArray[np.uint32]:
     return np.random.default_rng(0).integers(0, 1 << 31, words, np.uint32) * np.uint32(2) + np.uint32(1)
 
 
+@called_with(uint32[::1], uint32[::1])
 @njit(**BORROWS)
 def _digest_of(row, weights):  # type: ignore[no-untyped-def]
     """A multilinear hash (uint64) of a mask row; `weights` are those of `_weights_of`."""
@@ -92,6 +93,7 @@ def _digest_of(row, weights):  # type: ignore[no-untyped-def]
     return digest
 
 
+@called_with(readonly(uint32[::1]))
 @njit(**BORROWS)
 def _count(row):  # type: ignore[no-untyped-def]
     """The number of set bits of a mask row, and the lowest set bit or -1."""
@@ -113,6 +115,7 @@ def _count(row):  # type: ignore[no-untyped-def]
     return count, lowest
 
 
+@called_with(readonly(uint32[::1]), uint32[::1])
 @njit(**BORROWS)
 def _equal(row, other):  # type: ignore[no-untyped-def]
     """Without a way out of the loop, it compares many words at once."""

@@ -6,10 +6,10 @@ Tokens whose bytes are alike one by one are then alike, too (`vocabulary.folded_
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import int32, int64, njit
 from numpy.typing import NDArray
 
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import INNER, OPTIONS, called_with
 from grammar_workers.pushdown.instructions import (
     CALL,
     GOTO,
@@ -22,6 +22,7 @@ from grammar_workers.pushdown.instructions import (
     STATE_INSTRUCTION,
     STATE_LITERAL,
     STATE_ROW,
+    TABLES,
     Tables,
 )
 from grammar_workers.pushdown.json_text import BACKSLASH, QUOTE
@@ -45,6 +46,7 @@ def classes_of(tables: Tables, site_ends: NDArray[np.int32], state: int) -> tupl
     return (classes.tobytes() if len(classes) else None), region
 
 
+@called_with(TABLES, int32[::1], int64)
 @njit(**OPTIONS)
 def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
     """The same, without classes for None."""
@@ -86,7 +88,7 @@ def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
     return (classes if many <= _MOST_CLASSES else none), region[:own].copy()
 
 
-@njit(**OPTIONS)
+@njit(**OPTIONS, **INNER)
 def _tell_apart(table, rows, literals):  # type: ignore[no-untyped-def]
     """The class of each byte that some of `rows` or `literals` reads, int32 [256]; and which those are, bool [256].
 
@@ -130,6 +132,7 @@ def site_ends_of(tables: Tables) -> NDArray[np.int32]:
     return _site_ends_of(tables)
 
 
+@called_with(TABLES)
 @njit(**OPTIONS)
 def _site_ends_of(tables):  # type: ignore[no-untyped-def]
     instructions, returns = tables.instructions, tables.returns
@@ -158,7 +161,7 @@ def _add(queue, seen, many, state, called):  # type: ignore[no-untyped-def]
     return many
 
 
-@njit(**OPTIONS)
+@njit(**OPTIONS, **INNER)
 def _region(tables, site_ends, start):  # type: ignore[no-untyped-def]
     """The states in which bytes may be read after `start` and before one of `LEADS_OUT`, itself included.
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import int32, int64, njit, types
 from numpy.typing import NDArray
 
-from grammar_workers.numba_options import BORROWS
+from grammar_workers.numba_options import BORROWS, called_with, readonly
 
 
 class Tables(NamedTuple):
@@ -34,6 +34,10 @@ class Tables(NamedTuple):
     loops: NDArray[np.int32]
     """[l, LOOP_COLUMNS]"""
 
+
+_TABLE = readonly(int32[:, ::1])
+TABLES = types.NamedTuple((_TABLE, _TABLE, _TABLE, _TABLE, readonly(int32[::1]), _TABLE), Tables)
+"""What numba calls those of a `PushdownAutomaton`."""
 
 DEAD = -1
 """No state."""
@@ -128,6 +132,7 @@ def _passes_bits(guards, start, end, counter, kind):  # type: ignore[no-untyped-
     return False
 
 
+@called_with(int64, int64)
 @njit(inline="always", **BORROWS)
 def entered(counter, mode):  # type: ignore[no-untyped-def]
     """The counter that a called rule begins with, by the INSTRUCTION_ENTRY of the call and the caller's counter."""
@@ -136,6 +141,7 @@ def entered(counter, mode):  # type: ignore[no-untyped-def]
     return np.int64(counter) + 1 if mode == ENTER_DEEPER else np.int64(counter)
 
 
+@called_with(_TABLE, _TABLE, int64, int64)
 @njit(**BORROWS)
 def perform(instructions, guards, number, counter):  # type: ignore[no-untyped-def]
     """Whether the counter passes the guard of an instruction, and the counter after its action (as it was if not).

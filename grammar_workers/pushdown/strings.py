@@ -289,25 +289,20 @@ def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArr
     """
     if automaton.many_states * horizon > _MAX_LENGTH_TABLE:
         raise LimitExceededError(f"a length of {horizon - 1} characters is too large beside this pattern")
-    sources: list[int] = [0] * automaton.many_states
-    for state in range(automaton.many_states):
-        for target in automaton.successors[state]:
-            sources[target] |= 1 << state
-    current = sum(1 << state for state, found in enumerate(automaton.accepting) if found and label in (None, found))
-    seen: dict[int, int] = {}
-    rows: list[int] = []
-    while current not in seen and len(rows) < horizon:
-        seen[current] = len(rows)
-        rows.append(current)
-        following = 0
-        for state, source in enumerate(sources):
-            if current >> state & 1:
-                following |= source
-        current = following
-    table = np.array([[row >> state & 1 for state in range(len(sources))] for row in rows], bool)
+    moves = automaton.table[:, sorted(set(automaton.distinct_classes))]
+    accepting = np.array(automaton.accepting)
+    # The last entry stands for the dead state -1.
+    current = np.append(accepting > 0 if label is None else (accepting == label) & (accepting > 0), False)
+    seen: dict[bytes, int] = {}
+    rows: list[NDArray[np.bool_]] = []
+    while (content := current.tobytes()) not in seen and len(rows) < horizon:
+        seen[content] = len(rows)
+        rows.append(current[:-1])
+        current = np.append(current[moves].any(axis=1), False)
+    table = np.array(rows, bool)
     if len(rows) == horizon:
         return table
-    start = seen[current]
+    start = seen[content]
     period = len(rows) - start
     index = np.arange(horizon)
     return table[np.where(index < len(rows), index, start + (index - start) % period)]

@@ -26,6 +26,9 @@ from grammar_workers.tracing import tracing
 
 _SECONDS = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100]
 _BYTES = [1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8]
+MOST_SENT_ALONG = 1 << 16
+"""Bytes of an artifact that travels through the router. Larger ones go straight to those who need them."""
+
 _STATES = [10, 100, 1e3, 1e4, 1e5, 1e6]
 
 
@@ -76,13 +79,19 @@ class GrammarCompiler:
         return {"vocabulary_fingerprint": self._fingerprint, "options": self._options}
 
     async def compile(
-        self, key: str, specification: dict[str, Any] | None, tenant: str = "", traceparent: str = ""
+        self,
+        key: str,
+        specification: dict[str, Any] | None,
+        tenant: str = "",
+        traceparent: str = "",
+        with_artifact: bool = False,
     ) -> dict[str, Any]:
         """Make sure that the artifact of `specification` (or `job`) is in the store under `key`, its grammar key.
 
         Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
-        found: `{"source": "compiled" | <tier>, "seconds"}`. Raises `BackPressureError` (429) when too many compilations
-        wait, of this tenant or altogether, or the wait was too long.
+        found: `{"source": "compiled" | <tier>, "seconds"}`, and if wanted and not large the `artifact` itself. Raises
+        `BackPressureError` (429) when too many compilations wait, of this tenant or altogether, or the wait was too
+        long.
         """
         started = time.monotonic()
         span = tracing("compiler").begin("grammar", traceparent)
@@ -94,7 +103,7 @@ class GrammarCompiler:
             ready = {**_ready(key, found), "source": found.source, "seconds": time.monotonic() - started}
             self._ledger.answered(ready)
             span.end(found.timings, key=key, source=found.source)
-            return ready
+            return {**ready, "artifact": found.data} if with_artifact and len(found.data) <= MOST_SENT_ALONG else ready
         except GrammarError as error:
             span.end(error=error.code, key=key)
             return _refused(key, error)

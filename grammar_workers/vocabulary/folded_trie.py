@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import int32, njit, uint8
 from numpy.typing import NDArray
 
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import OPTIONS, called_with, readonly
 from grammar_workers.pushdown.byte_classes import UNREAD
 from grammar_workers.pushdown.instructions import TOLERATED_RUN
 from grammar_workers.vocabulary.slices import INSIDE, LEAVES, STAYS_UNESCAPED
@@ -46,6 +46,7 @@ def fold(tree: NDArray[np.int32], same: NDArray[np.int32], characters: NDArray[n
     return FoldedTree(*_fold(tree, same, characters, np.frombuffer(classes, np.uint8)))
 
 
+@called_with(int32[:, ::1], int32[::1], uint8[::1], readonly(uint8[::1]))
 @njit(**OPTIONS)
 def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
     deepest = 0

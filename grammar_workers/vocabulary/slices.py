@@ -12,13 +12,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import int16, int32, njit
 from numpy.typing import NDArray
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.utf8 import ByteRanges, utf8_sequences
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import OPTIONS, called_with
 from grammar_workers.pushdown.byte_classes import LEADS_OUT
 from grammar_workers.pushdown.escapes import ESCAPED
 from grammar_workers.pushdown.instructions import TOLERATED_RUN
@@ -195,6 +195,7 @@ def _pruned(tree: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.int
     return rest
 
 
+@called_with(int32[:, ::1], int16[:, ::1])
 @njit(**OPTIONS)
 def _read(tree, table):  # type: ignore[no-untyped-def]
     """For each node the state in which it is arrived at, or -1, and how many characters have begun up to there."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import int32, int64, njit, uint8
 from numpy.typing import NDArray
+
+from grammar_workers.numba_options import OPTIONS, called_with, readonly
 
 TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN, TRIE_COLUMNS = range(5)
 """Columns of a prefix tree: the byte read on entering a node, its depth (0 for first bytes), the first node after its
@@ -81,7 +83,8 @@ def order_tokens(tree: NDArray[np.int32], same_bytes: NDArray[np.int32]) -> tupl
     return _order_tokens(tree, same_bytes)
 
 
-@njit(nogil=True, cache=True)
+@called_with(int32[:, ::1], int32[::1])
+@njit(**OPTIONS)
 def _order_tokens(tree, same_bytes):  # type: ignore[no-untyped-def]
     spans = np.zeros(tree.shape[0] + 1, np.int64)
     tokens = np.empty(same_bytes.shape[0], np.int32)
@@ -96,7 +99,8 @@ def _order_tokens(tree, same_bytes):  # type: ignore[no-untyped-def]
     return spans, tokens[:many].copy()
 
 
-@njit(nogil=True, cache=True)
+@called_with(int32[:, ::1], int32[::1])
+@njit(**OPTIONS)
 def _number_fans(tree, fan_of):  # type: ignore[no-untyped-def]
     many = 1
     for node in range(tree.shape[0]):
@@ -112,7 +116,8 @@ def _number_fans(tree, fan_of):  # type: ignore[no-untyped-def]
     return many
 
 
-@njit(nogil=True, cache=True)
+@called_with(int32[:, ::1], int32[::1], int32[:, ::1])
+@njit(**OPTIONS)
 def _fill_fans(tree, fan_of, fans):  # type: ignore[no-untyped-def]
     child = 0
     while child < tree.shape[0]:
@@ -126,7 +131,8 @@ def _fill_fans(tree, fan_of, fans):  # type: ignore[no-untyped-def]
                 child = tree[child, TRIE_END]
 
 
-@njit(nogil=True, cache=True)
+@called_with(readonly(uint8[::1]), int64[::1], int32[:, ::1])
+@njit(**OPTIONS)
 def _build(data, offsets, tree):  # type: ignore[no-untyped-def]
     longest = 0
     for i in range(offsets.shape[0] - 1):

@@ -34,6 +34,12 @@ async def http(compiler: FakeCompiler, replica: FakeReplica) -> AsyncIterator[ht
 
 
 @pytest.fixture(autouse=True)
+def long_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compilations are over before their generations begin, however busy the machine is."""
+    monkeypatch.setattr("deployments.routing.tiers.HEAD_START_S", 30.0)
+
+
+@pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries follow each other at once."""
     monkeypatch.setattr("deployments.routing.retries.FIRST_PAUSE_S", 0.0)

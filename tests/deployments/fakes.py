@@ -9,6 +9,7 @@ from typing import Any
 Event = dict[str, Any]
 
 FINGERPRINT = "f" * 64
+ARTIFACT = b"an artifact"
 
 
 async def settled() -> None:
@@ -104,7 +105,14 @@ class FakeCompiler:
         return {"key": key, **self.known}
 
     async def compile(
-        self, key: str, specification: dict[str, Any] | None, tenant: str, traceparent: str, *, options: dict[str, Any]
+        self,
+        key: str,
+        specification: dict[str, Any] | None,
+        tenant: str,
+        traceparent: str,
+        with_artifact: bool,
+        *,
+        options: dict[str, Any],
     ) -> dict[str, Any]:
         self.calls.append((key, specification, options))
         self.tenants.append(tenant)
@@ -114,7 +122,7 @@ class FakeCompiler:
         await self.release.wait()
         if isinstance(answer, Exception):
             raise answer
-        return {"key": key, **answer}
+        return {"key": key, **answer, **({"artifact": ARTIFACT} if with_artifact else {})}
 
 
 class FakeReplica:

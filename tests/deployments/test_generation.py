@@ -14,7 +14,7 @@ from deployments.http.errors import ApiError
 from deployments.routing.retries import MAX_TRIES
 from deployments.routing.tiers import Generation, Grammar, Tiers
 from tests.deployments.applications import NEW_GRAMMARS
-from tests.deployments.fakes import FakeCompiler, FakeReplica, settled
+from tests.deployments.fakes import ARTIFACT, FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +38,12 @@ async def text(generation: Generation) -> str:
     return "".join([event["text"] async for event in generation])
 
 
+@pytest.fixture(autouse=True)
+def no_head_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generations begin with their compilations."""
+    monkeypatch.setattr("deployments.routing.tiers.HEAD_START_S", 0.0)
+
+
 @pytest.fixture
 def tiers(compiler: FakeCompiler, replica: FakeReplica) -> Tiers:
     return Tiers(compiler.handle, replica.handle, new_grammars=NEW_GRAMMARS)
@@ -56,7 +62,31 @@ async def test_both_tiers_work_at_the_same_time(tiers: Tiers, compiler: FakeComp
         "key": GRAMMAR.key,
         "specification": GRAMMAR.specification,
         "tenant": TENANT,
+        "artifact": None,
     }
+
+
+async def test_the_artifact_of_a_new_grammar_travels_with_its_generation(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to the replica that goes on. Of a known one it is not asked for: a replica has it, or knows where it is."""
+    monkeypatch.setattr("deployments.routing.tiers.HEAD_START_S", 30.0)
+    replica.faults = [None, (2, ActorDiedError())]
+    generation = await tiers.start_generation(request(), GRAMMAR, TENANT, choices=2)
+    assert generation.grammar is not None and "artifact" not in generation.grammar
+    assert [event async for event in generation]
+    await text(await tiers.start_generation(request(), GRAMMAR, TENANT))
+    assert [call["grammar"]["artifact"] for call in replica.requests] == [ARTIFACT] * 3 + [None]
+
+
+async def test_a_refusal_in_time_reaches_no_replica(
+    tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.routing.tiers.HEAD_START_S", 30.0)
+    compiler.answers = [{"status": "refused", "error": REFUSAL}]
+    with pytest.raises(ApiError):
+        await tiers.start_generation(request(), GRAMMAR, TENANT)
+    assert not replica.requests
 
 
 async def test_nothing_is_answered_before_the_grammar_is_ready(tiers: Tiers, compiler: FakeCompiler) -> None:

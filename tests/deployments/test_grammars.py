@@ -14,7 +14,7 @@ import pytest
 from deployments.http.tenants import Tenants
 from grammar_workers import GrammarOptions, grammar_key
 from tests.deployments.applications import application, client_of
-from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica, settled
+from tests.deployments.fakes import ARTIFACT, FINGERPRINT, FakeCompiler, FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -114,7 +114,12 @@ async def test_a_request_names_a_key(http: httpx.AsyncClient, compiler: FakeComp
     assert response.status_code == 200
     assert response.json()["grammar"]["key"] == KEY
     assert [(key, specification) for key, specification, _ in compiler.calls] == [(KEY, None)]
-    assert replica.requests[0]["grammar"] == {"key": KEY, "specification": None, "tenant": "anonymous"}
+    assert replica.requests[0]["grammar"] == {
+        "key": KEY,
+        "specification": None,
+        "tenant": "anonymous",
+        "artifact": ARTIFACT,
+    }
     compiler.answers = [{"status": "unknown"}]
     response = await http.post("/v1/chat/completions", json=body)
     assert (response.status_code, response.json()["error"]["code"]) == (404, "grammar_not_found")

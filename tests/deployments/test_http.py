@@ -16,7 +16,7 @@ from ray.serve.exceptions import BackPressureError
 
 from grammar_workers import GrammarOptions, grammar_key
 from tests.deployments.applications import MAX_BODY_BYTES
-from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica
+from tests.deployments.fakes import ARTIFACT, FINGERPRINT, FakeCompiler, FakeReplica
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +74,12 @@ async def test_a_constraint_reaches_both_tiers_under_one_key(
     specification = {"type": "json_schema", "schema": SCHEMA}
     key = grammar_key(specification, FINGERPRINT, GrammarOptions())
     assert compiler.calls[0][:2] == (key, specification)
-    assert replica.requests[0]["grammar"] == {"key": key, "specification": specification, "tenant": "anonymous"}
+    assert replica.requests[0]["grammar"] == {
+        "key": key,
+        "specification": specification,
+        "tenant": "anonymous",
+        "artifact": ARTIFACT,
+    }
     assert body["grammar"] == {
         "key": key,
         "source": "compiled",

@@ -30,6 +30,30 @@ def test_an_unknown_key_is_named(tmp_path: Path) -> None:
     assert "unknown key `aplications`" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("model: /no/such/model", "`model`"),
+        (
+            "model: models/turnstile-tiny\n      replica: {engine: {draft_model: ./none}}",
+            "`replica.engine.draft_model`",
+        ),
+    ],
+)
+def test_a_model_of_the_config_that_is_not_there_is_named_before_ray_starts(
+    tmp_path: Path, line: str, place: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "applications:\n  - name: turnstile\n    import_path: deployments.app:build_app\n    args:\n      " + line
+    )
+    result = launch(config, 0)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: {config}: {place}: there is no folder ")
+    assert len(result.stderr.splitlines()) == 1 and "Hugging Face id is written" in result.stderr
+    assert "Ray" not in result.stdout
+
+
 def test_a_port_in_use_is_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

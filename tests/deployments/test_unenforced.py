@@ -13,7 +13,7 @@ from deployments.arguments import AppArguments
 from deployments.http.unenforced import HEADER
 from grammar_workers import GrammarOptions, compile_grammar, grammar_key
 from tests.deployments.applications import application, client_of
-from tests.deployments.fakes import FINGERPRINT, FakeCompiler, FakeReplica
+from tests.deployments.fakes import ARTIFACT, FINGERPRINT, FakeCompiler, FakeReplica
 from tests.grammar_workers.vocabularies import bytes_vocabulary
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +48,12 @@ async def test_the_option_reaches_both_tiers(
     asked = {"specification": {"type": "json_schema", "schema": SCHEMA}, "options": REPORT}
     key = grammar_key(asked["specification"], FINGERPRINT, GrammarOptions(on_unsupported="report"))
     assert compiler.calls[0][:2] == (key, asked)
-    assert replica.requests[0]["grammar"] == {"key": key, "specification": asked, "tenant": "anonymous"}
+    assert replica.requests[0]["grammar"] == {
+        "key": key,
+        "specification": asked,
+        "tenant": "anonymous",
+        "artifact": ARTIFACT,
+    }
     assert answer.json()["grammar"]["unenforced"] == told("response_format", "/pattern")
     assert answer.headers[HEADER] == "/pattern"
 

@@ -150,6 +150,30 @@ def test_prefill_does_not_wait_for_the_grammar_and_others_do_not_wait_at_all() -
         asyncio.run(scenario(engine))
 
 
+def test_a_prompt_waits_a_moment_for_its_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the grammar forces is in the pass that computes the prompt. Who leaves meanwhile leaves nothing behind."""
+    monkeypatch.setattr("gpu_workers.engine.engine.GRAMMAR_HEAD_START_S", 30.0)
+    wanted = asyncio.Event()
+
+    async def fetch(grammar: GrammarReference) -> TableFSM:
+        wanted.set()
+        await asyncio.sleep(0.01)
+        return text_fsm("forced, a", "forced, b")
+
+    async def scenario(engine: Engine) -> None:
+        leaving = asyncio.create_task(collect(engine, request("p", grammar="soon")))
+        await wanted.wait()
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        result = await collect(engine, request("p", grammar="soon"))
+        assert result.text in ("forced, a", "forced, b")
+        assert (engine.statistics.steps, engine.statistics.fed_tokens) == (1, 1 + len("forced, "))
+
+    with running_engine(config=engine_config(prefill_chunk=64, step_tokens=64), fetch=fetch) as engine:
+        asyncio.run(scenario(engine))
+
+
 def test_slow_grammars_do_not_take_every_slot() -> None:
     """More requests than slots wait for a grammar that does not come; requests behind them are served."""
     arrived = asyncio.Event()

@@ -123,6 +123,24 @@ def test_what_the_store_has_is_not_asked_for(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_an_artifact_that_comes_along_is_asked_for_nowhere() -> None:
+    data = compile_grammar(SPECIFICATION, byte_vocabulary()).to_bytes()
+
+    async def scenario() -> None:
+        compiler = Compiler()
+        grammars = source(compiler)
+        fsm = await grammars.fetch(reference().model_copy(update={"artifact": data}))
+        assert await grammars.fetch(reference()) is fsm and compiler.asked == 0
+        assert "misses" not in grammars.stats()["process"]
+        other = reference({"type": "choice", "choices": ["other"]})
+        for wrong in (data, data[:-1] + b"?", b"rubbish"):
+            with pytest.raises(ValueError, match="artifact"):
+                await grammars.fetch(other.model_copy(update={"artifact": wrong}))
+        assert compiler.asked == 0 and await grammars.fetch(other) is not fsm
+
+    asyncio.run(scenario())
+
+
 def test_rubbish_in_the_store_is_no_answer(tmp_path: Path) -> None:
     url = f"file://{tmp_path}"
     fsm = compile_grammar(SPECIFICATION, byte_vocabulary())

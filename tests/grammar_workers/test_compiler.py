@@ -93,6 +93,17 @@ def test_compile_then_known(shared: GrammarCompiler, log: Path) -> None:
     assert compilations(log) == 1
 
 
+def test_a_small_artifact_comes_with_the_answer_where_that_is_wanted(
+    shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, specification = new_key(), {"do": "nothing"}
+    data = compile_jobs.behave(key, specification)
+    monkeypatch.setattr(compiler, "MOST_SENT_ALONG", len(data))
+    assert asyncio.run(shared.compile(key, specification, with_artifact=True))["artifact"] == data
+    monkeypatch.setattr(compiler, "MOST_SENT_ALONG", len(data) - 1)
+    assert "artifact" not in asyncio.run(shared.compile(key, specification, with_artifact=True))
+
+
 def test_a_compilation_and_its_parts_are_spans_of_the_trace(
     shared: GrammarCompiler, log: Path, collector: Collector
 ) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 import numba
 
 import grammar_workers
-from grammar_workers.matching.kernels import cache as kernel_cache
 from grammar_workers.matching.kernels import mask
+from grammar_workers.numba_options import cache as kernel_cache
 
 PROGRAM = """
 import sys
 from pathlib import Path
 import numba
-from grammar_workers.matching.kernels.cache import cache_folder, kernel_sources
+from grammar_workers.numba_options.cache import cache_folder, kernel_sources
 folder = Path(sys.argv[1])
 numba.config.CACHE_DIR = str(cache_folder(folder / "cache", kernel_sources(folder)))
 sys.path.insert(0, sys.argv[1])
@@ -50,4 +50,4 @@ def test_the_kernels_use_it() -> None:
     names = {path.name for path in kernel_cache.kernel_sources(Path(grammar_workers.__file__).parent)}
     assert {"step.py", "mask.py", "slices.py", "trie.py"} <= names
     # Without compiled functions, but with what these take up.
-    assert {"numba_options.py", "json_text.py"} <= names
+    assert {"__init__.py", "json_text.py"} <= names

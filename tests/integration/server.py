@@ -70,7 +70,8 @@ class Server:
         """Begin to start; returns at once."""
         command = [sys.executable, "-m", self._module, str(self._config), "--port", str(self.port)]
         command += ["--metrics-port", str(self.metrics_ports[0]), "--deadline", str(self._deadline_s)]
-        environment = {**os.environ, "RAY_TMPDIR": str(self._folder), "PYTHONPATH": str(self._code)}
+        paths = os.pathsep.join(filter(None, (str(self._code), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "RAY_TMPDIR": str(self._folder), "PYTHONPATH": paths}
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self._code, process_group=0

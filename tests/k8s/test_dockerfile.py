@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
+
+import pytest
 
 from tests.k8s.manifests import K8S, REPOSITORY
 
@@ -111,3 +116,37 @@ def test_downloads_go_to_the_volume() -> None:
     (path,) = re.findall(r"HF_HOME=(\S+)", " ".join(arguments_of("ENV")))
     assert path.startswith("/var/cache/turnstile/")
     assert "mountPath: /var/cache/turnstile}" in (K8S / "base" / "rayservice.yaml").read_text()
+
+
+@pytest.mark.long
+def test_the_kernels_of_the_image_are_all_that_a_pod_needs(tmp_path: Path) -> None:
+    """The last step of the build, run as it stands in a copy of what it works on; then a pod's first process.
+
+    The steps before it install packages and add a user: what they name is checked above, they themselves are not run.
+    """
+    for folder in ("grammar_workers", "gpu_workers", "deployments", "models"):
+        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    settings = dict(argument.split("=", 1) for argument in arguments_of("ARG"))
+    environment = {
+        **os.environ,
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": str(tmp_path),
+        "NUMBA_CPU_NAME": settings["NUMBA_CPU"],
+        "NUMBA_CPU_FEATURES": "",
+        "NUMBA_CACHE_DIR": str(tmp_path / "kernels"),
+        "WARM_MODEL": settings["WARM_MODEL"],
+    }
+    subprocess.run(["sh", "-c", arguments_of("RUN")[-1]], cwd=tmp_path, env=environment, check=True)
+    program = """
+from numba.core import event
+from grammar_workers import warm_up
+from grammar_workers.vocabulary.vocabulary import load_vocabulary
+with event.install_recorder("numba:compile") as compilations:
+    warm_up(load_vocabulary("models/turnstile-tiny"))
+print(len(compilations.buffer))
+"""
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
+    assert output == "0\n"

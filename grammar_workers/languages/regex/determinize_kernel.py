@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
+from numba import int32, int64, njit, uint64
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.row_hash import find_row, laid_buckets
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import OPTIONS, called_with, readonly
 
 MOST_BITS = 4096
 """Above this, the bit sets of a large automaton take more memory than Python's integers."""
@@ -45,6 +45,7 @@ def reachable_subsets(
     )
 
 
+@called_with(readonly(uint64[:, ::1]), int32[::1], int64[::1], int32[::1], int64, int64, int64)
 @njit(**OPTIONS)
 def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps):  # type: ignore[no-untyped-def]
     words = rows.shape[1]
@@ -53,7 +54,7 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
     moves = np.full((64, many_classes), -1, np.int32)
     accepting = np.zeros(64, np.int32)
     subsets[0] = rows[0]
-    buckets = laid_buckets(subsets, 1)
+    buckets = laid_buckets(subsets, np.int64(1))
     many = np.int64(1)
     done = np.int64(0)
     steps = np.int64(0)
@@ -99,7 +100,8 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
                     is_reached[letter] = True
                     reached[many_reached] = letter
                     many_reached += 1
-                by_class[letter] |= by_set[number]
+                for word in range(words):
+                    by_class[letter, word] |= by_set[number, word]
             by_set[number] = 0
             is_read[number] = False
         for i in range(many_reached):

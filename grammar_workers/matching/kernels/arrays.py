@@ -140,6 +140,24 @@ def classes_of(entries):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always", **OPTIONS)
+def trees_of(entries):  # type: ignore[no-untyped-def]
+    return Trees(
+        _table(entries, _TREES, TRIE_COLUMNS, np.int32),
+        _line(entries, _TREES + 1, np.int32),
+        _line(entries, _TREES + 2, np.int32),
+        _table(entries, _TREES + 3, 256, np.int32),
+        _line(entries, _TREES + 4, np.uint8),
+        _line(entries, _TREES + 5, np.int64),
+        _line(entries, _TREES + 6, np.int32),
+    )
+
+
+@njit(inline="always", **OPTIONS)
+def path_of(entries):  # type: ignore[no-untyped-def]
+    return _table(entries, PATH, PATH_COLUMNS, np.int64)
+
+
+@njit(inline="always", **OPTIONS)
 def arrays_of(entries):  # type: ignore[no-untyped-def]
     any_mask = _line(entries, _SLICES + 5, np.uint32)
     return Arrays(
@@ -155,22 +173,14 @@ def arrays_of(entries):  # type: ignore[no-untyped-def]
             Slice(any_mask, _table(entries, _SLICES + 6, TRIE_COLUMNS, np.int32)),
             Slice(_line(entries, _SLICES + 7, np.uint32), _table(entries, _SLICES + 8, TRIE_COLUMNS, np.int32)),
         ),
-        Trees(
-            _table(entries, _TREES, TRIE_COLUMNS, np.int32),
-            _line(entries, _TREES + 1, np.int32),
-            _line(entries, _TREES + 2, np.int32),
-            _table(entries, _TREES + 3, 256, np.int32),
-            _line(entries, _TREES + 4, np.uint8),
-            _line(entries, _TREES + 5, np.int64),
-            _line(entries, _TREES + 6, np.int32),
-        ),
+        trees_of(entries),
         FoldedTree(
             _table(entries, FOLDED, FOLDED_COLUMNS, np.int32),
             _line(entries, FOLDED + 1, np.int64),
             _line(entries, FOLDED + 2, np.int32),
             _line(entries, FOLDED + 3, np.uint8),
         ),
-        _table(entries, PATH, PATH_COLUMNS, np.int64),
+        path_of(entries),
     )
 
 

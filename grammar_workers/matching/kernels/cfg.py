@@ -8,14 +8,25 @@ reports it; the caller fills it in and lets the walk go on.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import int32, int64, njit, uint8, uint32
 
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.numba_options import OPTIONS, called_with, readonly
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 DEAD, UNKNOWN, WANTED = -1, -2, -3
 
 
+@called_with(
+    int32[:, ::1],
+    int32[::1],
+    uint8[::1],
+    int32[:, ::1],
+    int32[:, ::1],
+    int32[::1],
+    uint32[::1],
+    int32[:, ::1],
+    int32[::1],
+)
 @njit(**OPTIONS)
 def walk(tree, same, classes, table, begun, path, mask, gaps, wanted):  # type: ignore[no-untyped-def]
     """Set in `mask` the tokens below each of `begun` (int32 [k, 2]: a node of `tree`, the configuration before it).
@@ -57,6 +68,7 @@ def walk(tree, same, classes, table, begun, path, mask, gaps, wanted):  # type: 
     return many, missing
 
 
+@called_with(readonly(uint8[::1]), int64[::1], uint8[::1], int32[:, ::1], int64, readonly(uint32[::1]), int32[::1])
 @njit(**OPTIONS)
 def targets(data, offsets, classes, table, configuration, mask, reached):  # type: ignore[no-untyped-def]
     """Write into `reached` (int32 [V], filled with -1) the configuration after each token of `mask` that has bytes.

@@ -5,19 +5,30 @@ Arguments that are not explained here are those of the kernels of the same names
 
 from __future__ import annotations
 
-from numba import njit
+from numba import boolean, int32, int64, njit, uint32
 
 from grammar_workers.matching.kernels import mask as mask_kernels
 from grammar_workers.matching.kernels import mask_classes, prefetch, step, transitions
-from grammar_workers.matching.kernels.arrays import arrays_of, classes_of, stack_of, tables_of, text_of
-from grammar_workers.numba_options import OPTIONS
+from grammar_workers.matching.kernels.arrays import (
+    arrays_of,
+    classes_of,
+    path_of,
+    stack_of,
+    tables_of,
+    text_of,
+    trees_of,
+)
+from grammar_workers.matching.kernels.prefetch import BATCH, CONSTANTS, WALK
+from grammar_workers.numba_options import OPTIONS, called_with
 
 
+@called_with(int64[:, ::1], int64, int64, int64)
 @njit(**OPTIONS)
 def arrive(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return step.arrive(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
+@called_with(int64[:, ::1], int64)
 @njit(**OPTIONS)
 def push_frame(entries, parent, site, saved):  # type: ignore[no-untyped-def]
     return step.push_frame(stack_of(entries), parent, site, saved)
@@ -28,21 +39,25 @@ def look_into(entries, frame):  # type: ignore[no-untyped-def]
     step.look_into(stack_of(entries), frame)
 
 
+@called_with(int64[:, ::1], int64, int64, int64)
 @njit(**OPTIONS)
 def may_end(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return step.may_end(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
+@called_with(int64[:, ::1], int64, int64, int64)
 @njit(**OPTIONS)
 def find_class(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return mask_classes.find_class(classes_of(entries), stack_of(entries), state, counter, frame)
 
 
+@called_with(int64[:, ::1], int64, int64)
 @njit(**OPTIONS)
 def note_class(entries, state, frame):  # type: ignore[no-untyped-def]
     return mask_classes.note_class(classes_of(entries), stack_of(entries), state, frame)
 
 
+@called_with(int64[:, ::1], int64, int64, int64, int64)
 @njit(**OPTIONS)
 def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-def]
     text, offsets = text_of(entries)
@@ -51,11 +66,13 @@ def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-d
     )
 
 
+@called_with(int64[:, ::1], int64, int64, int64, int64, uint32[::1], int64)
 @njit(**OPTIONS)
 def make_row(entries, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked)
 
 
+@called_with(int64[:, ::1], WALK, BATCH, CONSTANTS, boolean)
 @njit(**OPTIONS)
 def fill_row(entries, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked)
@@ -66,6 +83,18 @@ def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-unt
     return prefetch.look_ahead(arrays_of(entries), walk, batch, constants, by_hand)
 
 
+@called_with(int64[:, ::1], int64, int64, int64, int64[:, ::1], int32[::1], int32[::1])
 @njit(**OPTIONS)
 def pushdown_targets(entries, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    return transitions.pushdown_targets(arrays_of(entries), state, counter, frame, found, seen, places)
+    return transitions.pushdown_targets(
+        tables_of(entries),
+        stack_of(entries),
+        trees_of(entries),
+        path_of(entries),
+        state,
+        counter,
+        frame,
+        found,
+        seen,
+        places,
+    )

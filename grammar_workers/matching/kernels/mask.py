@@ -15,6 +15,7 @@ from grammar_workers.matching.kernels.trie_walks import (
     PATH_BASE_REGISTER,
     PATH_BASE_STATE,
     PATH_STATE,
+    allow_all,
     correct_row,
     put,
     step_from,
@@ -22,7 +23,7 @@ from grammar_workers.matching.kernels.trie_walks import (
     walk_tree,
     walk_vocabulary,
 )
-from grammar_workers.numba_options import BORROWS
+from grammar_workers.numba_options import BORROWS, INNER
 from grammar_workers.pushdown.instructions import (
     FAR,
     LOOP_BASE,
@@ -45,7 +46,7 @@ CLASSES_FULL = -5
 _MANY_BYTES = 16
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _reads_many(tables, state):  # type: ignore[no-untyped-def]
     """Whether a state reads many ASCII characters that do not lead where `walk_branch` takes subtrees as a whole."""
     states, table, loops = tables.states, tables.table, tables.loops
@@ -60,7 +61,7 @@ def _reads_many(tables, state):  # type: ignore[no-untyped-def]
     return many >= _MANY_BYTES
 
 
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
 def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
     """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of those it leaves out."""
     tables, stack, path, folded = arrays.tables, arrays.stack, arrays.path, arrays.folded
@@ -87,7 +88,7 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
     return walk_tree(tables, stack, arrays.slices.unfolded, arrays.trees.same_bytes, path, mask)
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     """Fill `mask` (uint32 [words]) with the tokens that `configuration` allows, end tokens excluded.
 
@@ -128,7 +129,7 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
             depend(stack, counter, frame, minimum, last)
             any_character = loops[loop, LOOP_BASE] == TOLERATES_ANY
             tolerated = slices.any_character if any_character else slices.any_but_escaped
-            mask |= tolerated.mask
+            allow_all(mask, tolerated.mask)
             return walk_tree(tables, stack, tolerated.rest, trees.same_bytes, path, mask)
         depend(stack, counter, frame, last + 1 if counter > last else -FAR, FAR if counter > last else minimum - 1)
         loop = 0
@@ -141,7 +142,7 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
     longest = np.int64(slices.body.shape[0] - 1)
     # With no maximum every run fits. A counter beyond the maximum can only come from a hostile table.
     room = max(maximum - counter, np.int64(0)) if maximum >= 0 else longest
-    mask |= slices.body[min(room, longest)]
+    allow_all(mask, slices.body[min(room, longest)])
     path[0, PATH_STATE] = base
     if counter < minimum or room < longest:
         depend(stack, counter, frame, counter, counter)
@@ -160,7 +161,7 @@ def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-un
     return correct_row(tables, stack, trees, path, mask)
 
 
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
 def make_row(arrays, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     """The class of a configuration; `mask` is filled unless it was known already. With `noting`, a new one is noted.
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import int64, njit, types
 from numpy.typing import NDArray
 
 from grammar_workers.matching.kernels.step import (
     FRAME_PARENT,
     FRAME_SAVED,
     FRAME_SITE,
+    STACK,
     TRACE_COLUMNS,
     TRACE_FIRST_LEVEL,
     TRACE_HIGH,
@@ -28,7 +29,7 @@ from grammar_workers.matching.kernels.step import (
     may_end,
     step,
 )
-from grammar_workers.numba_options import BORROWS
+from grammar_workers.numba_options import BORROWS, INNER, called_with
 from grammar_workers.pushdown.instructions import DEAD
 
 CLASS_STATE, CLASS_FRAMES, CLASS_TOP, CLASS_NEXT, CLASS_BOUNDS = range(5)
@@ -46,6 +47,10 @@ class ClassTables(NamedTuple):
     """[power of two]: the first class with this hash, or -1"""
     used: NDArray[np.int64]
     """[1]: how many classes there are"""
+
+
+CLASS_TABLES = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1]), ClassTables)
+"""What numba calls them."""
 
 
 class MaskClasses:
@@ -79,7 +84,7 @@ def _bucket(buckets, frames, state, looked_into, frame):  # type: ignore[no-unty
     return bucket_of(buckets, state, site, np.int64(0))
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def find_class(known, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """The class of this configuration, or -1; `known` is `MaskClasses.tables`."""
     classes, buckets, frames = known.classes, known.buckets, stack.frames
@@ -111,7 +116,7 @@ def _belongs(classes, place, frames, counter, frame):  # type: ignore[no-untyped
     return True
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _lay_chain(classes, buckets, place, frames):  # type: ignore[no-untyped-def]
     bucket = _bucket(
         buckets, frames, classes[place, CLASS_STATE], classes[place, CLASS_FRAMES], classes[place, CLASS_TOP]
@@ -120,13 +125,14 @@ def _lay_chain(classes, buckets, place, frames):  # type: ignore[no-untyped-def]
     buckets[bucket] = place
 
 
+@called_with(CLASS_TABLES, STACK)
 @njit(**BORROWS)
 def _lay_chains(known, stack):  # type: ignore[no-untyped-def]
     for place in range(known.used[0]):
         _lay_chain(known.classes, known.buckets, place, stack.frames)
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
     """The new class of all configurations that the walk just traced in `stack` would have gone the same way for.
 
@@ -148,7 +154,7 @@ def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
     return many
 
 
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
 def advance(tables, stack, known, text, offsets, token, state, counter, frame):  # type: ignore[no-untyped-def]
     """The configuration after the bytes text[offsets[token] : offsets[token + 1]], at least one.
 

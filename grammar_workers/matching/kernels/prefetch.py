@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import boolean, int32, int64, njit, types, uint32
 from numpy.typing import NDArray
 
 from grammar_workers.matching.kernels.mask import CLASSES_FULL, TREE_IF_SHORT, make_row
@@ -27,8 +27,8 @@ from grammar_workers.matching.kernels.step import (
     step,
 )
 from grammar_workers.matching.kernels.transitions import place_of
-from grammar_workers.matching.kernels.trie_walks import take
-from grammar_workers.numba_options import BORROWS
+from grammar_workers.matching.kernels.trie_walks import allow_all, take
+from grammar_workers.numba_options import BORROWS, INNER, called_with, readonly
 from grammar_workers.pushdown.instructions import (
     DEAD,
     INCREMENT,
@@ -82,6 +82,13 @@ class Constants(NamedTuple):
     """The values that instructions assign to the counter, ascending."""
 
 
+WALK = types.NamedTuple((int64[:, ::1], int32[::1], int64[::1], boolean[::1], boolean[::1]), Walk)
+BATCH = types.NamedTuple((uint32[:, ::1], int64[::1]), Batch)
+CONSTANTS = types.NamedTuple((readonly(uint32[::1]), int32[::1], int32[::1]), Constants)
+"""What numba calls them."""
+
+
+@called_with(WALK, int64, int64, int64)
 @njit(**BORROWS)
 def add_place(walk, state, counter, frame):  # type: ignore[no-untyped-def]
     """Put a configuration at the end of the places unless it is one of them; FOUND_FULL or something else."""
@@ -91,7 +98,7 @@ def add_place(walk, state, counter, frame):  # type: ignore[no-untyped-def]
     return place
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _after_ascii(tables, stack, path, walk, state, counter, frame):  # type: ignore[no-untyped-def]
     """Add where bytes below 128 lead to. Returns how many such bytes were found, FRAMES_FULL or FOUND_FULL."""
     states, table = tables.states, tables.table
@@ -124,7 +131,7 @@ def _after_ascii(tables, stack, path, walk, state, counter, frame):  # type: ign
     return many
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _beside(tables, known, assigned, state, counter, row_class):  # type: ignore[no-untyped-def]
     """The least counter of `assigned` (sorted) above the bounds of the class that (state, counter) belongs to, or -1.
 
@@ -145,7 +152,7 @@ def _beside(tables, known, assigned, state, counter, row_class):  # type: ignore
     return np.int64(assigned[first])
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _after_return(tables, stack, walk, sites, frame):  # type: ignore[no-untyped-def]
     """Add where callers go on when the rule that was called with `frame` returns: one configuration for each label."""
     frames, returns = stack.frames, tables.returns
@@ -165,7 +172,7 @@ def _after_return(tables, stack, walk, sites, frame):  # type: ignore[no-untyped
     return np.int64(0)
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _explore_frames(tables, stack, walk, sites):  # type: ignore[no-untyped-def]
     """Add where the callers go on that wait for the places found last, and theirs, each once."""
     places, counters, met, frames = walk.places, walk.counters, walk.met, stack.frames
@@ -184,7 +191,7 @@ def _explore_frames(tables, stack, walk, sites):  # type: ignore[no-untyped-def]
     return np.int64(0)
 
 
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
 def _make_row(arrays, counters, batch, constants, state, counter, frame):  # type: ignore[no-untyped-def]
     """Make the row of a place whose class is not known. Returns the class, or what `make_row` does."""
     ends = may_end(arrays.tables, arrays.stack, state, counter, frame)
@@ -192,16 +199,16 @@ def _make_row(arrays, counters, batch, constants, state, counter, frame):  # typ
         return ends
     many = counters[COUNT_ROWS]
     row = batch.rows[many]
-    row_class = make_row(arrays, 1, state, counter, frame, row, TREE_IF_SHORT)
+    row_class = make_row(arrays, True, state, counter, frame, row, np.int64(TREE_IF_SHORT))
     if row_class >= 0:
         if ends:
-            row |= constants.eos_row
+            allow_all(row, constants.eos_row)
         batch.classes[many] = row_class
         counters[COUNT_ROWS] = many + 1
     return row_class
 
 
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
 def _follow(arrays, walk, constants, state, counter, frame, row_class):  # type: ignore[no-untyped-def]
     """Add the places that follow one, or stand beside it. Returns 0 (or more), FRAMES_FULL or FOUND_FULL."""
     tables = arrays.tables
@@ -214,7 +221,7 @@ def _follow(arrays, walk, constants, state, counter, frame, row_class):  # type:
     return reached
 
 
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
 def look_ahead(arrays, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
     """Look at the next places, as many as `batch` has room for, and make the rows of classes that are not known.
 
@@ -259,6 +266,7 @@ def look_ahead(arrays, walk, batch, constants, by_hand):  # type: ignore[no-unty
     return np.int64(MORE)
 
 
+@called_with(int64[:, ::1], int32[::1], int64)
 @njit(**BORROWS)
 def lay_places(places, seen, many):  # type: ignore[no-untyped-def]
     """Put the first `many` places into a fresh hash table (see `transitions.place_of`)."""

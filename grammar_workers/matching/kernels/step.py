@@ -26,10 +26,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import int64, njit, types
 from numpy.typing import NDArray
 
-from grammar_workers.numba_options import BORROWS
+from grammar_workers.numba_options import BORROWS, INNER, called_with
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
     CALL,
@@ -76,6 +76,10 @@ class Stack(NamedTuple):
     """[TRACE_FIRST_LEVEL + TRACE_COLUMNS * TRACE_LEVELS]"""
 
 
+STACK = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1], int64[::1]), Stack)
+"""What numba calls one."""
+
+
 @njit(inline="always", **BORROWS)
 def bucket_of(buckets, first, second, third):  # type: ignore[no-untyped-def]
     """The hash bucket of three integers (multiplicative hashing; the number of buckets is a power of two)."""
@@ -113,6 +117,7 @@ def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
     return frame
 
 
+@called_with(int64[:, ::1], int64[::1], int64)
 @njit(**BORROWS)
 def rehash_frames(frames, buckets, many):  # type: ignore[no-untyped-def]
     """Lay the hash chains of frames [1, many) into fresh `buckets` (int64 [power of two], filled with -1)."""
@@ -139,7 +144,7 @@ def begin_trace(stack, counter, frame):  # type: ignore[no-untyped-def]
     _begin_level(trace, 0, counter)
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def depend(stack, counter, frame, low, high):  # type: ignore[no-untyped-def]
     """Note that the walk goes on like this for values of `counter` from `low` to `high` only.
 
@@ -167,7 +172,7 @@ def look_into(stack, frame):  # type: ignore[no-untyped-def]
             _begin_level(trace, level, frames[frame, FRAME_SAVED])
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def arrive(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """Follow everything that happens on entering `state` without consuming a byte: guards, counting, calls, returns.
 
@@ -227,11 +232,11 @@ def step(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped
         if states[target, STATE_INSTRUCTION] != 0:
             target, counter, frame = arrive(tables, stack, target, counter, frame)
     elif states[state, STATE_EXIT] >= 0:
-        target, counter, frame = _leave_and_read(tables, stack, state, counter, frame, byte)
+        target, counter, frame = _leave_and_read(tables, stack, state, counter, frame, np.int64(byte))
     return target, counter, frame
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def leave(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """Where the caller goes on when `state`, which is not self-delimiting (a number, white space), ends here.
 
@@ -252,7 +257,7 @@ def leave(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     return arrive(tables, stack, state, counter, frame)
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _leave_and_read(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped-def]
     """What `step` does where `state` cannot read `byte` itself: its callers may."""
     states, table = tables.states, tables.table
@@ -268,7 +273,7 @@ def _leave_and_read(tables, stack, state, counter, frame, byte):  # type: ignore
     return np.int64(DEAD), counter, frame
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def may_end(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """1 when the text may stop here, 0 when it may not, FRAMES_FULL when it must be asked again."""
     states = tables.states

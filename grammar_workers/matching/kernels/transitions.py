@@ -1,16 +1,13 @@
-"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `matching.export`).
-
-`arrays` are those of a recogniser (`arrays.Arrays`).
-"""
+"""Compiled loops that tell where the tokens of a state lead: all of them, or each by itself (see `matching.export`)."""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import int32, int64, njit
 
 from grammar_workers.matching.kernels.step import FRAMES_FULL, bucket_of
 from grammar_workers.matching.kernels.trie_walks import put, step_from
-from grammar_workers.numba_options import BORROWS, OPTIONS
+from grammar_workers.numba_options import BORROWS, OPTIONS, called_with
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 FOUND_FULL = -3
@@ -38,16 +35,15 @@ def place_of(found, seen, many, first, second, third):  # type: ignore[no-untype
     return np.int64(many)
 
 
-@njit(**BORROWS)
-def pushdown_targets(arrays, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
+@njit(inline="always", **BORROWS)
+def pushdown_targets(tables, stack, trees, path, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
     """Walk the whole prefix tree from (state, counter, frame).
 
     `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
     with -1) for each allowed token the place of its own among them. Returns how many were found, FRAMES_FULL or
     FOUND_FULL.
     """
-    tables, stack, path = arrays.tables, arrays.stack, arrays.path
-    tree, same = arrays.trees.tree, arrays.trees.same_bytes
+    tree, same = trees.tree, trees.same_bytes
     put(path, 0, state, counter, frame)
     many = np.int64(0)
     i = np.int64(0)
@@ -73,6 +69,7 @@ def pushdown_targets(arrays, state, counter, frame, found, seen, places):  # typ
     return many
 
 
+@called_with(int32[::1], int32[::1], int64, int32[::1], int64[:, ::1], int32[::1])
 @njit(**OPTIONS)
 def refine(class_of, targets, many, origin, pairs, seen):  # type: ignore[no-untyped-def]
     """Split classes of tokens so that all tokens of one class have the same target.

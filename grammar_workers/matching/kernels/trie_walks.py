@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from grammar_workers.matching.kernels.step import FRAMES_FULL, depend, leave, step
-from grammar_workers.numba_options import BORROWS
+from grammar_workers.numba_options import BORROWS, INNER
 from grammar_workers.pushdown.instructions import (
     DEAD,
     FAR,
@@ -58,7 +58,14 @@ def _allow(mask, same, token):  # type: ignore[no-untyped-def]
         token = same[token]
 
 
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
+def allow_all(mask, row):  # type: ignore[no-untyped-def]
+    """Set the bits that are set in another row; numpy's `|=` would take longer to compile than a whole kernel."""
+    for word in range(mask.shape[0]):
+        mask[word] |= row[word]
+
+
+@njit(**BORROWS, **INNER)
 def walk_tree(tables, stack, tree, same, path, mask):  # type: ignore[no-untyped-def]
     """Set the bits of the tokens in `tree` that can be read from path[0]. Returns 0 or FRAMES_FULL."""
     i = np.int64(0)
@@ -104,7 +111,7 @@ def take(taken, byte):  # type: ignore[no-untyped-def]
     return taken[byte >> 6] != before
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def walk_vocabulary(tables, stack, trees, path, dead, mask):  # type: ignore[no-untyped-def]
     """The same over the tree of all tokens.
 
@@ -152,7 +159,7 @@ def tolerates(stack, loops, loop, staying, counter, frame):  # type: ignore[no-u
     return True
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def walk_branch(tables, stack, trees, path, dead, i, mask):  # type: ignore[no-untyped-def]
     """`walk_tree` over node `i` of the tree of all tokens and what is below it.
 
@@ -217,7 +224,7 @@ def _alike(tables, path, depth, byte):  # type: ignore[no-untyped-def]
     return target >= 0 or states[one, STATE_EXIT] == states[other, STATE_EXIT]
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-def]
     """Turn the row of the base configuration in path[0] into that of path[0]: walk only as long as they might differ.
 
@@ -234,7 +241,7 @@ def correct_row(tables, stack, trees, path, mask):  # type: ignore[no-untyped-de
     return np.int64(0)
 
 
-@njit(**BORROWS)
+@njit(**BORROWS, **INNER)
 def _correct_subtree(tables, stack, trees, path, mask, i, last):  # type: ignore[no-untyped-def]
     states, loops = tables.states, tables.loops
     tree, same = trees.tree, trees.same_bytes

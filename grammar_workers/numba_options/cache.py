@@ -2,7 +2,7 @@
 
 numba notices a change of the file that a function stands in, but not of the files whose functions and constants it has
 taken up: kernels would go on with the old ones after an update. So the folder's name is a digest of them all. This
-module must be imported before any kernel; the package does.
+module must be imported before any kernel; the package does, whose options each kernel takes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import numba
 
 _settings: Any = numba.config
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 _IMPORTED = re.compile(rb"^from grammar_workers\.([\w.]+) import", re.MULTILINE)
 
 
@@ -28,7 +28,9 @@ def kernel_sources(package: Path) -> list[Path]:
         source = path.read_bytes()
         if b"from numba import" in source:
             found.add(path)
-            found |= {package / f"{name.decode().replace('.', '/')}.py" for name in _IMPORTED.findall(source)}
+            for name in _IMPORTED.findall(source):
+                place = package / name.decode().replace(".", "/")
+                found |= {place.with_suffix(".py"), place / "__init__.py"}
     return sorted(path for path in found if path.exists())
 
 
@@ -53,4 +55,5 @@ def _base() -> Path:
     return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "turnstile"
 
 
-_settings.CACHE_DIR = str(cache_folder(_base(), kernel_sources(_PACKAGE)))
+SOURCES = kernel_sources(_PACKAGE)
+_settings.CACHE_DIR = str(cache_folder(_base(), SOURCES))
