@@ -198,11 +198,11 @@ class StepLoop(threading.Thread):
 
     def _propose(self) -> None:
         """Drafts for every sequence of the next step; the draft model's or head's behind those that cost nothing."""
-        runnable = [sequence for sequence in self.scheduler.running if sequence.runnable]
-        for sequence in runnable:
-            sequence.propose()
+        for sequence in [sequence for sequence in self.scheduler.running if sequence.runnable]:
+            with self._guard(sequence):
+                sequence.propose()
         if self._draft_model is not None:
-            self._draft_model.propose(runnable)
+            self._draft_model.propose([sequence for sequence in self.scheduler.running if sequence.runnable])
 
     # -- launch ------------------------------------------------------------------------------------------------------
 

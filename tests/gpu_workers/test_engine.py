@@ -13,6 +13,7 @@ import torch
 from gpu_workers.engine.engine import Engine
 from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
+from gpu_workers.sequence.sequence import Sequence
 from grammar_workers.errors import LimitExceededError
 from tests.gpu_workers.support import (
     END,
@@ -203,6 +204,24 @@ def test_an_automaton_that_outgrows_its_budget_is_the_requests_error() -> None:
 
     with running_engine(fetch=grammars(growing=Growing({i: {97: i + 1} for i in range(9)}, [9]))) as engine:
         fine, failed = run(engine, request("a", max_tokens=20, temperature=0), request("b", grammar="growing"))
+    assert len(fine.token_ids) == 20
+    assert failed.error is not None
+    assert (failed.error["status"], failed.error["code"]) == (400, "grammar_limit_exceeded")
+
+
+def test_an_automaton_without_room_for_a_draft_is_the_requests_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    propose = Sequence.propose
+
+    def outgrown(sequence: Sequence) -> None:
+        if sequence.constraint is not None:
+            raise LimitExceededError("too many states")
+        propose(sequence)
+
+    monkeypatch.setattr(Sequence, "propose", outgrown)
+    with running_engine(fetch=grammars(any=TableFSM({0: {97: 0, 98: 0}}, []))) as engine:
+        fine, failed = run(
+            engine, request("a", max_tokens=20, temperature=0), request("b", grammar="any", max_tokens=20)
+        )
     assert len(fine.token_ids) == 20
     assert failed.error is not None
     assert (failed.error["status"], failed.error["code"]) == (400, "grammar_limit_exceeded")
