@@ -88,7 +88,7 @@ def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
     return (classes if many <= _MOST_CLASSES else none), region[:own].copy()
 
 
-@njit(**OPTIONS, **INNER)
+@njit(**OPTIONS)
 def _tell_apart(table, rows, literals):  # type: ignore[no-untyped-def]
     """The class of each byte that some of `rows` or `literals` reads, int32 [256]; and which those are, bool [256].
 
