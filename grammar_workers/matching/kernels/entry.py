@@ -28,12 +28,13 @@ def arrive(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return step.arrive(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
-@called_with(int64[:, ::1], int64)
+@called_with(int64[:, ::1], int64, int64, int64)
 @njit(**OPTIONS)
 def push_frame(entries, parent, site, saved):  # type: ignore[no-untyped-def]
     return step.push_frame(stack_of(entries), parent, site, saved)
 
 
+@called_with(int64[:, ::1], int64)
 @njit(**OPTIONS)
 def look_into(entries, frame):  # type: ignore[no-untyped-def]
     step.look_into(stack_of(entries), frame)
@@ -72,12 +73,13 @@ def make_row(entries, noting, state, counter, frame, mask, walked):  # type: ign
     return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked)
 
 
-@called_with(int64[:, ::1], WALK, BATCH, CONSTANTS, boolean)
+@called_with(int64[:, ::1], int64, int64, int64, uint32[::1], int64)
 @njit(**OPTIONS)
 def fill_row(entries, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked)
 
 
+@called_with(int64[:, ::1], WALK, BATCH, CONSTANTS, boolean)
 @njit(**OPTIONS)
 def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
     return prefetch.look_ahead(arrays_of(entries), walk, batch, constants, by_hand)
