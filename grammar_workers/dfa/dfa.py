@@ -152,9 +152,14 @@ class Dfa:
         return spans, classes
 
     @functools.cached_property
+    def distinct_moves(self) -> NDArray[np.int32]:
+        """Per state: where characters lead, each class of equal ones once, or -1; int32 [states, classes]."""
+        return self.table[:, sorted(set(self.distinct_classes))]
+
+    @functools.cached_property
     def successors(self) -> list[set[int]]:
         """Per state: the states that characters lead to."""
-        return [set(row) - {DEAD} for row in self.table[:, sorted(set(self.distinct_classes))].tolist()]
+        return [set(row) - {DEAD} for row in self.distinct_moves.tolist()]
 
     @functools.cached_property
     def free_states(self) -> list[int]:

@@ -204,10 +204,9 @@ def _lowest_counters(automaton: Dfa, guards: Sequence[Guard]) -> list[int]:
     for state, guard in enumerate(guards):
         if guard:
             lowest[state] = guard[0][0] if len(guard) == 1 and guard[0][1] == UNBOUNDED else UNBOUNDED
-    moves = automaton.table[:, sorted(set(automaton.distinct_classes))]
     while True:
         # The last entry stands for the dead state -1.
-        raised = np.maximum(lowest[:-1], lowest[moves].max(axis=1, initial=0))
+        raised = np.maximum(lowest[:-1], lowest[automaton.distinct_moves].max(axis=1, initial=0))
         if np.array_equal(raised, lowest[:-1]):
             return raised.tolist()
         lowest[:-1] = raised
@@ -289,7 +288,6 @@ def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArr
     """
     if automaton.many_states * horizon > _MAX_LENGTH_TABLE:
         raise LimitExceededError(f"a length of {horizon - 1} characters is too large beside this pattern")
-    moves = automaton.table[:, sorted(set(automaton.distinct_classes))]
     accepting = np.array(automaton.accepting)
     # The last entry stands for the dead state -1.
     current = np.append(accepting > 0 if label is None else (accepting == label) & (accepting > 0), False)
@@ -298,7 +296,7 @@ def _accepting_lengths(automaton: Dfa, label: int | None, horizon: int) -> NDArr
     while (content := current.tobytes()) not in seen and len(rows) < horizon:
         seen[content] = len(rows)
         rows.append(current[:-1])
-        current = np.append(current[moves].any(axis=1), False)
+        current = np.append(current[automaton.distinct_moves].any(axis=1), False)
     table = np.array(rows, bool)
     if len(rows) == horizon:
         return table

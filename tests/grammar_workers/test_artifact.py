@@ -31,7 +31,9 @@ def reason(data: bytes, **changes: object) -> str:
     return caught.value.reason
 
 
-def sealed(frame: bytes, payload_length: int, details: bytes = b'{"notes":[]}', version: int = 2) -> bytes:
+def sealed(
+    frame: bytes, payload_length: int, details: bytes = b'{"notes":[]}', version: int = artifact.FORMAT_VERSION
+) -> bytes:
     """An envelope with a right digest around whatever a hostile writer likes."""
     vocabulary = hashlib.sha256(FINGERPRINT.encode()).digest()
     header = struct.pack("<4sH32s32sQI", b"TFSM", version, bytes.fromhex(KEY), vocabulary, payload_length, len(details))
