@@ -97,6 +97,17 @@ def members(names: list[str], **keywords: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"const": i} for i, name in enumerate(names)}, **keywords}
 
 
+def distinct(items: Any, **keywords: Any) -> dict[str, Any]:
+    """An array of items that differ."""
+    return {"type": "array", "items": items, "uniqueItems": True, **keywords}
+
+
+def pair_of(schema: Any) -> dict[str, Any]:
+    """An object of two properties."""
+    properties = {"a": schema, "b": schema}
+    return {"type": "object", "properties": properties, "required": ["a", "b"], "additionalProperties": False}
+
+
 NAMES = [f"name{number}" for number in range(10_000)]
 
 
@@ -324,6 +335,25 @@ BOMBS: dict[str, dict[str, Any]] = {
     "NUL in a regex": regex("\0"),
     "NUL in a name pattern": json_schema({"patternProperties": {"\0": True}}),
     "a megabyte": json_schema({"description": "x", "enum": ["x" * (1 << 20)]}),
+    "distinct objects of distinct objects": json_schema(
+        definitions(40, lambda i, ref: distinct({"$ref": ref}, minItems=3) if i == 0 else pair_of({"$ref": ref}))
+    ),
+    "distinct trees": json_schema(
+        definitions(40, lambda i, ref: distinct({"anyOf": [{"$ref": ref}, array_of({"$ref": ref})]}, minItems=2))
+    ),
+    "many distinct places": json_schema(
+        {"prefixItems": [{"type": "string", "pattern": "^(ab|c)*$"}] * 3000, "minItems": 3000, "uniqueItems": True}
+    ),
+    "distinct texts that hardly grow in number": json_schema(
+        distinct({"type": "string", "pattern": "^(a{50}|b{51})*c*$", "maxLength": 100_000}, minItems=90_000)
+    ),
+    "names that hardly grow in number": json_schema(
+        {
+            "minProperties": 50_000,
+            "patternProperties": {f"^(a{{{i}}}b)*c*$": {"const": i} for i in range(1, 40)},
+            "propertyNames": {"maxLength": 3000},
+        }
+    ),
 }
 """What may be compiled or refused, but within the bound, and never by another exception."""
 

@@ -6,6 +6,7 @@ emitted: what cannot be shown is refused, for the text would have no end.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 from grammar_workers.languages.json_schema.assertions import JsonType, PropertyCount, UniqueItems
@@ -23,10 +24,11 @@ _FEW_NAMES = "it is not certain that another property name is left wherever one 
 def check_items(solver: Solver, array: Demand, plain: PlainArray) -> None:
     """Raise NotDistinctError unless each item of a plain array that must come has more values than there are items
     before it."""
+    size = functools.cache(functools.partial(size_of, solver))
     for position, demand in enumerate(plain.prefix[: plain.minimum]):
-        _check_item(solver, array, size_of(solver, demand).least > position)
+        _check_item(solver, array, size(demand).least > position)
     if plain.minimum > len(plain.prefix):
-        _check_item(solver, array, size_of(solver, plain.items).least >= plain.minimum)
+        _check_item(solver, array, size(plain.items).least >= plain.minimum)
 
 
 def _check_item(solver: Solver, array: Demand, holds: bool) -> None:
@@ -38,10 +40,11 @@ def _check_item(solver: Solver, array: Demand, holds: bool) -> None:
 
 def check_labelled_items(solver: Solver, array: Demand, container: Arrays, graph: Graph) -> None:
     """The same of an array with alternatives."""
+    size = functools.cache(functools.partial(size_of, solver))
 
     def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
         most = container.most_items(node)
-        return most == 0 or size_of(solver, edge.demand, label).least > most
+        return most == 0 or size(edge.demand, label).least > most
 
     _check_item(solver, array, _always_ends(graph, leads_on))
 

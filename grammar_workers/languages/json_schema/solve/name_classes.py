@@ -20,6 +20,7 @@ from grammar_workers.languages.json_schema.assertions import (
     StringPattern,
 )
 from grammar_workers.languages.json_schema.logic import FormulaPool
+from grammar_workers.languages.json_schema.memo import memoized
 from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, count_texts
 from grammar_workers.languages.json_schema.solve.strings import Classified, NameTest, Strings
 
@@ -66,6 +67,7 @@ class NameClasses:
             return test in self.classes[-1 - part]
         return bool(self._tests[test].classify(self.names[part]))
 
+    @memoized
     def size(self, number: int) -> int:
         """How many names a class has, ENOUGH for any number of them."""
         return ENOUGH if self.automaton is None else count_texts(self.automaton, {1 + number}).least

@@ -9,11 +9,13 @@ from collections.abc import Set
 from decimal import Decimal
 from typing import TYPE_CHECKING, NamedTuple
 
+from grammar_workers.budget import budget_of
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.solve.derivatives import Demand
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
+from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 
 if TYPE_CHECKING:
@@ -21,9 +23,11 @@ if TYPE_CHECKING:
 
 ENOUGH = 1 << 62
 """Stands for more values than any text has room for."""
-_MOST_CHARACTERS = 4096
+_MOST_MOVES = 200_000
+"""Of an automaton, in one count."""
 _MOST_DIGITS = 24
 _MOST_TEXTS = 5000
+_STEPS_PER_NUMBER = 8
 _SURROGATES = (0xD800, 0xE000)
 
 
@@ -40,10 +44,10 @@ class Size(NamedTuple):
 
 def size_of(solver: Solver, demand: Demand, label: Label | None = None) -> Size:
     """How many values of a demand there are, with one label or with any. Containers are counted as far as is easy."""
-    return _size(solver, demand, label, frozenset())
+    return _size(solver, demand, label, set())
 
 
-def _size(solver: Solver, demand: Demand, label: Label | None, inside: frozenset[Demand]) -> Size:
+def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]) -> Size:
     constants = [found for found in solver.constants(demand).values() if label in (None, found)]
     strings, numbers = solver.strings(demand), solver.numbers(demand)
     wanted = {number for number, found in enumerate(strings.labels, 1) if label in (None, found)}
@@ -58,21 +62,21 @@ def _size(solver: Solver, demand: Demand, label: Label | None, inside: frozenset
         found = Size(len({Decimal(text) for text, number in numbers.texts.items() if number + 1 in wanted}), True)
     else:
         found = Size(0, True) if numbers.automaton is None else _count_numbers(numbers.automaton, wanted)
-    held = _containers(solver, demand, label, inside)
+    held = _containers(solver, demand, label, seen)
     total = len(constants) + texts.least + found.least + held.least
     if not held.exact and any(label in (None, found) for found in solver.labels(demand)):
         total = max(total, 1)
     return Size(total, texts.exact and found.exact and held.exact)
 
 
-def _containers(solver: Solver, demand: Demand, label: Label | None, inside: frozenset[Demand]) -> Size:
-    """Of arrays and objects: those that one part makes different are counted."""
+def _containers(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]) -> Size:
+    """Of arrays and objects: those that one part makes different are counted. No demand is looked into twice."""
     arrays, objects = solver.arrays(demand), solver.objects(demand)
     if arrays is None and objects is None:
         return Size(0, True)
-    if demand in inside or not any(label in (None, found) for found in solver.labels(demand)):
+    if demand in seen or not any(label in (None, found) for found in solver.labels(demand)):
         return Size(0, False)
-    inside |= {demand}
+    seen.add(demand)
     least = 0
     if arrays is not None and arrays.is_plain and label in (None, arrays.plain_label):
         plain = arrays.plain
@@ -80,7 +84,7 @@ def _containers(solver: Solver, demand: Demand, label: Label | None, inside: fro
         if longest is None or longest >= plain.minimum:
             first = plain.prefix[0] if plain.prefix else plain.items
             lengths = ENOUGH if longest is None else longest - plain.minimum + 1
-            least += 1 if longest == 0 else _size(solver, first, None, inside).least
+            least += 1 if longest == 0 else _size(solver, first, None, seen).least
             if not arrays.is_distinct:
                 least = max(least, lengths)
     if objects is not None and objects.is_plain and label in (None, objects.plain_label):
@@ -88,7 +92,7 @@ def _containers(solver: Solver, demand: Demand, label: Label | None, inside: fro
         if all(solver.satisfiable(named.properties[index][1]) for index in named.required):
             if any(solver.satisfiable(child) for child in named.classes):
                 return Size(ENOUGH if objects.name_classes.automaton is None else least + 1, False)
-            least += max((_size(solver, child, None, inside).least for _, child in named.properties), default=1)
+            least += max((_size(solver, child, None, seen).least for _, child in named.properties), default=1)
     return Size(least, False)
 
 
@@ -107,34 +111,42 @@ def _count_strings(language: TextLanguage, wanted: Set[int]) -> Size:
 
 def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUNDED)) -> Size:
     """The texts that an automaton gives one of these labels, of these lengths (inclusive)."""
+    leads = [not labels.isdisjoint(reachable) for reachable in automaton.reachable_labels]
     ends = [*automaton.starts[1:], 0x110000]
     sizes = [
         end - start - max(0, min(end, _SURROGATES[1]) - max(start, _SURROGATES[0]))
         for start, end in zip(automaton.starts, ends, strict=True)
     ]
-    counts = {0: 1}
-    total = 0
-    for length in range(min(lengths[1], _MOST_CHARACTERS) + 1):
+    budget = budget_of(Limits())
+    counts = {0: 1} if leads[0] else {}
+    total = moves = length = 0
+    while counts and length <= lengths[1]:
         if length >= lengths[0]:
             total += sum(count for state, count in counts.items() if automaton.accepting[state] in labels)
-        if total >= ENOUGH:
+        # A text longer than all states are many goes round in a circle: without a bound there are ever more.
+        if total >= ENOUGH or (length > len(leads) and lengths[1] == UNBOUNDED):
             return Size(ENOUGH, False)
+        if moves > _MOST_MOVES:
+            return Size(total, False)
+        moves += len(counts) * len(sizes)
+        budget.spend(len(counts) * len(sizes))
         following: dict[int, int] = {}
         for state, count in counts.items():
             for size, target in zip(sizes, automaton.moves[state], strict=True):
-                if target >= 0 and size:
+                if target >= 0 and size and leads[target]:
                     following[target] = min(following.get(target, 0) + count * size, ENOUGH)
         counts = following
-        if not counts:
-            return Size(total, True)
-    return Size(total, lengths[1] <= _MOST_CHARACTERS)
+        length += 1
+    return Size(total, True)
 
 
 def _count_numbers(automaton: Dfa, labels: Set[int]) -> Size:
     """Of the numbers that are integers without an exponent, all up to a length; of others those with few digits."""
     found: set[Decimal] = set()
     pending = [("", 0)]
+    budget = budget_of(Limits())
     for text, state in pending:
+        budget.spend(_STEPS_PER_NUMBER)
         if automaton.accepting[state] in labels:
             found.add(Decimal(text))
         if len(pending) > _MOST_TEXTS:
