@@ -167,13 +167,13 @@ class Replica:
         if hasattr(self, "_engine"):
             self._engine.close()
 
-    async def _ask_compiler(self, grammar: GrammarReference) -> bytes | dict[str, Any]:
+    async def _ask_compiler(self, grammar: GrammarReference, anew: bool) -> bytes | dict[str, Any]:
         """The compiler's answer, over as many compiler replicas as it takes: asking twice changes nothing."""
         handle = self._compiler.options(session_id=grammar.key)
         deadline = time.monotonic() + self._grammar_timeout_s
         while True:
             try:
-                return await handle.get.remote(grammar.key, grammar.specification, grammar.tenant)
+                return await handle.get.remote(grammar.key, grammar.specification, grammar.tenant, anew)
             except (RayActorError, ReplicaUnavailableError):
                 if time.monotonic() > deadline:
                     raise

@@ -28,8 +28,9 @@ PLACES_AHEAD = 256
 """Mask rows that a small artifact gets when it is loaded: mostly all, in a millisecond. Read one by one they pass
 between threads as often, which costs ten times that. What is larger has too many to guess those that will be needed."""
 
-AskCompiler = Callable[[GrammarReference], Awaitable[bytes | dict[str, Any]]]
-"""The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`."""
+AskCompiler = Callable[[GrammarReference, bool], Awaitable[bytes | dict[str, Any]]]
+"""The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`. With True what
+the compilers have found somewhere cannot be loaded, so they shall forget it and compile."""
 
 
 class GrammarSource:
@@ -91,7 +92,12 @@ class GrammarSource:
         fsm = None if grammar.artifact else await asyncio.to_thread(self._from_store, grammar.key)
         if fsm is None:
             data = grammar.artifact or await self._from_compiler(grammar)
-            fsm = await asyncio.to_thread(self._load, grammar.key, data)
+            try:
+                fsm = await asyncio.to_thread(self._load, grammar.key, data)
+            except ArtifactError as error:
+                logger.warning("compiling grammar %s again: %s", grammar.key, error)
+                data = await self._from_compiler(grammar, anew=True)
+                fsm = await asyncio.to_thread(self._load, grammar.key, data)
             if self._keeps:
                 await asyncio.to_thread(self._store.put, grammar.key, data)
         self._cache.put(grammar.key, fsm)
@@ -100,10 +106,10 @@ class GrammarSource:
         logger.info("loaded grammar %s after %.3f s", grammar.key, seconds, extra=fields)
         return fsm
 
-    async def _from_compiler(self, grammar: GrammarReference) -> bytes:
+    async def _from_compiler(self, grammar: GrammarReference, *, anew: bool = False) -> bytes:
         """The artifact. Raises RequestError for a refusal and for a key that nobody knows."""
         started = time.monotonic()
-        answer = await self._ask_compiler(grammar)
+        answer = await self._ask_compiler(grammar, anew)
         self._store.found_elsewhere(time.monotonic() - started)
         if isinstance(answer, bytes):
             return answer

@@ -123,5 +123,5 @@ def _value_errors() -> Iterator[None]:
         raise ValueError(f"{error.code}: {error}") from error
 
 
-async def _unknown(grammar: GrammarReference) -> dict[str, str]:
+async def _unknown(grammar: GrammarReference, anew: bool) -> dict[str, str]:
     return {"status": "unknown"}

@@ -110,9 +110,15 @@ class GrammarCompiler:
         finally:
             span.end(error="no answer", key=key)
 
-    async def get(self, key: str, specification: dict[str, Any] | None, tenant: str = "") -> bytes | dict[str, Any]:
-        """The artifact itself, compiled if need be, or the same refusal as `compile`."""
+    async def get(
+        self, key: str, specification: dict[str, Any] | None, tenant: str = "", anew: bool = False
+    ) -> bytes | dict[str, Any]:
+        """The artifact itself, compiled if need be, or the same refusal as `compile`; `anew`: what is stored cannot be
+        loaded, and is forgotten first.
+        """
         try:
+            if anew:
+                await self._service.discard(key)
             found = await self._artifact(key, specification, tenant)
         except GrammarError as error:
             return _refused(key, error)

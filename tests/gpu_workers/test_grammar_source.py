@@ -11,6 +11,7 @@ import pytest
 from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.request import GrammarReference, RequestError
 from grammar_workers import TokenFSM, Vocabulary, compile_grammar, grammar_key
+from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.errors import UnsupportedFeatureError
@@ -32,7 +33,7 @@ class Compiler:
         self.answered = 0
         self.answer = answer
 
-    async def __call__(self, grammar: GrammarReference) -> bytes | dict[str, Any]:
+    async def __call__(self, grammar: GrammarReference, anew: bool) -> bytes | dict[str, Any]:
         self.asked += 1
         await asyncio.sleep(0.01)
         self.answered += 1
@@ -98,6 +99,31 @@ def test_the_tiers_count() -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("travels", [True, False])
+def test_what_compilers_hand_on_and_nobody_can_load_is_compiled_anew(travels: bool) -> None:
+    known = reference()
+    tables = artifact.pack(b"Mtables of another version", key=known.key, fingerprint=byte_vocabulary().fingerprint)
+    asked = []
+
+    async def compiler(grammar: GrammarReference, anew: bool) -> bytes | dict[str, Any]:
+        asked.append(anew)
+        return await Compiler()(grammar, anew) if anew else tables
+
+    async def scenario() -> None:
+        grammars = GrammarSource(
+            byte_vocabulary(), open_store("memory://", byte_vocabulary().fingerprint), AutomatonCache(1 << 20), compiler
+        )
+        fsm = await grammars.fetch(known.model_copy(update={"artifact": tables if travels else None}))
+        assert fsm.allowed_tokens(fsm.initial_state) == {ord("y"), ord("n")}
+        assert await grammars.fetch(known) is fsm
+        with pytest.raises(RequestError) as caught:
+            await source(Compiler({"status": "unknown"})).fetch(GrammarReference(key=known.key, artifact=tables))
+        assert (caught.value.status, caught.value.code) == (404, "grammar_not_found")
+
+    asyncio.run(scenario())
+    assert asked == ([True] if travels else [False, True])
+
+
 def test_a_bare_key_finds_what_is_known() -> None:
     async def scenario() -> None:
         grammars = source(Compiler())
@@ -134,9 +160,9 @@ def test_an_artifact_that_comes_along_is_asked_for_nowhere() -> None:
         assert "misses" not in grammars.stats()["process"]
         other = reference({"type": "choice", "choices": ["other"]})
         for wrong in (data, data[:-1] + b"?", b"rubbish"):
-            with pytest.raises(ValueError, match="artifact"):
-                await grammars.fetch(other.model_copy(update={"artifact": wrong}))
-        assert compiler.asked == 0 and await grammars.fetch(other) is not fsm
+            compiler = Compiler()
+            found = await source(compiler).fetch(other.model_copy(update={"artifact": wrong}))
+            assert compiler.asked == 1 and found.allowed_tokens(found.initial_state) == {ord("o")}
 
     asyncio.run(scenario())
 

@@ -93,6 +93,14 @@ def test_compile_then_known(shared: GrammarCompiler, log: Path) -> None:
     assert compilations(log) == 1
 
 
+def test_what_is_stored_and_cannot_be_loaded_is_forgotten_and_compiled_anew(shared: GrammarCompiler, log: Path) -> None:
+    key, specification = new_key(), {"do": "nothing", "log": str(log)}
+    asyncio.run(shared.compile(key, specification))
+    assert asyncio.run(shared.get(key, specification, "", True)) == compile_jobs.behave(key, {"do": "nothing"})
+    assert compilations(log) == 2
+    assert asyncio.run(shared.get(key, None, "", True)) == {"key": key, "status": "unknown"}
+
+
 def test_a_small_artifact_comes_with_the_answer_where_that_is_wanted(
     shared: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
