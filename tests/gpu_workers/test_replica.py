@@ -66,7 +66,9 @@ class CompilerHandle:
         self.sessions.append(session_id)
         return self
 
-    async def remote(self, key: str = "", specification: Any = None, tenant: str = "") -> bytes | dict[str, Any]:
+    async def remote(
+        self, key: str = "", specification: Any = None, tenant: str = "", anew: bool = False
+    ) -> bytes | dict[str, Any]:
         if not key:
             return {"options": {}}
         self.failures -= 1

@@ -136,7 +136,8 @@ def test_lowest_priority_own_session_no_gpu(pool: CompilePool) -> None:
 
 def test_a_pool_that_is_not_idle_stays_in_the_callers_session() -> None:
     with running(idle=False) as pool:
-        assert run(pool, "nice").decode() == f"3 {os.SCHED_OTHER}"
+        nice = min(os.nice(0) + 3, 19)
+        assert run(pool, "nice").decode() == f"{nice} {os.SCHED_OTHER}"
         _, session, _ = run(pool, "environment").decode().split()
         assert int(session) == os.getsid(0)
         for pid in (pool.server_pid, *pool.pids):  # a Ctrl-C does not reach them
