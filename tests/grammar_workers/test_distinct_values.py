@@ -9,11 +9,13 @@ import pytest
 
 from grammar_workers import GrammarOptions, Limits, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.matching.distinct import effort
 from grammar_workers.matching.distinct.numbers import may_become, meaning_of
 from grammar_workers.matching.distinct.values import AT_VALUE, Position, Values
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, text_of
 
 ANY = {"type": "array", "uniqueItems": True}
+CLOSED = {"additionalProperties": False}
 LONG = (b"1, 1", b'["a", "a"', b'", "', b'", "a"]', b'"a", "b"', b'{"x": 1, "y"', b'": 1, "', b", 1.0]", b"true, true")
 """Tokens that end one part, begin another and perhaps end that, too."""
 
@@ -276,3 +278,17 @@ def test_a_beginning_may_become_what_it_is_one_of() -> None:
     for positions, own in zip(read, meant, strict=True):
         assert all(values.may_become(position, own) for position in positions)
         assert not any(values.may_become(positions[-1], other) for other in meant if other != own)
+
+
+def test_beside_declared_names_earlier_names_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A declared name begins without a call where no other name can come: an end is then found at once."""
+    monkeypatch.setattr(effort, "_MOST_STEPS", 100)
+    values = dict.fromkeys(("dbMigrations", "clientEntryPoint", "dbOverrides", "dbURL", "Template"), "some words")
+    application = {"type": "object", "properties": {name: {"type": "string"} for name in values}, **CLOSED}
+    names = {"^[a-z]+$": {"oneOf": [application, {"const": True}]}}
+    lone = {"single": {"const": True}}
+    many = {"type": "object", "properties": lone, "patternProperties": names, "minProperties": 2, **CLOSED}
+    fsm = compiled({"anyOf": [application, many]}, with_long_tokens())
+    assert accepts(fsm, json.dumps(values))
+    assert accepts(fsm, json.dumps({"a": values, "b": True}))
+    assert not accepts(fsm, '{"a": true, "a": true}')

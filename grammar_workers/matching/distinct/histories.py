@@ -30,9 +30,10 @@ History: TypeAlias = Level | None
 
 _IDLE, _IDLE_IN_STRING, _IDLE_IN_ESCAPE, _OWES = range(DONE + 1, DONE + 5)
 """Kinds of positions outside of the parts that must differ: behind one, in a string there, and behind a comma, where
-another part must follow."""
+another part must follow. One that is exempt, such as a declared name, begins without a call and is outside, too."""
 _BEHIND: Position = (_IDLE, b"", b"", 0)
 _BEHIND_COMMA: Position = (_OWES, b"", b"", 0)
+_WHITE_SPACE = frozenset(b" \t\n\r")
 _MOST_LEVELS = 128
 _STEP_BYTES = 1024
 """So much text is copied in the time of a step."""
@@ -97,6 +98,9 @@ class Histories:
             return self.values.read(position, byte)
         if kind == _IDLE_IN_ESCAPE:
             kind = _IDLE_IN_STRING
+        elif kind == _OWES:
+            if byte not in _WHITE_SPACE:
+                kind = _IDLE_IN_STRING if byte == ord('"') else _IDLE
         elif byte == ord('"') and kind in (_IDLE, _IDLE_IN_STRING):
             kind = _IDLE if kind == _IDLE_IN_STRING else _IDLE_IN_STRING
         elif byte == ord("\\") and kind == _IDLE_IN_STRING:
