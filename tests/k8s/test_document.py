@@ -23,7 +23,7 @@ def test_the_readers_own_overlay_chooses_the_image_of_every_ray_node(tmp_path: P
     (tmp_path / "kustomization.yaml").write_text(example.replace("../turnstile/k8s/overlays/cpu-demo", overlay))
     groups = ray_groups(ray_service(build(tmp_path)))
     images = {group["template"]["spec"]["containers"][0]["image"] for group in groups.values()}
-    assert images == {"turnstile:0.1.0"}
+    assert images == {"turnstile:0.2.0"}
     trusted = tmp_path / "trusted"
     trusted.mkdir()
     (trusted / "kustomization.yaml").write_text(f"resources: [{os.path.relpath(demo, trusted.resolve())}]\n{trusting}")
