@@ -16,11 +16,11 @@ from grammar_workers.matching.kernels.mask_classes import MaskClasses
 from grammar_workers.matching.kernels.prefetch_queue import PrefetchQueue
 from grammar_workers.matching.kernels.step import FRAME_DEPTH, FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
+from grammar_workers.matching.long_rows import SHORT, LongRows
 from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import PushdownAutomaton
-from grammar_workers.pushdown.byte_classes import classes_of, site_ends_of
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
     CALL,
@@ -38,8 +38,11 @@ from grammar_workers.pushdown.instructions import (
 from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.pushdown.shortest import shortest_text
 from grammar_workers.types import MaskRow, TokenId
-from grammar_workers.vocabulary.folded_trie import FoldedTree
 from grammar_workers.vocabulary.vocabulary import Vocabulary
+
+_FIRST_FRAMES = 256
+_GROWTH = 4
+"""Growing costs more than a row: rarely used code and pages that are new."""
 
 
 class PushdownRecognizer:
@@ -52,10 +55,12 @@ class PushdownRecognizer:
         self._pushdown = pushdown
         self._vocabulary = vocabulary
         self._limits = limits
-        # Frame 0 is the bottom of every stack.
+        # Frame 0 is the bottom of every stack. Memory that nobody has written to costs nothing until then.
+        frames = np.empty((_FIRST_FRAMES, step.FRAME_COLUMNS), np.int64)
+        frames[0] = 0
         self._stack = step.Stack(
-            np.zeros((64, step.FRAME_COLUMNS), np.int64),
-            np.full(128, -1, np.int64),
+            frames,
+            np.full(2 * _FIRST_FRAMES, -1, np.int64),
             np.ones(1, np.int64),
             np.zeros(step.TRACE_FIRST_LEVEL + step.TRACE_COLUMNS * step.TRACE_LEVELS, np.int64),
         )
@@ -64,10 +69,7 @@ class PushdownRecognizer:
         self._ahead = 0
         self._path = np.zeros((vocabulary.longest_token + 3, PATH_COLUMNS), np.int64)
         self._entries = self._note_arrays()
-        # State -> the classes of its bytes, None where the vocabulary is better walked as it is.
-        self._byte_classes: dict[int, bytes | None] = {}
-        # The one walked last: kernels keep nothing alive.
-        self._folded: FoldedTree | None = None
+        self._long_rows = LongRows(pushdown.tables, vocabulary, self._entries)
         _check_tokens(pushdown, vocabulary)
         self._token_edges = pushdown.token_edges_of
         self._is_named = np.zeros(vocabulary.size if self._token_edges else 0, np.bool_)
@@ -78,7 +80,7 @@ class PushdownRecognizer:
     @property
     def nbytes(self) -> int:
         stack = self._stack.frames.nbytes + self._stack.buckets.nbytes
-        return self._pushdown.nbytes + stack + self._mask_classes.nbytes
+        return self._pushdown.nbytes + stack + self._mask_classes.nbytes + self._long_rows.nbytes
 
     @property
     def size(self) -> int:
@@ -90,7 +92,8 @@ class PushdownRecognizer:
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         # What a row with token edges depends on is known only after they have been looked at.
         noting = int(not self._token_edges)
-        found = self._walk(functools.partial(entry.make_row, self._entries, noting, *configuration, row), configuration)
+        make = functools.partial(entry.make_row, self._entries, noting, *configuration, row)
+        found = self._walk(make, configuration, row)
         if found >= 0 or noting:
             return found
         self._add_named(configuration, row)
@@ -99,22 +102,25 @@ class PushdownRecognizer:
 
     def fill_whole_row(self, configuration: Configuration, row: MaskRow) -> None:
         """Like `fill_row`, but the row is filled whether its class is known or not, and no class is noted."""
-        self._walk(functools.partial(entry.fill_row, self._entries, *configuration, row), configuration)
+        self._walk(functools.partial(entry.fill_row, self._entries, *configuration, row), configuration, row)
         if self._token_edges:
             self._add_named(configuration, row)
 
-    def _walk(self, walk: Callable[[int], int], configuration: Configuration) -> int:
-        """What a kernel answers that is told which tree to walk, once it has all the room that it needs."""
-        walked = mask.TREE_IF_SHORT
+    def _walk(self, fill: Callable[[int, int, int], int], configuration: Configuration, row: MaskRow) -> int:
+        """What a kernel answers that is told how to fill `row`, once it has all the room that it needs."""
+        state, counter, _ = configuration
+        way = SHORT
         while True:
-            found = walk(walked)
+            found = fill(*way)
             if found == mask.WIDE:
-                walked = self._choose_tree(configuration[0])
+                way = self._long_rows.choose(state, counter, row)
             elif found == mask.CLASSES_FULL:
                 self._grow_classes()
             elif found == step.FRAMES_FULL:
                 self._grow_frames()
             else:
+                if way[0] in (mask.WHOLE_TREE, mask.FOLDED_TREE):
+                    self._long_rows.keep(state, row, self._stack.trace)
                 return found
 
     def _add_named(self, configuration: Configuration, row: MaskRow) -> None:
@@ -123,22 +129,6 @@ class PushdownRecognizer:
         for first, last, _ in self._token_targets(configuration):
             named[first : last + 1] = True
         row |= np.packbits(named, bitorder="little").view(np.uint32)
-
-    def _choose_tree(self, state: int) -> int:
-        """Which tree to walk where that is long; notes the folded one for the kernels."""
-        if state not in self._byte_classes:
-            classes, states = classes_of(self._pushdown.tables, self._site_ends, state)
-            self._byte_classes.update(dict.fromkeys(states.tolist(), classes))
-        known = self._byte_classes[state]
-        if known is None:
-            return mask.WHOLE_TREE
-        self._folded = self._vocabulary.folded_tree(known)
-        kernel_arrays.note_arrays(self._entries, kernel_arrays.FOLDED, self._folded)
-        return mask.FOLDED_TREE
-
-    @functools.cached_property
-    def _site_ends(self) -> NDArray[np.int32]:
-        return site_ends_of(self._pushdown.tables)
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         named = self._token_targets(configuration) if self._token_edges and self._is_named[token_id] else []
@@ -322,17 +312,16 @@ class PushdownRecognizer:
             self._grow_frames()
 
     def _grow_frames(self) -> None:
-        """Double the frame table. Frame numbers stay; only the hash chains are laid anew."""
+        """Make room for more frames. Their numbers stay; only the hash chains are laid anew."""
         if self.nbytes > self._limits.max_fsm_bytes:
             raise LimitExceededError(
                 f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of return stacks "
                 "(limit max_fsm_bytes)"
             )
         many = len(self._stack.frames)
-        # Memory that nobody has written to costs nothing until then.
-        frames = np.empty((2 * many, self._stack.frames.shape[1]), np.int64)
+        frames = np.empty((_GROWTH * many, step.FRAME_COLUMNS), np.int64)
         frames[:many] = self._stack.frames
-        buckets = np.full(many * 4, -1, np.int64)
+        buckets = np.full(2 * len(frames), -1, np.int64)
         step.rehash_frames(frames, buckets, many)
         self._stack = self._stack._replace(frames=frames, buckets=buckets)
         kernel_arrays.note_arrays(self._entries, kernel_arrays.STACK, self._stack)

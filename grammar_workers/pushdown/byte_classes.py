@@ -39,8 +39,8 @@ _MOST_STATES = 4096
 def classes_of(tables: Tables, site_ends: NDArray[np.int32], state: int) -> tuple[bytes | None, NDArray[np.int64]]:
     """The class of each byte as seen from `state` until one of `LEADS_OUT`; and all states to which they apply.
 
-    `site_ends` is what `site_ends_of` returns. None where reading on may leave the rule that the state belongs to, or
-    where too many bytes are told apart.
+    `site_ends` is what `site_ends_of` returns. None where too many bytes are told apart, or where reading on may leave
+    the rule that the state belongs to; then there are no states either.
     """
     classes, region = _classes_of(tables, site_ends, np.int64(state))
     return (classes.tobytes() if len(classes) else None), region
@@ -53,7 +53,7 @@ def _classes_of(tables, site_ends, state):  # type: ignore[no-untyped-def]
     none = np.zeros(0, np.uint8)
     reached = _region(tables, site_ends, state)
     if reached.shape[0] == 0:
-        return none, np.array([state])
+        return none, reached
     literals = np.zeros(256, np.bool_)
     rows = np.empty(reached.shape[0], np.int64)
     region = np.empty(reached.shape[0], np.int64)

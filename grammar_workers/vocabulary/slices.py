@@ -56,8 +56,8 @@ class StringSlices(NamedTuple):
     """The prefix tree of these tokens from the quote on that ends the string, TRIE_TOKEN holding the lowest token."""
     same_tail: NDArray[np.int32]
     """[V]: the next token with the same tail, or -1"""
-    unfolded: NDArray[np.int32]
-    """The prefix tree of tokens with a quote or a backslash, which folded trees leave out."""
+    unfolded: Slice
+    """Of the tokens without quotes and backslashes; folded trees leave out the rest."""
     any_character: Slice
     """Of the tokens of at most TOLERATED_RUN characters: for states that tolerate every character but RARE ones."""
     any_but_escaped: Slice
@@ -111,9 +111,9 @@ def split_strings(tree: NDArray[np.int32], node_of: NDArray[np.int32], token_byt
     body = [_mask(node_of, (states >= 0) & (characters <= many)) for many in range(longest + 1)]
     return StringSlices(
         np.stack(body),
-        _with_one_of(tree, node_of, [QUOTE]),
+        _without(tree, node_of, [QUOTE]).rest,
         *_tails(token_bytes, string_table(charset.ALL)),
-        _with_one_of(tree, node_of, LEADS_OUT),
+        _without(tree, node_of, LEADS_OUT),
         split(tree, node_of, string_table(COMMON), TOLERATED_RUN),
         split(tree, node_of, string_table(UNESCAPED), TOLERATED_RUN),
     )
@@ -150,11 +150,11 @@ def characters_in(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
     return found.astype(np.uint8)
 
 
-def _with_one_of(tree: NDArray[np.int32], node_of: NDArray[np.int32], marks: Sequence[int]) -> NDArray[np.int32]:
-    """The prefix tree of the tokens that have one of these bytes."""
+def _without(tree: NDArray[np.int32], node_of: NDArray[np.int32], marks: Sequence[int]) -> Slice:
+    """The slice of the tokens that have none of these bytes."""
     table = np.full((1, 256), BETWEEN, np.int16)
     table[0, marks] = -1
-    return split(tree, node_of, table).rest
+    return split(tree, node_of, table)
 
 
 def _tails(token_bytes: Sequence[bytes], table: NDArray[np.int16]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.vocabularies import tekken_vocabulary
 from grammar_workers import GrammarOptions, TokenFSM, Vocabulary, compile_grammar
+from grammar_workers.matching.kernels import mask
+from grammar_workers.matching.long_rows import LongRows, Way
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.types import MaskRow
 from tests.grammar_workers.vocabularies import bytes_vocabulary, random_walk, states_along
@@ -68,6 +70,50 @@ def test_shared_rows_are_those_that_a_walk_finds(name: str, order: str) -> None:
 def test_shared_rows_in_a_large_vocabulary(name: str) -> None:
     fsm = compile_grammar({"type": "json_schema", "schema": SCHEMAS[name]}, tekken_vocabulary())
     check(fsm, random.Random(name), walks=2)
+
+
+PIECES = ["[a-z]", r"\w", r"\S", r"\s", "[^b-y]", '["a-m]', r"[\\n-z]", "é", "[a-zß-ÿ€-₯]", "ab", "."]
+
+
+def below_other_frames(rng: random.Random) -> dict[str, Any]:
+    """Strings and names of random patterns, at any depth: what may follow their quote differs."""
+
+    def pattern() -> str:
+        parts = (rng.choice(PIECES) + rng.choice(["", "+", "*", "{2,5}"]) for _ in range(rng.randint(1, 4)))
+        return f"^(?:{''.join(parts)}){rng.choice(['', '+'])}$"
+
+    text = {"type": "string", "pattern": pattern()} | rng.choice([{}, {"maxLength": 9}, {"maxLength": 60}])
+    names = {pattern(): {"$ref": "#/$defs/tree"}, "^-": {"type": "array", "items": text, "maxItems": 3}}
+    tree = {
+        "anyOf": [
+            text,
+            {"type": "array", "items": {"$ref": "#/$defs/tree"}, "maxItems": rng.randint(1, 3)},
+            {"type": "object", "patternProperties": names, "additionalProperties": False, "maxProperties": 2},
+        ]
+    }
+    return {"$defs": {"tree": tree}, "type": "array", "items": {"$ref": "#/$defs/tree"}, "minItems": 2}
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "schemas", "walks"), [(bytes_vocabulary(), 12, 30), (tekken_vocabulary(), 3, 6)]
+)
+def test_long_rows_of_a_state_share_what_no_frame_changes(
+    vocabulary: Vocabulary, schemas: int, walks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(schemas)
+    ways: set[int] = set()
+    choose = LongRows.choose
+
+    def noted(rows: LongRows, state: int, counter: int, row: MaskRow) -> Way:
+        way = choose(rows, state, counter, row)
+        ways.add(way[0])
+        return way
+
+    monkeypatch.setattr(LongRows, "choose", noted)
+    for _ in range(schemas):
+        fsm = compile_grammar({"type": "json_schema", "schema": below_other_frames(rng)}, vocabulary)
+        check(fsm, rng, walks)
+    assert {mask.FOLDED_TREE, mask.LEADING_OUT} <= ways
 
 
 @pytest.mark.parametrize(

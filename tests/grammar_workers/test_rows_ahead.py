@@ -12,6 +12,7 @@ import pytest
 
 from grammar_workers import GrammarOptions, Limits, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.matching.kernels import mask_classes
 from tests.grammar_workers.specifications import CORNER_CASES, TOOL_CALL
 from tests.grammar_workers.test_row_classes import SCHEMAS
 from tests.grammar_workers.vocabularies import (
@@ -120,6 +121,7 @@ def test_rows_ahead_stop_at_the_memory_limit() -> None:
 
 def test_rows_are_kept_when_the_walk_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """Classes that have been noted count as known, so that nobody would make their rows again."""
+    monkeypatch.setattr(mask_classes, "_FIRST_CLASSES", 16)
     ahead, alone = (compile_grammar(SPECIFICATIONS["tree"], bytes_vocabulary()) for _ in range(2))
 
     def refuse() -> None:

@@ -37,7 +37,7 @@ from grammar_workers.vocabulary.vocabulary import Vocabulary
 _ADDRESS, _LENGTH, _COLUMNS = range(3)
 # Where the rows of a tuple begin, one for each of its arrays in the order of its fields.
 TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 10, 13, 14
-_SLICES, _TREES, _TEXT, _ENTRIES = 18, 27, 34, 36
+_SLICES, _TREES, _TEXT, _ENTRIES = 18, 28, 35, 37
 
 
 class Arrays(NamedTuple):
@@ -74,8 +74,8 @@ def entries_of(vocabulary: Vocabulary) -> NDArray[np.int64]:
     known = _entries_of.get(vocabulary)
     if known is None:
         known = np.zeros((_ENTRIES, _COLUMNS), np.int64)
-        *strings, any_character, any_but_escaped = vocabulary.string_slices
-        note_arrays(known, _SLICES, (*strings, *any_character, *any_but_escaped))
+        *strings, unfolded, any_character, any_but_escaped = vocabulary.string_slices
+        note_arrays(known, _SLICES, (*strings, *unfolded, *any_character, *any_but_escaped))
         note_arrays(known, _TREES, vocabulary.trees)
         note_arrays(known, _TEXT, vocabulary.packed)
         _entries_of[vocabulary] = known
@@ -159,19 +159,19 @@ def path_of(entries):  # type: ignore[no-untyped-def]
 
 @njit(inline="always", **OPTIONS)
 def arrays_of(entries):  # type: ignore[no-untyped-def]
-    any_mask = _line(entries, _SLICES + 5, np.uint32)
+    plain = _line(entries, _SLICES + 4, np.uint32)
     return Arrays(
         tables_of(entries),
         stack_of(entries),
         classes_of(entries),
         StringSlices(
-            _table(entries, _SLICES, any_mask.shape[0], np.uint32),
+            _table(entries, _SLICES, plain.shape[0], np.uint32),
             _table(entries, _SLICES + 1, TRIE_COLUMNS, np.int32),
             _table(entries, _SLICES + 2, TRIE_COLUMNS, np.int32),
             _line(entries, _SLICES + 3, np.int32),
-            _table(entries, _SLICES + 4, TRIE_COLUMNS, np.int32),
-            Slice(any_mask, _table(entries, _SLICES + 6, TRIE_COLUMNS, np.int32)),
-            Slice(_line(entries, _SLICES + 7, np.uint32), _table(entries, _SLICES + 8, TRIE_COLUMNS, np.int32)),
+            Slice(plain, _table(entries, _SLICES + 5, TRIE_COLUMNS, np.int32)),
+            Slice(_line(entries, _SLICES + 6, np.uint32), _table(entries, _SLICES + 7, TRIE_COLUMNS, np.int32)),
+            Slice(_line(entries, _SLICES + 8, np.uint32), _table(entries, _SLICES + 9, TRIE_COLUMNS, np.int32)),
         ),
         trees_of(entries),
         FoldedTree(

@@ -67,16 +67,16 @@ def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-d
     )
 
 
-@called_with(int64[:, ::1], int64, int64, int64, int64, uint32[::1], int64)
+@called_with(int64[:, ::1], int64, int64, int64, int64, uint32[::1], int64, int64, int64)
 @njit(**OPTIONS)
-def make_row(entries, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
-    return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked)
+def make_row(entries, noting, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
+    return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked, low, high)
 
 
-@called_with(int64[:, ::1], int64, int64, int64, uint32[::1], int64)
+@called_with(int64[:, ::1], int64, int64, int64, uint32[::1], int64, int64, int64)
 @njit(**OPTIONS)
-def fill_row(entries, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
-    return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked)
+def fill_row(entries, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
+    return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked, low, high)
 
 
 @called_with(int64[:, ::1], WALK, BATCH, CONSTANTS, boolean)

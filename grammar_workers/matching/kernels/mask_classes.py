@@ -53,25 +53,29 @@ CLASS_TABLES = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1]), ClassTa
 """What numba calls them."""
 
 
+_FIRST_CLASSES = 64
+_GROWTH = 4
+"""Growing costs more than a row: rarely used code and pages that are new."""
+
+
 class MaskClasses:
     """Numbers the classes in the order in which they are noted. The caller serialises all calls."""
 
     def __init__(self) -> None:
-        self.tables = ClassTables(
-            np.zeros((16, CLASS_COLUMNS), np.int64), np.full(32, -1, np.int64), np.zeros(1, np.int64)
-        )
+        # Memory that nobody has written to costs nothing until then.
+        classes = np.empty((_FIRST_CLASSES, CLASS_COLUMNS), np.int64)
+        self.tables = ClassTables(classes, np.full(2 * len(classes), -1, np.int64), np.zeros(1, np.int64))
 
     @property
     def nbytes(self) -> int:
         return self.tables.classes.nbytes + self.tables.buckets.nbytes
 
     def grow(self, stack: Stack) -> None:
-        """Make room for as many again."""
+        """Make room for more."""
         classes, buckets, used = self.tables
-        # Memory that nobody has written to costs nothing until then.
-        grown = np.empty((2 * len(classes), CLASS_COLUMNS), np.int64)
+        grown = np.empty((_GROWTH * len(classes), CLASS_COLUMNS), np.int64)
         grown[: len(classes)] = classes
-        self.tables = ClassTables(grown, np.full(len(buckets) * 2, -1, np.int64), used)
+        self.tables = ClassTables(grown, np.full(_GROWTH * len(buckets), -1, np.int64), used)
         _lay_chains(self.tables, stack)
 
 

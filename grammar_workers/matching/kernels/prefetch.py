@@ -31,6 +31,7 @@ from grammar_workers.matching.kernels.trie_walks import allow_all, take
 from grammar_workers.numba_options import BORROWS, INNER, called_with, readonly
 from grammar_workers.pushdown.instructions import (
     DEAD,
+    FAR,
     INCREMENT,
     INSTRUCTION_ACTION,
     SILENT_MOVES,
@@ -199,7 +200,9 @@ def _make_row(arrays, counters, batch, constants, state, counter, frame):  # typ
         return ends
     many = counters[COUNT_ROWS]
     row = batch.rows[many]
-    row_class = make_row(arrays, True, state, counter, frame, row, np.int64(TREE_IF_SHORT))
+    row_class = make_row(
+        arrays, True, state, counter, frame, row, np.int64(TREE_IF_SHORT), np.int64(-FAR), np.int64(FAR)
+    )
     if row_class >= 0:
         if ends:
             allow_all(row, constants.eos_row)
