@@ -211,6 +211,9 @@ class PushdownRecognizer:
                     )
                 ahead.grow()
         self._ahead = max_places if ahead.budget == 0 else FAR
+        # Not when somebody waits for a row.
+        if self._mask_classes.is_half_full:
+            self._grow_classes()
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
         return spell(self.shortest_text(configuration), self._vocabulary, limit)

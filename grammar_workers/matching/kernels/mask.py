@@ -44,7 +44,8 @@ WIDE = -4
 """In place of a class: the walk is long, and which tree is to be walked has to be chosen."""
 CLASSES_FULL = -5
 """There is no room for another class: see `MaskClasses.grow`."""
-_MANY_BYTES = 16
+_MANY_BYTES = 24
+"""More than those that any JSON value begins with, and the hexadecimal digits."""
 
 
 @njit(**BORROWS, **INNER)

@@ -53,7 +53,7 @@ CLASS_TABLES = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1]), ClassTa
 """What numba calls them."""
 
 
-_FIRST_CLASSES = 64
+_FIRST_CLASSES = 256
 _GROWTH = 4
 """Growing costs more than a row: rarely used code and pages that are new."""
 
@@ -69,6 +69,10 @@ class MaskClasses:
     @property
     def nbytes(self) -> int:
         return self.tables.classes.nbytes + self.tables.buckets.nbytes
+
+    @property
+    def is_half_full(self) -> bool:
+        return 2 * int(self.tables.used[0]) > len(self.tables.classes)
 
     def grow(self, stack: Stack) -> None:
         """Make room for more."""
