@@ -46,17 +46,25 @@ CLASSES_FULL = -5
 """There is no room for another class: see `MaskClasses.grow`."""
 _MANY_BYTES = 24
 """More than those that any JSON value begins with, and the hexadecimal digits."""
+_MOST_BYTES = 110
 
 
 @njit(**BORROWS, **INNER)
 def _reads_many(tables, state):  # type: ignore[no-untyped-def]
-    """Whether a state reads many ASCII characters."""
-    row = tables.states[state, STATE_ROW]
+    """Whether a state reads most bytes, or many ASCII characters that do not lead where `walk_branch` takes subtrees as
+    a whole."""
+    states, table, loops = tables.states, tables.table, tables.loops
+    row = states[state, STATE_ROW]
     many = 0
+    read = 0
     if row >= 0:
-        for byte in range(0x80):
-            many += tables.table[row, byte] >= 0
-    return many >= _MANY_BYTES
+        for byte in range(256):
+            target = table[row, byte]
+            if target >= 0:
+                read += 1
+                loop = states[target, STATE_LOOP]
+                many += byte < 0x80 and (loop == 0 or loops[loop, LOOP_RUN] < TOLERATED_RUN)
+    return many >= _MANY_BYTES or read >= _MOST_BYTES
 
 
 @njit(inline="always", **BORROWS)
