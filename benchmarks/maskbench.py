@@ -61,6 +61,8 @@ class Outcome:
     first_mask: int = 0
     steps: list[int] = dataclasses.field(default_factory=list)
     peak_mib: float = 0.0
+    remembers: bool = False
+    """Whether masks depend on values that have been written (Turnstile alone)."""
     # Only where the automaton was loaded and its rows made ahead:
     load: int = 0
     fill: int = 0
@@ -118,6 +120,7 @@ def started(engine: Any, schema: Any, outcome: Outcome, warm: bool) -> Session |
         outcome.refusal = str(error)[:200]
         return None
     outcome.compile = clock() - begin
+    outcome.remembers = isinstance(session, TurnstileSession) and session.fsm.remembers_values
     if warm:
         session = load_and_fill(session, schema, outcome)
         begin = clock()
@@ -207,7 +210,7 @@ def show(results: dict[str, list[Outcome]], warm: list[Outcome]) -> None:
             {
                 "first mask from the schema, cold": [outcome.first_mask for outcome in compiled],
                 "  of which compilation": [outcome.compile for outcome in compiled],
-                "mask + check + advance, cold": [step for outcome in compiled for step in outcome.steps],
+                **step_times("cold", compiled),
             },
         )
     loaded = [outcome for outcome in warm if outcome.load]
@@ -218,9 +221,20 @@ def show(results: dict[str, list[Outcome]], warm: list[Outcome]) -> None:
                 "load from the stored form": [outcome.load for outcome in loaded],
                 "compile, and make all rows ahead": [outcome.compile + outcome.fill for outcome in loaded],
                 "first mask, warm": [outcome.first_mask for outcome in loaded],
-                "mask + check + advance, warm": [step for outcome in loaded for step in outcome.steps],
+                **step_times("warm", loaded),
             },
         )
+
+
+def step_times(state: str, outcomes: list[Outcome]) -> dict[str, list[int]]:
+    """The steps, and where there are both those of automata that remember values and those of the others."""
+    label = f"mask + check + advance, {state}"
+    times = {label: [step for outcome in outcomes for step in outcome.steps]}
+    if any(outcome.remembers for outcome in outcomes):
+        for remembers, whose in ((False, "remember nothing"), (True, "remember values")):
+            chosen = [outcome.steps for outcome in outcomes if outcome.remembers == remembers]
+            times[f"  {len(chosen)} that {whose}"] = [step for steps in chosen for step in steps]
+    return times
 
 
 def show_times(prefix: str, times: dict[str, list[int]]) -> None:

@@ -26,6 +26,8 @@ _MOST_KNOWN = 1 << 13
 """Places of which it is remembered whether they are alive."""
 _MOST_BYTES = 1 << 18
 """Of a way to an end."""
+_MOST_TRIED = 64
+"""Bytes of one way that are tried before a search begins."""
 _ZEROS = b"0" * 64
 """More than any number that is worth telling apart has within its fraction."""
 _PREFERRED = b'"}]0123456789abcdefghijklmnopqrstuvwxyz'
@@ -59,7 +61,9 @@ class Ways:
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         known = self._known.get(place)
-        return self._nearest(place, within=self._known) is not None if known is None else known
+        if known is not None:
+            return known
+        return self._is_first_way_alive(place) or self._nearest(place, within=self._known) is not None
 
     def to_end(self, place: Place, limit: int) -> Text:
         """A short text to an end, the shortest one where that repeats no value; about `limit` bytes at most.
@@ -104,6 +108,22 @@ class Ways:
         if text.length > _MOST_BYTES:
             raise LimitExceededError(f"the shortest way to an end has {text.length} bytes, more than {_MOST_BYTES}")
         return _written(text)
+
+    def _is_first_way_alive(self, place: Place) -> bool:
+        """Whether the way of the preferred bytes leads out: mostly, and a search would look at thousands of others."""
+        reached = _Reached(place, None, 0)
+        for _ in range(_MOST_TRIED):
+            for byte in sorted(self._steps.bytes_at(reached.place) & self._allowed, key=_ORDER.__getitem__):
+                following = self._steps.step(reached.place, byte)
+                if following is not None and self._known.get(following) is not False:
+                    break
+            else:
+                return False
+            if self._histories.is_settled(following[3]) or self._known.get(following):
+                self._note_alive(reached)
+                return True
+            reached = _Reached(following, reached, byte)
+        return False
 
     def _nearest(self, start: Place, within: Mapping[Place, bool] = MappingProxyType({})) -> tuple[Place, bytes] | None:
         """The nearest other place where no earlier value has a say, and the text that leads there; None where there is
