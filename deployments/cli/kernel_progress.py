@@ -36,7 +36,7 @@ def compile_visibly(out: TextIO, stopped: Callable[[], bool] = lambda: False) ->
 
 
 def _words(progress: Progress) -> str:
-    return f"compiling kernels, once on this machine: {progress.done} of {progress.all}"
+    return f"compiling kernels, once for this installation: {progress.done} of {progress.all}"
 
 
 def _bar(progress: Progress) -> str:

@@ -49,7 +49,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_elsewhere_a_line_at_once_and_then_every_five_seconds(closed: list[int]) -> None:
     out = io.StringIO()
     compile_visibly(out)
-    words = "compiling kernels, once on this machine:"
+    words = "compiling kernels, once for this installation:"
     assert out.getvalue().splitlines() == [
         f"{words} 0 of 6, 2 s",
         f"{words} 3 of 6, 8 s",
