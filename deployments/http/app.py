@@ -116,6 +116,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
 
     app = FastAPI(
         title="Turnstile",
+        version=version(),
         description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
         license_info={"name": "Apache-2.0"},
         docs_url=None,  # they load their scripts from elsewhere

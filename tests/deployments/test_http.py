@@ -14,6 +14,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError
 from ray.serve.exceptions import BackPressureError
 
+from deployments.version import version
 from grammar_workers import GrammarOptions, grammar_key
 from tests.deployments.applications import MAX_BODY_BYTES
 from tests.deployments.fakes import ARTIFACT, FINGERPRINT, FakeCompiler, FakeReplica
@@ -367,6 +368,7 @@ async def test_no_input_comes_back_at_length(http: httpx.AsyncClient, compiler: 
 
 async def test_the_documentation_lists_the_paths(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
+    assert document["info"]["version"] == version()
     grammars = {"/v1/grammars", "/v1/grammars/{key}"}
     models = {"/v1/models", "/v1/models/{name}"}
     generation = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
