@@ -68,7 +68,11 @@ def install() -> None:
     backend_outlines.validate_structured_output_request_outlines = clients.validate
     _wrap_manager(StructuredOutputManager, settings)
     _wrap_client(clients)
-    logger.info("Turnstile %s makes the masks of vLLM %s, in the place of outlines", version(), vllm.__version__)
+    logger.info(
+        "Turnstile %s makes the masks of vLLM %s wherever its structured outputs backend is outlines",
+        version(),
+        vllm.__version__,
+    )
 
 
 def is_installed() -> bool:
