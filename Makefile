@@ -9,7 +9,7 @@ CONFIG ?= configs/local.yaml
 TORCH_INDEX ?=
 # A folder of MaskBench schemas (guidance-ai/jsonschemabench) for the long checks; without it they say so and skip.
 MASKBENCH ?= maskbench
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: help serve test test-long vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
@@ -17,7 +17,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	@echo "setting up $(VENV) (the first time takes a few minutes)"
+	@echo "setting up $(VENV): the first time takes minutes; what pip does is below"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifneq ($(TORCH_INDEX),)
 	@echo "installing torch from $(TORCH_INDEX)"
@@ -59,13 +59,13 @@ chaos: $(VENV)/.installed ## Kill, stop and lose parts of a server on five local
 	@$(BIN)/python -m tests.chaos.upgrade
 
 bench: $(VENV)/.installed ## Turnstile beside its peers (MASKBENCH=folder); see benchmarks/README.md
-	@$(PIP_INSTALL) --editable '.[bench]'
+	@$(PIP_INSTALL) --quiet --editable '.[bench]'
 	@$(BIN)/python -m benchmarks.maskbench --data $(MASKBENCH)
 	@$(BIN)/python -m benchmarks.mask_batch
 	@$(BIN)/python -m benchmarks.size_and_load --data $(MASKBENCH)
 
 bench-serve: $(VENV)/.installed ## Load through HTTP beside FastAPI and `generate`, and what each hop costs (10 minutes)
-	@$(PIP_INSTALL) --editable '.[bench]'
+	@$(PIP_INSTALL) --quiet --editable '.[bench]'
 	@$(BIN)/python -m benchmarks.serve_load
 	@$(BIN)/python -m benchmarks.hops
 
@@ -76,7 +76,7 @@ bench-tier: $(VENV)/.installed ## Real servers under cold schemas and with more 
 	@$(BIN)/python -m benchmarks.new_beside_known
 
 browser: $(VENV)/.installed ## The explorer in a Chromium against the server on PORT (CHROMIUM=program: another browser)
-	@$(PIP_INSTALL) --editable '.[browser]'
+	@$(PIP_INSTALL) --quiet --editable '.[browser]'
 	@test -n "$(CHROMIUM)" || $(BIN)/playwright install --with-deps chromium
 	@$(BIN)/python -m tests.deployments.explorer_browser --url http://127.0.0.1:$(PORT) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
@@ -88,7 +88,7 @@ site: $(VENV)/.installed ## Build the documentation as a site, strictly, into bu
 	@echo "build/site/index.html"
 
 release: $(VENV)/.installed site ## What a release needs, into dist/: wheel, sdist, what they install (SBOM), the site, checksums
-	@$(PIP_INSTALL) --editable '.[release]'
+	@$(PIP_INSTALL) --quiet --editable '.[release]'
 	@rm -rf dist build/release
 	@$(BIN)/python -m build --outdir dist . >build/release.log
 	@$(BIN)/twine check --strict dist/*
@@ -101,14 +101,14 @@ release: $(VENV)/.installed site ## What a release needs, into dist/: wheel, sdi
 
 # instructor comes without its dependencies: it caps jiter and rich below the versions that the others need.
 compat: $(VENV)/.installed ## The clients of others against a running server (TURNSTILE_URL=its address: not one of ours)
-	@$(PIP_INSTALL) --editable '.[compat]'
-	@$(PIP_INSTALL) --no-deps instructor
+	@$(PIP_INSTALL) --quiet --editable '.[compat]'
+	@$(PIP_INSTALL) --quiet --no-deps instructor
 	@$(BIN)/python -m pytest tests/compat
 
 $(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
-	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile (a few minutes)"
+	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile, which takes minutes"
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
-	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet --requirement tests/vllm/requirements.txt
+	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --requirement tests/vllm/requirements.txt
 	@# Their builds on PyPI do not fit torch's CPU build, and nothing here needs them.
 	@$(VLLM_VENV)/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .

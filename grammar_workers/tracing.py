@@ -72,7 +72,7 @@ class _RecordedTracing(Tracing):
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         except ImportError as error:
-            raise RuntimeError(f"{_ENDPOINTS[1]} is set: traces need `pip install 'turnstile-llm[otel]'`") from error
+            raise RuntimeError(f"{_ENDPOINTS[1]} is set: traces need Turnstile's extra `otel`") from error
         if (protocol := _first_set(_PROTOCOLS)) not in (None, "http/protobuf"):
             raise ValueError(f"{_PROTOCOLS[1]}: traces are sent by http/protobuf alone, not by {protocol}")
         name = {"service.name": os.environ.get("OTEL_SERVICE_NAME", "turnstile"), "turnstile.tier": tier}

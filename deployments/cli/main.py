@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from deployments.cli.arguments import Parser
 from deployments.cli.failure import Failure, UsageFailure
-from deployments.version import DISTRIBUTION
+from deployments.version import installation
 
 _OWN = ("deployments", "gpu_workers", "grammar_workers")
 
@@ -72,9 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def missing(module: str, command: str) -> str:
-    """What to say where `module` is not installed: in which extra it comes."""
-    extra = "vllm" if module == "vllm" else "serve"
-    return (
-        f"`turnstile {command}` needs the extra `{extra}` ({module} is not installed): "
-        f"pip install '{DISTRIBUTION}[{extra}]'"
-    )
+    """What to say where `module` is not installed: in which extra it comes, and how one has that."""
+    if module == "vllm":
+        return f"`turnstile {command}` needs a build of vLLM, and beside it the extra `vllm`: {installation('vllm')}"
+    # Which module is missed first says little: the extra has them all.
+    return f"`turnstile {command}` needs the extra `serve` ({module}, for one, is missing): {installation('serve')}"

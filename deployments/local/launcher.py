@@ -105,6 +105,7 @@ def run(options: argparse.Namespace) -> NoReturn:
         if options.health_port is not None:
             os.environ[settings.HEALTH_PORT] = str(options.health_port)
 
+        print("loading Ray and the engine (up to half a minute the first time)", flush=True)
         from deployments.local.server import serve_locally
 
         code = serve_locally(

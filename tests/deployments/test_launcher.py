@@ -51,7 +51,7 @@ def test_a_model_of_the_config_that_is_not_there_is_named_before_ray_starts(
     assert result.returncode == 2
     assert result.stderr.startswith(f"error: {config}: {place}: there is no folder ")
     assert len(result.stderr.splitlines()) == 1 and "Hugging Face id is written" in result.stderr
-    assert "Ray" not in result.stdout
+    assert "starting a local Ray" not in result.stdout
 
 
 def test_a_port_in_use_is_named() -> None:

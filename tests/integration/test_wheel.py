@@ -41,13 +41,13 @@ class Installation:
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.folder = folder / "empty"
         self.folder.mkdir()
-        self._wheel = wheel
+        self.wheel = wheel
         venv.create(folder / "environment", with_pip=True)
         self.bin = folder / "environment" / "bin"
 
     def install(self, extras: str = "") -> None:
         options = ("--quiet", "--disable-pip-version-check", "--constraint", REPOSITORY / "constraints.txt")
-        run(self.bin / "python", "-m", "pip", "install", *options, f"{self._wheel}{extras}")
+        run(self.bin / "python", "-m", "pip", "install", *options, f"{self.wheel}{extras}")
 
     def turnstile(self, *words: object, code: int = 0) -> str:
         return run(self.bin / "turnstile", *words, cwd=self.folder, code=code)
@@ -90,7 +90,9 @@ def test_check_needs_nothing_more(installation: Installation) -> None:
 @pytest.mark.parametrize("command", [["serve"], ["generate", "Hi"], ["bench"], ["precompile", "person.json"]])
 def test_other_commands_say_in_one_line_what_they_need(installation: Installation, command: list[str]) -> None:
     said = installation.turnstile(*command, code=2)
-    assert "pip install 'turnstile-llm[serve]'" in said
+    assert "needs the extra `serve` " in said and said.endswith(
+        f": pip install 'turnstile-llm[serve] @ {installation.wheel.as_uri()}'\n"
+    )
     assert said.count("\n") == 1
 
 
