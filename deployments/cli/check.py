@@ -18,7 +18,7 @@ from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specifi
 from deployments.cli.error_excerpt import place_lines
 from deployments.cli.failure import UsageFailure
 from deployments.cli.grammar_flags import add_grammar_flags, grammar_options
-from deployments.cli.kernel_progress import compile_visibly
+from deployments.kernel_progress import compile_visibly
 from deployments.shipped import EMBEDDED_MODEL
 from grammar_workers import GrammarError, GrammarOptions, Vocabulary, compile_grammar, warm_up
 from grammar_workers.artifacts import artifact

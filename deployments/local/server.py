@@ -19,9 +19,9 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, Serve
 
 from deployments.arguments import AppArguments
 from deployments.cli.failure import UsageFailure
-from deployments.cli.kernel_progress import compile_visibly
 from deployments.config_file import ConfigError, load_config
 from deployments.haproxy.settings import Settings
+from deployments.kernel_progress import compile_visibly
 from deployments.local.model_source import check_models
 from deployments.local.stop import StopSignals, finish_requests, stop_all
 

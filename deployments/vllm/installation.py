@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from http import HTTPStatus
 from typing import Any
 
+from deployments.kernel_progress import compile_logged
 from deployments.version import version
 from deployments.vllm import metrics
 from deployments.vllm.admission import Admission
@@ -95,6 +97,7 @@ def check_interface(backend_types: Any, release: str) -> None:
 
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
     """In place of `OutlinesBackend(...)`."""
+    compile_logged(logger)  # an engine core on another node than the API process
     trusted = vllm_config.model_config.trust_remote_code
     vocabulary = load_vocabulary(_model(vllm_config), trust_remote_code=trusted)
     drafts = forced_drafts(vllm_config, settings)
@@ -143,6 +146,8 @@ class _Clients:
     def start(self, vllm_config: Any) -> None:
         """Starts compilers for the model; `wait_ready` ends when they are warm. Raises ValueError."""
         forced_drafts(vllm_config, self._settings)  # here the user reads it, in the engine core only its log
+        # Compile processes and the engine core would do it by themselves, at the same time and without a word.
+        compile_logged(logger)
         if self._admission is None:
             trusted = {"trust_remote_code": vllm_config.model_config.trust_remote_code}
             self._admission = Admission(_model(vllm_config), self._settings.model_copy(update=trusted))
@@ -238,6 +243,18 @@ def _wrap_client(clients: _Clients) -> None:
     AsyncLLM.add_request = add_request
 
 
+def _warn(vllm_config: Any) -> None:
+    """The variable alone changes nothing, which nobody would see in the answers."""
+    backend = vllm_config.structured_outputs_config.backend
+    flag = f"--structured-outputs-config '{json.dumps({'backend': BACKEND})}'"
+    logger.warning(
+        "TURNSTILE_VLLM is set, but Turnstile makes no masks here: vLLM's structured outputs backend is %s. "
+        "To have Turnstile's, add %s",
+        backend,
+        flag,
+    )
+
+
 def _wrap_start(engine: Any, clients: _Clients) -> None:
     """Compilers start before the model is loaded, and are warm before the engine is ready."""
     original = engine.__init__
@@ -245,6 +262,7 @@ def _wrap_start(engine: Any, clients: _Clients) -> None:
     @functools.wraps(original)
     def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
         if not _asked_for(vllm_config):
+            _warn(vllm_config)
             original(self, vllm_config, *arguments, **keywords)
             return
         clients.start(vllm_config)

@@ -85,6 +85,7 @@ def compile_kernels() -> Generator[Progress, None, None]:
             yield Progress(done, many)
             time.sleep(PAUSE_S)
         if marker.exists():
+            yield Progress(many, many)
             return
         for written in _shares_compiled():
             done += written
