@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +31,8 @@ CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_
 """Fields of `StructuredOutputsParams` of which a request gives one."""
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 """Its fields that say how another backend writes JSON, which ours refuses."""
+_MOST_COMPARED = 64
+"""Characters of an unknown name in which a known one is looked for."""
 _CONSTRAINT: TypeAdapter[StructuredOutputs] = TypeAdapter(StructuredOutputs)
 
 
@@ -136,7 +139,22 @@ def _malformed(
     model: TypeAdapter[Any], error: ValidationError, before: tuple[int | str, ...] = ()
 ) -> InvalidSpecificationError:
     first = error.errors(include_url=False)[0]
-    place, _ = place_of(model.core_schema, first["loc"])
+    message, location = first["msg"], first["loc"]
+    unknown: str | None = None
     if first["type"] == "unknown_field":
-        place = (*place, first["ctx"]["param"])
-    return InvalidSpecificationError(first["msg"], pointer=pointer((*before, *place)))
+        unknown = first["ctx"]["param"]
+    elif first["type"] == "extra_forbidden":
+        location, unknown = location[:-1], str(location[-1])
+    inside, wanted = place_of(model.core_schema, location)
+    place = (*before, *inside)
+    if unknown is not None:
+        message = _unknown(unknown, str(place[-1]) if place else "it", list(wanted.get("fields", ())))
+        place = (*place, unknown)
+    return InvalidSpecificationError(message, pointer=pointer(place))
+
+
+def _unknown(name: str, object_: str, known: list[str]) -> str:
+    """What to say about a field that an object does not have."""
+    near = difflib.get_close_matches(name[:_MOST_COMPARED], known, 1)
+    meant = f" Is {near[0]} meant?" if near else ""
+    return f"unknown field.{meant} {object_} takes {', '.join(known)}"

@@ -124,6 +124,20 @@ def test_a_wrong_field_is_refused_at_its_place(served: Served, extension: Any, p
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.parametrize(("name", "meant"), [("white_space", " Is whitespace meant?"), ("colour" * 10_000, "")])
+def test_who_mistypes_a_field_is_told_which_there_are(served: Served, name: str, meant: str) -> None:
+    with pytest.raises(InvalidSpecificationError) as refused:
+        served.ask(json=extended(**{name: 1}))
+    assert str(refused.value).startswith(
+        f"unknown field.{meant} x-turnstile takes whitespace, whitespace_limit, property_order, "
+    )
+    assert all(field in str(refused.value) for field in ("finish_within_budget", "banned_words"))
+    with pytest.raises(InvalidSpecificationError) as inside:
+        served.ask(json=extended(banned_words={"words": ["a"], "whole_word": True}))
+    expected = "unknown field. Is whole_words meant? banned_words takes words, case_sensitive, whole_words"
+    assert str(inside.value).startswith(expected)
+
+
 def test_banned_words_beside_a_schema(served: Served) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     for banned in (["red", "blue"], {"words": ["RED", "blue"], "case_sensitive": False}):
