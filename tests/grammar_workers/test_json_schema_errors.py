@@ -107,9 +107,12 @@ def test_a_cycle_that_consumes_nothing_is_named(schema: Schema, pointer: str) ->
     ("schema", "pointer"),
     [
         (False, ""),
-        ({"enum": []}, ""),
+        ({"enum": []}, "/enum"),
         ({"type": "integer", "minimum": 1.1, "maximum": 1.9}, ""),
-        ({"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "enum": [1]}}}, "/properties/a"),
+        (
+            {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "enum": [1]}}},
+            "/properties/a/enum",
+        ),
         (
             {
                 "type": "object",
@@ -117,7 +120,7 @@ def test_a_cycle_that_consumes_nothing_is_named(schema: Schema, pointer: str) ->
                 "properties": {"a": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/x"}}},
                 "$defs": {"x": {"type": "string", "minLength": 2, "maxLength": 1}},
             },
-            "/$defs/x",
+            "/$defs/x/minLength",
         ),
         (
             {
@@ -140,6 +143,72 @@ def test_a_contradiction_is_named_where_it_is(schema: Schema, pointer: str) -> N
     with pytest.raises(UnsatisfiableError) as caught:
         compiled(schema)
     assert caught.value.pointer == pointer
+
+
+CLOSED = {"type": "object", "properties": {"b": {}}, "required": ["b", "a"], "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "reason"),
+    [
+        (
+            CLOSED,
+            "/required",
+            "`required` has 'a', which `properties` does not declare and `additionalProperties` forbids",
+        ),
+        (
+            {"type": "array", "minItems": 2, "items": {"$ref": "#/$defs/x"}, "$defs": {"x": CLOSED}},
+            "/$defs/x/required",
+            "",
+        ),
+        (
+            {"type": "object", "properties": {"a": False}, "required": ["a"]},
+            "/required",
+            "`required` has 'a', for which `properties` has false",
+        ),
+        ({"type": "string", "const": 1}, "/const", "`const` is not of the `type`"),
+        ({"type": ["string", "null"], "enum": [1, False, {}]}, "/enum", "no value of `enum` is of the `type`"),
+        ({"const": 1, "enum": [True, "1", 1.5]}, "/const", "`const` is not among the values of `enum`"),
+        ({"enum": []}, "/enum", "`enum` lists nothing"),
+        ({"type": "integer", "minimum": 3, "maximum": 2}, "/minimum", "`minimum` is above `maximum`"),
+        # Equal formulas stand in two places: the first of both contradicts itself, too, but nobody needs it.
+        (
+            {
+                "type": "object",
+                "properties": {"b": {"type": "string", "const": 1}, "a": {"type": "null", "const": 1}},
+                "required": ["a"],
+            },
+            "/properties/a/const",
+            "`const` is not of the `type`",
+        ),
+    ],
+)
+def test_keywords_that_exclude_each_other_are_named(schema: Schema, pointer: str, reason: str) -> None:
+    with pytest.raises(UnsatisfiableError) as caught:
+        compiled(schema)
+    assert caught.value.pointer == pointer
+    assert str(caught.value).startswith(f"no value satisfies the schema: {reason}")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**CLOSED, "patternProperties": {"^x": {}}},
+        {"allOf": [{"type": "object", "required": ["a"]}, {"additionalProperties": False}]},
+        {"type": "integer", "minimum": 1.1, "maximum": 1.9},
+        # Either contradiction alone would leave values.
+        {
+            "type": ["object", "array"],
+            "properties": {"a": {"type": "string", "const": 1}},
+            "required": ["a"],
+            "minItems": 1,
+            "items": False,
+        },
+    ],
+)
+def test_no_cause_is_named_that_is_not_certain(schema: Schema) -> None:
+    with pytest.raises(UnsatisfiableError, match=r"^no value satisfies the schema( \(|$| at )"):
+        compiled(schema)
 
 
 def test_a_resource_of_its_own_changes_what_a_fragment_means() -> None:

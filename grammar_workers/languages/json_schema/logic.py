@@ -58,6 +58,14 @@ class Reference:
     location: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Noted:
+    """A schema that a formula was made of: its JSON Pointer and the keywords in it that mean anything."""
+
+    pointer: str
+    keywords: Mapping[str, Any]
+
+
 Formula: TypeAlias = Constant | TypeTest | Atom | AllOf | AnyOf | Not | Reference
 
 FALSE: FormulaId = 0
@@ -85,6 +93,7 @@ class FormulaPool:
         self._definitions: dict[str, FormulaId] = {}
         self._definition_pointers: dict[str, str] = {}
         self._pointers: dict[FormulaId, list[str]] = {}
+        self._schemas: dict[FormulaId, Noted] = {}
         self._resolved: dict[tuple[FormulaId, JsonType], FormulaId] = {}
         self._meanings: dict[tuple[FormulaId, ...], FormulaId] = {(TRUE,) * len(_TYPES): TRUE}
         self._canonical: dict[FormulaId, FormulaId] = {TRUE: TRUE}
@@ -119,6 +128,16 @@ class FormulaPool:
     def note_pointer(self, formula: FormulaId, pointer: str) -> None:
         """Remember a place where the schema of a formula stands, for messages."""
         self._pointers.setdefault(formula, []).append(pointer)
+
+    def note_schema(self, formula: FormulaId, pointer: str, keywords: Mapping[str, Any]) -> None:
+        """Remember a schema of a formula, for messages."""
+        self.note_pointer(formula, pointer)
+        self._schemas.setdefault(formula, Noted(pointer, keywords))
+
+    def schema(self, formula: FormulaId) -> Noted | None:
+        """The first schema that a formula, or what it refers to, was made of; None where of no whole one."""
+        node = self._formulas[formula]
+        return self._schemas.get(self._definitions[node.location] if isinstance(node, Reference) else formula)
 
     def pointer(self, formula: FormulaId) -> str | None:
         """The JSON Pointer of the first schema that a formula was made of, for messages; None where of no whole one."""

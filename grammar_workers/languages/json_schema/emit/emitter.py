@@ -22,7 +22,7 @@ from grammar_workers.languages.json_schema.emit.property_order import (
     order_by_nodes,
 )
 from grammar_workers.languages.json_schema.emit.separators import Separators
-from grammar_workers.languages.json_schema.emit.unsatisfiable import unsatisfiable_pointer
+from grammar_workers.languages.json_schema.emit.unsatisfiable import contradiction_in
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import TRUE
 from grammar_workers.languages.json_schema.memo import memoized
@@ -78,14 +78,13 @@ class Emitter:
         if not self._solver.satisfiable(root):
             if doubt := self._solver.doubt:
                 raise UnsupportedFeatureError(f"no value is certain to satisfy the schema: {doubt}")
-            why = (
-                f" (numbers have at most {MAX_DIGITS} digits before the point)"
-                if self._solver.number_languages.has_long_numbers
-                else ""
-            )
-            raise UnsatisfiableError(
-                f"no value satisfies the schema{why}", pointer=unsatisfiable_pointer(self._solver, root)
-            )
+            pointer, contradiction = contradiction_in(self._solver, root)
+            why = ""
+            if contradiction is not None:
+                why = f": {contradiction}"
+            elif self._solver.number_languages.has_long_numbers:
+                why = f" (numbers have at most {MAX_DIGITS} digits before the point)"
+            raise UnsatisfiableError(f"no value satisfies the schema{why}", pointer=pointer)
         entry = self._entry(root, tuple(sorted(self._solver.labels(root))))
         while self._queue:
             demand, labels, self._inside_distinct = self._queue.pop()

@@ -130,5 +130,5 @@ class SchemaReader:
         asked = {self._group_of[keyword] for keyword in known if keyword in self._group_of}
         parts = [self._groups[number][1](known) for number in sorted(asked)]
         formula = self._pool.all_of(parts)
-        self._pool.note_pointer(formula, scope.pointer)
+        self._pool.note_schema(formula, scope.pointer, known)
         return formula

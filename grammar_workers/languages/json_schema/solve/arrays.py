@@ -64,6 +64,10 @@ class Arrays(DerivativeGraph):
             min(bounded, default=None),
         )
 
+    def formula_of(self, position: int) -> FormulaId:
+        """What a plain array asks of the item at a position, as its schema has it."""
+        return self._formula_of_every(self._item, position)
+
     def moves(self, node: Node, first: int, stop: int | None) -> Iterator[Move]:
         """At most one: no item can be passed over, so a node stands for one position."""
         move = self._move(node, first, min(first + 1, self._horizon), node.counts)

@@ -193,8 +193,12 @@ class DerivativeGraph:
 
     def _every(self, asked: Callable[[FormulaId, int], FormulaId], part: int) -> Demand:
         """The demand of all conjuncts of a plain container on one part; `asked` tells what an atom asks of it."""
+        return Demand(self.pool.canonical(self._formula_of_every(asked, part)))
+
+    def _formula_of_every(self, asked: Callable[[FormulaId, int], FormulaId], part: int) -> FormulaId:
+        """Its formula as the schemas have it: others mean the same, and stand elsewhere."""
         assert self._conjunction is not None
-        return Demand(self.pool.canonical(self.pool.all_of([asked(atom, part) for atom in self._conjunction])))
+        return self.pool.all_of([asked(atom, part) for atom in self._conjunction])
 
     def _move(self, node: Node, part: int, entry: int, counts: Counts) -> Move | None:
         """The move over one part that enters the next node at `entry`; None when nothing can satisfy it."""

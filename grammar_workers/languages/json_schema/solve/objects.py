@@ -113,6 +113,10 @@ class Objects(DerivativeGraph):
             tuple(sorted(required)),
         )
 
+    def formula_of(self, index: int) -> FormulaId:
+        """What a plain object asks of the declared property, as its schema has it."""
+        return self._formula_of_every(self._asked, index)
+
     def node(self, formulas: tuple[FormulaId, ...], position: int, counts: Counts) -> Node:
         """It stands for the positions up to the first name that cannot be passed over without changing a formula."""
         return super().node(formulas, self._last(formulas, position), counts)
