@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from deployments.reference.schema_tables import table
 from deployments.shipped import REPOSITORY
+from deployments.vllm.metrics import MaskMetrics
 from grammar_workers.service import metrics as shared
 
 INTRODUCTION = """\
@@ -17,6 +19,11 @@ Made by `make reference` from the source. Ray exports them for Prometheus on eac
 of `turnstile serve`), with `ray_` before the name and Serve's tags (`application`, `deployment`, `replica`) beside
 those below. [operations.md](../operations.md) says what to look at. Serve's own metrics (`ray_serve_*`) are there,
 too."""
+_IN_VLLM = """\
+## In vLLM
+
+What the [plugin](../engines.md#vllm) adds to `GET /metrics` of vLLM, over all engine cores of the server, without a
+prefix or tags."""
 _PLACES = {"deployments": "router", "grammar_workers": "grammar tier", "gpu_workers": "model replicas"}
 _BOTH_TIERS = "grammar tier, model replicas"
 _KINDS = ("counter", "gauge", "histogram")
@@ -25,7 +32,15 @@ _KINDS = ("counter", "gauge", "histogram")
 def metrics() -> str:
     """The document as Markdown."""
     columns = ["metric", "kind", "of", "tags", "what it counts"]
-    return f"{INTRODUCTION}\n\n{table(columns, sorted(_all_metrics()))}\n"
+    own = table(columns, sorted(_all_metrics()))
+    return f"{INTRODUCTION}\n\n{own}\n\n{_IN_VLLM}\n\n{table(['metric', 'kind', 'what it counts'], _in_vllm())}\n"
+
+
+def _in_vllm() -> list[tuple[str, ...]]:
+    """What the plugin's collector says of a server that has done nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = list(MaskMetrics(Path(folder)).collect())
+    return sorted((f"`{metric.samples[0].name}`", metric.type, metric.documentation) for metric in found)
 
 
 def _all_metrics() -> Iterator[tuple[str, ...]]:

@@ -63,5 +63,10 @@ def test_every_subcommand_is_in_it() -> None:
 
 
 def test_every_metric_is_in_it() -> None:
-    found = re.findall(r"^\| `(\w+)` \|", documents()["reference/metrics.md"], re.MULTILINE)
-    assert {f"ray_{name}" for name in found} == exported() - {f"ray_{IMPLEMENTATION}"}
+    ours, in_vllm = (
+        re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+        for text in documents()["reference/metrics.md"].split("\n## In vLLM\n")
+    )
+    assert {f"ray_{name}" for name in ours} == exported() - {f"ray_{IMPLEMENTATION}"}
+    assert {"turnstile_mask_fills_total", "turnstile_token_accept_slowest_seconds"} <= set(in_vllm)
+    assert len(in_vllm) == 2 * 3
