@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -55,3 +56,25 @@ def commands(block: Block) -> Iterator[list[str]]:
         if words:
             yield words
     assert not waiting, f"an open quote in line {block.line}"
+
+
+@dataclass(frozen=True)
+class CurlRequest:
+    """What a `curl` of a document sends; `url` as it is written there."""
+
+    line: int
+    url: str
+    headers: dict[str, str]
+    body: str | None
+
+
+def curl_requests(document: str, address: str) -> Iterator[CurlRequest]:
+    """Those to `address`, but not those with `-N`: a stream to be broken."""
+    for block in blocks(document, "bash", "sh"):
+        for words in commands(block):
+            if words[0] != "curl" or "-N" in words:
+                continue
+            options = dict(itertools.pairwise(words))
+            (url,) = (word for word in words if word.startswith(address))
+            headers = dict([options["-H"].split(": ")]) if "-H" in options else {}
+            yield CurlRequest(block.line, url, headers, options.get("-d"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.documents import REPOSITORY, Block, blocks, commands, printed
+from tests.documents import REPOSITORY, Block, blocks, curl_requests, printed
 from tests.integration.server import Server
 
 ADDRESS = "http://127.0.0.1:8000"
@@ -53,22 +52,17 @@ def test_python_blocks_run(document: str, server: Server, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("document", WITH_CURL)
 async def test_curl_commands_are_answered(document: str, server: Server, http: httpx.AsyncClient) -> None:
     key, sent = "KEY", 0
-    for block in blocks(document, "bash", "sh"):
-        for words in commands(block):
-            if words[0] != "curl" or "-N" in words:  # a stream to be broken
-                continue
-            options = dict(itertools.pairwise(words))
-            (url,) = (word for word in words if word.startswith(ADDRESS))
-            body = options.get("-d", "").replace("KEY", key) or None
-            response = await http.request(
-                "GET" if body is None else "POST",
-                url.replace(ADDRESS, server.url).replace("KEY", key),
-                content=body,
-                headers=dict([options["-H"].split(": ")]) if "-H" in options else None,
-            )
-            assert response.status_code == 200, f"{document}, line {block.line}: {response.text}"
-            key = response.json().get("key", key)
-            sent += 1
+    for request in curl_requests(document, ADDRESS):
+        body = None if request.body is None else request.body.replace("KEY", key)
+        response = await http.request(
+            "GET" if body is None else "POST",
+            request.url.replace(ADDRESS, server.url).replace("KEY", key),
+            content=body,
+            headers=request.headers,
+        )
+        assert response.status_code == 200, f"{document}, line {request.line}: {response.text}"
+        key = response.json().get("key", key)
+        sent += 1
     assert sent
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from grammar_workers.keys import grammar_key
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
+from tests.documents import curl_requests
 from tests.vllm.server import MODEL, vllm_serve
 
 PERSON: dict[str, Any] = {
@@ -107,6 +108,29 @@ def test_a_refusal_is_the_clients_own(client: openai.OpenAI, schema: Any, expect
     with pytest.raises(openai.BadRequestError, match=expected):
         ask(client, response_format=of_schema(schema))
     assert ask(client, response_format=of_schema(PERSON), temperature=0).finish_reason == "stop"
+
+
+def test_what_the_guide_tells_people_to_send_is_answered_as_asked(client: openai.OpenAI) -> None:
+    address, sent = "http://127.0.0.1:8000", 0
+    for request in curl_requests("docs/engines.md", address):
+        url = request.url.replace(f"{address}/", str(client.base_url).removesuffix("v1/"))
+        if request.body is None:
+            assert "\nturnstile_mask_fills_total" in httpx.get(url).text
+            continue
+        answer = httpx.post(url, content=request.body, headers=request.headers, timeout=120)
+        assert answer.status_code == 200, f"line {request.line}: {answer.text}"
+        (choice,), asked = answer.json()["choices"], json.loads(request.body)
+        assert choice["finish_reason"] == "stop"
+        content = choice["message"]["content"]
+        if "response_format" in asked:
+            schema = asked["response_format"]["json_schema"]["schema"]
+            jsonschema.validate(json.loads(content), schema)
+            assert not any(word in content for word in schema.get("x-turnstile", {}).get("banned_words", ()))
+        else:
+            outputs = asked["structured_outputs"]
+            assert re.fullmatch(outputs.get("regex", "|".join(outputs.get("choice", ()))), content)
+        sent += 1
+    assert sent == 4
 
 
 def test_streams_and_several_choices(client: openai.OpenAI) -> None:
