@@ -28,7 +28,7 @@ from grammar_workers.errors import ArtifactError
 from grammar_workers.types import UnenforcedKeyword
 
 HMAC_KEY_VARIABLE = "TURNSTILE_STORE_HMAC_KEY"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 MAX_DETAILS_BYTES = 1 << 20
 
 _MAGIC = b"TFSM"

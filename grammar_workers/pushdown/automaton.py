@@ -29,6 +29,7 @@ from grammar_workers.pushdown.instructions import (
     BOUNDARY_COLUMNS,
     CALL,
     DISTINCT_COLUMNS,
+    DISTINCT_ENDLESS,
     DISTINCT_LABELS,
     DISTINCT_NAMES,
     DISTINCT_SITE,
@@ -197,7 +198,7 @@ class PushdownAutomaton:
         first_token, last_token = self.token_edges[:, [EDGE_FIRST, EDGE_LAST]].T
         _require(bool(((first_token >= 0) & (first_token <= last_token)).all()), "token edges")
         _require(_inside(self.boundaries, 0, many), "boundaries")
-        _require(_inside(self.distinct[:, DISTINCT_NAMES], 0, 2), "distinct values")
+        _require(_inside(self.distinct[:, [DISTINCT_NAMES, DISTINCT_ENDLESS]], 0, 2), "distinct values")
         _require(_inside(self.distinct[:, [DISTINCT_SITE, DISTINCT_LABELS]], 0, UNBOUNDED), "distinct values")
         jumps = (move == CALL) | (move == GOTO) | (move == OTHERWISE)
         _require(_inside(target[jumps], 0, many), "op targets")

@@ -109,7 +109,7 @@ class PushdownBuilder:
         self._loops: list[tuple[int, int, int, int]] = [(0, 0, FREE_STRING, TOLERATED_RUN)]
         self._token_edges: list[tuple[int, int, int, int]] = []
         self._boundaries: list[tuple[int, int]] = []
-        self._distinct: dict[tuple[int, int, int], None] = {}
+        self._distinct: dict[tuple[int, int, int, int], None] = {}
         self._loop_ids: dict[tuple[int, int, int, int], int] = {}
 
     # -- budget --------------------------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ class PushdownBuilder:
         """
         self._boundaries.append((state, target))
 
-    def distinct(self, site: Sequence[int], labels: int, *, names: bool = False) -> None:
+    def distinct(self, site: Sequence[int], labels: int, *, names: bool = False, endless: bool = False) -> None:
         """Let what returns to `site`, a site that nothing else calls with, differ from what has returned from the same
-        rule before; see DISTINCT_SITE. Labels from `labels` on are exempt.
+        rule before; see DISTINCT_SITE. Labels from `labels` on are exempt. `endless`: see DISTINCT_ENDLESS.
         """
-        self._distinct[self._site(tuple(site)), labels, int(names)] = None
+        self._distinct[self._site(tuple(site)), labels, int(names), int(endless)] = None
 
     # -- tables --------------------------------------------------------------------------------------------------
 

@@ -99,10 +99,11 @@ where they lead. Of several edges of a token the first one counts."""
 BOUNDARY_STATE, BOUNDARY_TARGET, BOUNDARY_COLUMNS = range(3)
 """A state in which tokens are counted: where one ends in it, the next one begins in the target."""
 
-DISTINCT_SITE, DISTINCT_LABELS, DISTINCT_NAMES, DISTINCT_COLUMNS = range(4)
+DISTINCT_SITE, DISTINCT_LABELS, DISTINCT_NAMES, DISTINCT_ENDLESS, DISTINCT_COLUMNS = range(5)
 """A return site to which what has been called returns with something new: with a label below DISTINCT_LABELS, its value
 differs from all that returned so to one of these sites from the same rule. DISTINCT_NAMES: 1 for the rest of a property
-name behind its quote, 0 for a value."""
+name behind its quote, 0 for a value. DISTINCT_ENDLESS: 1 where each part of that rule behind its first one has more
+values than any text has room for, so that none can have used them up."""
 
 SILENT_MOVES = 256
 """The most moves between two bytes. Compiled automata need a handful; a hostile one must not hang the reader."""

@@ -26,7 +26,7 @@ INTERESTING = [-(2**31), -1000, -2, -1, 0, 1, 2, 3, 7, 8, 31, 64, 255, 256, 257,
 Arrays = list[NDArray[Any]]
 
 
-WIDTHS = (5, 256, 8, 2, 1, 4, 4, 2, 3)
+WIDTHS = (5, 256, 8, 2, 1, 4, 4, 2, 4)
 """Columns of states, table, ops, guards, returns, loops, token edges, boundaries and distinct values."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import random
 from typing import Any
 
 import pytest
@@ -11,7 +13,10 @@ from grammar_workers import GrammarOptions, Limits, TokenFSM, Vocabulary, compil
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.matching.distinct import effort
 from grammar_workers.matching.distinct.numbers import may_become, meaning_of
+from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
 from grammar_workers.matching.distinct.values import AT_VALUE, Position, Values
+from grammar_workers.pushdown.automaton import PushdownAutomaton
+from grammar_workers.pushdown.instructions import DISTINCT_ENDLESS
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary, text_of
 
 ANY = {"type": "array", "uniqueItems": True}
@@ -278,6 +283,52 @@ def test_a_beginning_may_become_what_it_is_one_of() -> None:
     for positions, own in zip(read, meant, strict=True):
         assert all(values.may_become(position, own) for position in positions)
         assert not any(values.may_become(positions[-1], other) for other in meant if other != own)
+
+
+ENDLESS = [
+    {"type": "string"},
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    {"anyOf": [{"type": "string", "pattern": "^a?b*$"}, {"const": None}]},
+    {"type": "array", "items": {"type": "boolean"}},
+]
+NOT_ENDLESS = [{"type": "integer", "minimum": 0, "maximum": 4000}, {"type": "string", "pattern": "^[ab]{0,5}$"}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "endless"),
+    [
+        *[({"type": "array", "items": items, "uniqueItems": True}, True) for items in ENDLESS],
+        *[({"type": "array", "items": items, "uniqueItems": True}, False) for items in NOT_ENDLESS],
+        ({"type": "array", "prefixItems": [{"const": 1}], "items": ENDLESS[0], "uniqueItems": True}, True),
+        ({"type": "array", "prefixItems": [ENDLESS[0]], "items": NOT_ENDLESS[0], "uniqueItems": True}, False),
+        ({"type": "array", "prefixItems": [ENDLESS[0], ENDLESS[1]], "items": False, "uniqueItems": True}, True),
+        ({"type": "object", "minProperties": 2, "additionalProperties": {"type": "boolean"}}, True),
+        ({"type": "object", "minProperties": 2, "patternProperties": {"^[ab]{9}$": True}, **CLOSED}, False),
+        ({"type": "object", "minProperties": 2, "patternProperties": {"^a": True}, **CLOSED}, True),
+    ],
+)
+def test_where_values_never_run_out_nothing_is_searched_for(schema: Any, endless: bool) -> None:
+    """The masks are those of an automaton that does not know it, and searches."""
+    fsm = compiled(schema, with_long_tokens())
+    assert isinstance(fsm._recognizer, DistinctRecognizer)
+    tables = PushdownAutomaton.from_bytes(fsm._recognizer.to_bytes())
+    assert tables.distinct[:, DISTINCT_ENDLESS].tolist() == [endless] * len(tables.distinct)
+    unaware = tables.distinct.copy()
+    unaware[:, DISTINCT_ENDLESS] = 0
+    recognizer = DistinctRecognizer(dataclasses.replace(tables, distinct=unaware), fsm.vocabulary, Limits())
+    searching = TokenFSM(recognizer, fsm.vocabulary, fsm.key, fsm.notes, Limits())
+    for seed in range(20):
+        states = (fsm.initial_state, searching.initial_state)
+        for choice in random.Random(seed).choices(range(1 << 30), k=25):
+            tokens = sorted(fsm.allowed_tokens(states[0]))
+            assert tokens == sorted(searching.allowed_tokens(states[1]))
+            tokens = [token for token in tokens if token not in fsm.vocabulary.eos_token_ids]
+            if not tokens:
+                break
+            # Structure, and letters that begin earlier values again, more often than the other 250 bytes.
+            likely = [token for token in tokens if token > 256 or (token < 256 and chr(token) in '[]{},":ab1 ')]
+            token = (likely or tokens)[choice % len(likely or tokens)]
+            states = (fsm.next_state(states[0], token), searching.next_state(states[1], token))
 
 
 def test_beside_declared_names_earlier_names_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:

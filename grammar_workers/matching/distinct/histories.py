@@ -18,19 +18,23 @@ from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, DONE, NA
 
 
 class Level(NamedTuple):
-    """One container: the levels around it, the depth, the number of the set of earlier values, and the position."""
+    """One container: the levels around it, the depth, the number of the set of earlier values, the position, and
+    whether there are always more values (`DISTINCT_ENDLESS`).
+    """
 
     outer: Level | None
     depth: int
     earlier: SetId
     position: Position
+    endless: bool
 
 
 History: TypeAlias = Level | None
 
 _IDLE, _IDLE_IN_STRING, _IDLE_IN_ESCAPE, _OWES = range(DONE + 1, DONE + 5)
 """Kinds of positions outside of the parts that must differ: behind one, in a string there, and behind a comma, where
-another part must follow. One that is exempt, such as a declared name, begins without a call and is outside, too."""
+another part must follow that may have been used up. One that is exempt, such as a declared name, begins without a call
+and is outside, too."""
 _BEHIND: Position = (_IDLE, b"", b"", 0)
 _BEHIND_COMMA: Position = (_OWES, b"", b"", 0)
 _WHITE_SPACE = frozenset(b" \t\n\r")
@@ -52,15 +56,15 @@ class Histories:
     def nbytes(self) -> int:
         return self.values.nbytes + self._earlier.nbytes
 
-    def called(self, history: History, depth: int, *, name: bool) -> History:
+    def called(self, history: History, depth: int, *, name: bool, endless: bool) -> History:
         """The history where a part begins in the container at this depth."""
         history = self.left(history, depth + 1)
         position = AT_NAME if name else AT_VALUE
         if history and history.depth == depth:
-            return history._replace(position=position)
+            return history._replace(position=position, endless=endless)
         if sum(1 for _ in levels_of(history)) >= _MOST_LEVELS:
             raise LimitExceededError(f"arrays and objects whose parts must differ nest more than {_MOST_LEVELS} deep")
-        return Level(history, depth, EMPTY, position)
+        return Level(history, depth, EMPTY, position, endless)
 
     def left(self, history: History, depth: int) -> History:
         """The history once the rules at this depth and deeper have returned."""
@@ -75,24 +79,25 @@ class Histories:
         """
         if level.position[0] > DONE:
             return level
-        outer, depth, earlier, position = level
+        outer, depth, earlier, position, endless = level
         if counts:
             larger = self._earlier.with_one_more(earlier, self.values.finish(position))
             if larger is None:
                 return None
             earlier = larger
-        return Level(outer, depth, earlier, _BEHIND)
+        return Level(outer, depth, earlier, _BEHIND, endless)
 
     def read(self, history: History, byte: int, depth: int) -> History:
         """The history after a byte, which a rule at this depth has read."""
         levels = list(levels_of(history))
         self._effort.spend(sum(1 + len(level.position[1]) // _STEP_BYTES for level in levels))
         history = None
-        for _, at, earlier, position in reversed(levels):
-            history = Level(history, at, earlier, self._moved(position, byte, at == depth))
+        for _, at, earlier, position, endless in reversed(levels):
+            owes = at == depth and not endless
+            history = Level(history, at, earlier, self._moved(position, byte, owes), endless)
         return history
 
-    def _moved(self, position: Position, byte: int, is_own: bool) -> Position:
+    def _moved(self, position: Position, byte: int, owes: bool) -> Position:
         kind = position[0]
         if kind <= DONE:
             return self.values.read(position, byte)
@@ -105,7 +110,7 @@ class Histories:
             kind = _IDLE if kind == _IDLE_IN_STRING else _IDLE_IN_STRING
         elif byte == ord("\\") and kind == _IDLE_IN_STRING:
             kind = _IDLE_IN_ESCAPE
-        elif byte == ord(",") and is_own and kind == _IDLE:
+        elif byte == ord(",") and owes and kind == _IDLE:
             kind = _OWES
         return position if kind == position[0] else (kind, b"", b"", 0)
 
@@ -128,7 +133,7 @@ class Histories:
     def next_bytes(self, history: History) -> frozenset[int] | None:
         """Inside of a string: the bytes after which an earlier value may still have a say; None for any."""
         found: frozenset[int] = frozenset()
-        for _, _, earlier, position in levels_of(history):
+        for _, _, earlier, position, _ in levels_of(history):
             if position[0] in (STRING, NAME):
                 more = self._earlier.next_bytes(earlier, position)
                 if more is None:

@@ -3,15 +3,17 @@
 Nearly all tokens are settled without a look. Inside of a string that has become unlike all earlier values, a token can
 do wrong only behind the end of that string; so only tokens with a quote before their last byte are walked through, and
 where the string is still like some values, the beginnings of those. Outside of containers whose parts must differ, a
-token must begin one and reach behind its first part, so it has a comma and a bracket, or the quotes of a name.
+token must begin one and reach behind its first part, so it has a comma and a bracket, or the quotes of a name. Of all
+these only those count that the underlying automaton allows, mostly a few dozen.
 """
 
 from __future__ import annotations
 
+import bisect
+import functools
 import weakref
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,52 +24,38 @@ from grammar_workers.matching.distinct.ways import Ways
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_END, TRIE_TOKEN
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
+_FEW = 8
+"""To look at so many tokens takes as long as to tell which of them are allowed."""
+
 
 class ForbiddenTokens:
     """The walks over one vocabulary's prefix tree. `late`: whether parts may begin long after the bracket."""
 
     def __init__(self, vocabulary: Vocabulary, steps: Steps, histories: Histories, ways: Ways, *, late: bool) -> None:
-        self._trees = vocabulary.trees
-        self._nodes = nodes = _nodes_of(vocabulary)
+        self._tree = tree = _tree_of(vocabulary)
         self._steps = steps
         self._histories = histories
         self._ways = ways
-        self._outside = nodes.separating if late else nodes.opening
+        self._outside = tree.separating if late else tree.opening
 
     def clear(self, place: Place, allowed: NDArray[np.bool_]) -> bool:
         """Set the forbidden tokens to False; whether there are any. `allowed`: bool [tokens], what the underlying
         automaton allows.
         """
-        nodes, tree = self._nodes, self._trees.tree
-        marked = None if place[3] else self._outside
+        tree = self._tree
+        candidates = _Candidates(tree, allowed, None if place[3] else self._outside)
         cleared = False
-
-        def clear_below(node: int, end: int) -> None:
-            nonlocal cleared
-            tokens = self._trees.tokens[self._trees.spans[node] : self._trees.spans[end]]
-            cleared = cleared or bool(allowed[tokens].any())
-            allowed[tokens] = False
-
-        # Most children of the root are left out without a look.
-        wanted = self._wanted(place)
-        first = wanted | nodes.quoting_bytes if wanted is not None else self._steps.bytes_at((*place[:3], None))
-        pending: list[tuple[frozenset[int] | None, Iterable[Child], Place]] = []
-        pending.append((wanted, [nodes.roots[byte] for byte in first & nodes.roots.keys()], place))
+        pending = [(tree.root, place)]
         while pending:
-            wanted, children, here = pending.pop()
-            for node, byte, after, token in children:
-                if marked is not None and not marked[node]:
-                    continue
-                if wanted and byte not in wanted and not nodes.quoting[node]:
-                    continue
-                following = self._steps.step(here, byte)
-                if following is None or (token >= 0 and not self._ways.is_alive(following)):
-                    clear_below(node, after)
-                elif after > node + 1:
-                    wanted_there = self._wanted(following)
-                    none_wanted = wanted_there is not None and not wanted_there
-                    below = nodes.quoting_children[node] if none_wanted else _children(tree, node + 1, after)
-                    pending.append((wanted_there, below, following))
+            node, here = pending.pop()
+            for child in candidates.children(node, self._wanted(here)):
+                following = self._steps.step(here, child.byte)
+                if following is None or (child.token >= 0 and not self._ways.is_alive(following)):
+                    tokens = tree.order[child.first : child.last]
+                    cleared = cleared or bool(allowed[tokens].any())
+                    allowed[tokens] = False
+                elif child.end > child.number + 1:
+                    pending.append((child, following))
         return cleared
 
     def _wanted(self, place: Place) -> frozenset[int] | None:
@@ -75,70 +63,110 @@ class ForbiddenTokens:
         return self._histories.next_bytes(place[3]) if self._histories.in_string(place[3]) else None
 
 
-Child: TypeAlias = tuple[int, int, int, int]
-"""A node, its byte, the node behind its subtree and its token or -1."""
-
-
-class _Nodes(NamedTuple):
-    """What is known of a prefix tree.
-
-    `quoting`: nodes on the way to tokens with a quote, at this node or below it, before their last byte; `opening`: to
-    tokens with a comma and either a bracket that opens or a whole name; `separating`: to tokens with a comma; each bool
-    [nodes]. `roots`: the children of the root by their bytes; `quoting_bytes`: the quoting ones among these, and
-    `quoting_children`: those of each node.
+class _Node(NamedTuple):
+    """A node of the tree: its number, byte and token (-1: none), the node behind its subtree, and where the tokens of
+    that begin and end in the tree's order.
     """
 
-    quoting: NDArray[np.bool_]
-    opening: NDArray[np.bool_]
-    separating: NDArray[np.bool_]
-    roots: dict[int, Child]
-    quoting_bytes: frozenset[int]
-    quoting_children: defaultdict[int, list[Child]]
+    number: int
+    byte: int
+    token: int
+    end: int
+    first: int
+    last: int
 
 
-_known: weakref.WeakKeyDictionary[Vocabulary, _Nodes] = weakref.WeakKeyDictionary()
+class _Children(NamedTuple):
+    """The children of a node in order, where the tokens of each begin, and each by its byte."""
+
+    nodes: list[_Node]
+    firsts: list[int]
+    by_byte: dict[int, _Node]
 
 
-def _nodes_of(vocabulary: Vocabulary) -> _Nodes:
+class _Tree:
+    """A vocabulary's prefix tree. `order`: int [tokens], the tokens as they lie in it.
+
+    Places in that order, of tokens with a quote before their last byte (`quoting`), with a comma and either a bracket
+    that opens or a whole name (`opening`), and with a comma (`separating`).
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        trees = vocabulary.trees
+        self.order = trees.tokens
+        self.places = np.full(vocabulary.size, -1, np.int64)
+        self.places[self.order] = np.arange(len(self.order))
+        texts = [vocabulary.read_bytes(token) for token in self.order.tolist()]
+        self.quoting = np.flatnonzero([b'"' in text[:-1] for text in texts])
+        separating = np.array([b"," in text for text in texts])
+        opening = separating & np.array([b"[" in text or b"{" in text or text.count(b'"') > 1 for text in texts])
+        self.separating, self.opening = np.flatnonzero(separating), np.flatnonzero(opening)
+        self.root = _Node(-1, -1, -1, len(trees.tree), 0, len(self.order))
+        self._nodes, self._spans = trees.tree, trees.spans
+        self.children = functools.lru_cache(maxsize=4096)(self._children)
+
+    def _children(self, node: _Node) -> _Children:
+        nodes = []
+        number = node.number + 1
+        while number < node.end:
+            byte, end, token = self._nodes[number, [TRIE_BYTE, TRIE_END, TRIE_TOKEN]].tolist()
+            nodes.append(_Node(number, byte, token, end, int(self._spans[number]), int(self._spans[end])))
+            number = end
+        return _Children(nodes, [child.first for child in nodes], {child.byte: child for child in nodes})
+
+
+class _Candidates:
+    """The allowed tokens of one row that may be forbidden: `outside` alone, as places in the tree's order, or all that
+    a walk gets to.
+    """
+
+    def __init__(self, tree: _Tree, allowed: NDArray[np.bool_], outside: NDArray[np.int64] | None) -> None:
+        self._tree = tree
+        self._allowed = allowed
+        self._outside = None if outside is None else self._among(outside)
+
+    @functools.cached_property
+    def _quoting(self) -> list[int]:
+        return self._among(self._tree.quoting)
+
+    def _below(self, node: _Node) -> Sequence[int]:
+        if node is self._tree.root:  # of a whole vocabulary only a few are allowed here, so not all are looked up
+            places = np.sort(self._tree.places[np.flatnonzero(self._allowed)])
+        elif node.last - node.first <= _FEW:
+            return range(node.first, node.last)
+        else:
+            places = np.flatnonzero(self._allowed[self._tree.order[node.first : node.last]]) + node.first
+        found: list[int] = places.tolist()
+        return found
+
+    def _among(self, places: NDArray[np.int64]) -> list[int]:
+        found: list[int] = places[self._allowed[self._tree.order[places]]].tolist()
+        return found
+
+    def children(self, node: _Node, wanted: frozenset[int] | None) -> Iterator[_Node]:
+        """The children of a node that lead to candidates. `wanted`: where tokens without a quote before their last byte
+        are candidates only if they go on with one of these bytes.
+        """
+        children = self._tree.children(node)
+        if wanted is not None:
+            yield from (children.by_byte[byte] for byte in wanted & children.by_byte.keys())
+        places: Sequence[int] | None = self._outside
+        if places is None:
+            places = self._below(node) if wanted is None else self._quoting
+        # The token of the node itself lies before those of its children.
+        place = bisect.bisect_left(places, children.firsts[0]) if children.nodes else len(places)
+        while place < len(places) and places[place] < node.last:
+            child = children.nodes[bisect.bisect_right(children.firsts, places[place]) - 1]
+            place = bisect.bisect_left(places, child.last, place)
+            if not wanted or child.byte not in wanted:
+                yield child
+
+
+_known: weakref.WeakKeyDictionary[Vocabulary, _Tree] = weakref.WeakKeyDictionary()
+
+
+def _tree_of(vocabulary: Vocabulary) -> _Tree:
     known = _known.get(vocabulary)
     if known is None:
-        known = _known[vocabulary] = _find_nodes(vocabulary)
+        known = _known[vocabulary] = _Tree(vocabulary)
     return known
-
-
-def _find_nodes(vocabulary: Vocabulary) -> _Nodes:
-    tree = vocabulary.tree
-    places = np.arange(len(tree))
-    inside = (tree[:, TRIE_BYTE] == ord('"')) & (tree[:, TRIE_END] > places + 1)
-    texts = [vocabulary.read_bytes(token) if token >= 0 else b"" for token in tree[:, TRIE_TOKEN].tolist()]
-    separating = np.array([b"," in text for text in texts])
-    opening = separating & np.array([b"[" in text or b"{" in text or text.count(b'"') > 1 for text in texts])
-    quoting = _above(tree, inside)
-    roots = {child[1]: child for child in _children(tree, 0, len(tree))}
-    quoting_children: defaultdict[int, list[Child]] = defaultdict(list)
-    for node in np.flatnonzero(quoting).tolist():
-        end = int(tree[node, TRIE_END])
-        quoting_children[node] = [child for child in _children(tree, node + 1, end) if quoting[child[0]]]
-    return _Nodes(
-        quoting,
-        _above(tree, opening),
-        _above(tree, separating),
-        roots,
-        frozenset(byte for byte, child in roots.items() if quoting[child[0]]),
-        quoting_children,
-    )
-
-
-def _children(tree: NDArray[np.int32], node: int, end: int) -> Iterator[Child]:
-    """The nodes side by side from `node` on, up to `end`."""
-    while node < end:
-        byte, _, after, token = tree[node].tolist()
-        yield node, byte, after, token
-        node = after
-
-
-def _above(tree: NDArray[np.int32], nodes: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The nodes in whose subtree, themselves included, some of `nodes` are."""
-    before = np.concatenate([[0], np.cumsum(nodes)])
-    marked: NDArray[np.bool_] = before[tree[:, TRIE_END]] > before[:-1]
-    return marked

@@ -17,6 +17,7 @@ from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
     ACCEPT,
     CALL,
+    DISTINCT_ENDLESS,
     DISTINCT_LABELS,
     DISTINCT_NAMES,
     DISTINCT_SITE,
@@ -57,7 +58,8 @@ class Steps:
             lambda row: frozenset(np.flatnonzero(pushdown.table[row] >= 0).tolist())
         )
         self._distinct = {
-            row[DISTINCT_SITE]: (row[DISTINCT_LABELS], bool(row[DISTINCT_NAMES])) for row in pushdown.distinct.tolist()
+            row[DISTINCT_SITE]: (row[DISTINCT_LABELS], bool(row[DISTINCT_NAMES]), bool(row[DISTINCT_ENDLESS]))
+            for row in pushdown.distinct.tolist()
         }
 
     def step(self, place: Place, byte: int) -> Place | None:
@@ -115,8 +117,8 @@ class Steps:
             elif move == CALL:
                 site = instruction[INSTRUCTION_SITE]
                 if site in self._distinct:
-                    depth = self._frame(frame)[0]
-                    history = self._histories.called(history, depth, name=self._distinct[site][1])
+                    _, name, endless = self._distinct[site]
+                    history = self._histories.called(history, self._frame(frame)[0], name=name, endless=endless)
                 frame = self._push(frame, site, counter)
                 counter = int(entered(counter, instruction[INSTRUCTION_ENTRY]))
                 state = instruction[INSTRUCTION_TARGET]

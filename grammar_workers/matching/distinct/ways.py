@@ -30,8 +30,9 @@ _MOST_TRIED = 64
 """Bytes of one way that are tried before a search begins."""
 _ZEROS = b"0" * 64
 """More than any number that is worth telling apart has within its fraction."""
-_PREFERRED = b'"}]0123456789abcdefghijklmnopqrstuvwxyz'
-_ORDER = {byte: place for place, byte in enumerate(dict.fromkeys([*_PREFERRED, *range(256)]))}
+_PREFERRED = b'"}]1234567890abcdefghijklmnopqrstuvwxyz'
+"""Zeros late: behind any number of them it may still mean an earlier one."""
+_BY_PREFERENCE = tuple(dict.fromkeys([*_PREFERRED, *range(256)]))
 
 
 class _Reached(NamedTuple):
@@ -113,7 +114,7 @@ class Ways:
         """Whether the way of the preferred bytes leads out: mostly, and a search would look at thousands of others."""
         reached = _Reached(place, None, 0)
         for _ in range(_MOST_TRIED):
-            for byte in sorted(self._steps.bytes_at(reached.place) & self._allowed, key=_ORDER.__getitem__):
+            for byte in self._bytes_at(reached.place):
                 following = self._steps.step(reached.place, byte)
                 if following is not None and self._known.get(following) is not False:
                     break
@@ -132,7 +133,7 @@ class Ways:
         pending = [_Reached(start, None, 0)]
         met = {_without_zeros(start)}
         for reached in pending:
-            for byte in sorted(self._steps.bytes_at(reached.place) & self._allowed, key=_ORDER.__getitem__):
+            for byte in self._bytes_at(reached.place):
                 following = self._steps.step(reached.place, byte)
                 if following is None or (key := _without_zeros(following)) in met:
                     continue
@@ -146,6 +147,11 @@ class Ways:
                     pending.append(found)
         self._known.update((reached.place, False) for reached in pending)
         return None
+
+    def _bytes_at(self, place: Place) -> Iterator[int]:
+        """The bytes that may be read, those first that mostly lead out."""
+        possible = self._steps.bytes_at(place)
+        return (byte for byte in _BY_PREFERENCE if byte in possible and byte in self._allowed)
 
     def _note_alive(self, reached: _Reached | None) -> None:
         while reached is not None:

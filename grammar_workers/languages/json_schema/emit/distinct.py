@@ -14,7 +14,7 @@ from grammar_workers.languages.json_schema.emit.graphs import Edge, Graph
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
 from grammar_workers.languages.json_schema.solve.objects import Objects
-from grammar_workers.languages.json_schema.solve.sizes import NotDistinctError, size_of
+from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, NotDistinctError, size_of
 from grammar_workers.languages.json_schema.solve.solver import Solver
 
 _FEW_ITEMS = "it is not certain that another item is left wherever one must come: uniqueItems beside these keywords"
@@ -29,6 +29,19 @@ def check_items(solver: Solver, array: Demand, plain: PlainArray) -> None:
         _check_item(solver, array, size(demand).least > position)
     if plain.minimum > len(plain.prefix):
         _check_item(solver, array, size(plain.items).least >= plain.minimum)
+
+
+def has_endless_items(solver: Solver, plain: PlainArray, longest: int | None) -> bool:
+    """Whether all items of a plain array behind the first one have more values than any text has room for."""
+    items = [*plain.prefix[1:longest]]
+    if longest is None or longest > len(plain.prefix):
+        items.append(plain.items)
+    return all(size_of(solver, demand).least >= ENOUGH for demand in dict.fromkeys(items))
+
+
+def has_endless_names(container: Objects) -> bool:
+    """Whether each class of free names has more than any text has room for."""
+    return all(container.name_classes.size(number) >= ENOUGH for number in range(container.class_count))
 
 
 def _check_item(solver: Solver, array: Demand, holds: bool) -> None:

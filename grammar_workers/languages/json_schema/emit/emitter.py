@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 
 from grammar_workers.dfa.dfa import Dfa, literal_set
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
-from grammar_workers.languages.json_schema.emit.distinct import check_items, check_labelled_items, check_names
+from grammar_workers.languages.json_schema.emit.distinct import (
+    check_items,
+    check_labelled_items,
+    check_names,
+    has_endless_items,
+    has_endless_names,
+)
 from grammar_workers.languages.json_schema.emit.graphs import living_graph, runs_of
 from grammar_workers.languages.json_schema.emit.numbers import number_moves
 from grammar_workers.languages.json_schema.emit.property_names import PropertyNameStates
@@ -133,17 +139,18 @@ class Emitter:
         end: int | None = None,
         *,
         distinct: bool = False,
+        endless: bool = False,
     ) -> int:
         """The op that calls `demand`; `site[i]` is where `labels[i]` leads.
 
         With `end`, an array may be closed in place of the item, which leads there. `distinct`: the value must differ
-        from others of its container.
+        from others of its container, whose parts may be `endless` (`DISTINCT_ENDLESS`).
         """
         entry = self._entry(demand, labels, distinct=distinct)
         if end is not None:
             entry, site = self._item_or_close(entry, len(labels)), [*site, end]
         if distinct:
-            self._builder.distinct(site, len(labels))
+            self._builder.distinct(site, len(labels), endless=endless)
         enter = ENTER_DEEPER if caller == demand == _ANYTHING else ENTER_AT_ZERO
         return self._builder.call(entry, site, enter=enter)
 
@@ -203,8 +210,10 @@ class Emitter:
         """Counts items in the counter: it holds how many are complete."""
         builder, plain = self._builder, container.plain
         distinct = container.is_distinct and longest not in (0, 1)
+        endless = False
         if distinct:
             check_items(self._solver, demand, plain)
+            endless = has_endless_items(self._solver, plain, longest)
         counted = plain.minimum > 0 or longest is not None
         cap = plain.minimum if longest is None else longest
         end = self._return(label, ((plain.minimum, UNBOUNDED),) if plain.minimum else ())
@@ -221,7 +230,8 @@ class Emitter:
 
         def call(position: int, end: int | None = None) -> int:
             item = plain.prefix[position] if position < len(plain.prefix) else plain.items
-            return self._call(demand, item, [landing[min(position, positions - 1)]], ((),), end, distinct=distinct)
+            site = [landing[min(position, positions - 1)]]
+            return self._call(demand, item, site, ((),), end, distinct=distinct, endless=endless)
 
         for position, state in enumerate(after):
             row = {ord("]"): end}
@@ -319,7 +329,7 @@ class Emitter:
         classes = [order.undeclared if -1 - number in calls else NEVER for number in range(many)]
         names = self._names.emit(container, classes, order.windows)
         if (container.is_distinct or self._inside_distinct) and any(guard != NEVER for guard in classes):
-            builder.distinct(site, many, names=True)
+            builder.distinct(site, many, names=True, endless=has_endless_names(container))
         after, start = dict(closing), dict(closing)
         if names is not None:
             guard = union_guards([*order.windows, *classes])
