@@ -180,7 +180,7 @@ class PushdownRecognizer:
         # The kernel knows nothing of boundaries.
         if max_places <= self._ahead or self._boundaries:
             return
-        ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words)
+        ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words, self.size)
         instructions = self._pushdown.instructions
         constants = prefetch.Constants(
             self._vocabulary.eos_mask,
