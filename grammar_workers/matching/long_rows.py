@@ -43,8 +43,9 @@ class LongRows:
         self._classes: list[bytes | None] = [None, None]
         # Per state: bounds of the counter, and the allowed tokens without quotes and backslashes.
         self._kept: dict[int, list[tuple[int, int, MaskRow]]] = {}
-        # The one walked last: kernels keep nothing alive.
+        # The one walked last, and for which group: kernels keep nothing alive.
         self._folded: FoldedTree | None = None
+        self._folded_for = _UNKNOWN
         self.nbytes = 0
 
     def choose(self, state: int, counter: int, row: MaskRow) -> Way:
@@ -53,23 +54,26 @@ class LongRows:
             if low <= counter <= high:
                 row[:] = known
                 return mask.LEADING_OUT, low, high
-        classes = self._classes[self._group_of(state)]
+        group = self._group_of(state)
+        classes = self._classes[group]
         if classes is None:
             return mask.WHOLE_TREE, -FAR, FAR
-        self._folded = self._vocabulary.folded_tree(classes)
-        kernel_arrays.note_arrays(self._entries, kernel_arrays.FOLDED, self._folded)
+        if group != self._folded_for:
+            self._folded = self._vocabulary.folded_tree(classes)
+            self._folded_for = group
+            kernel_arrays.note_arrays(self._entries, kernel_arrays.FOLDED, self._folded)
         return mask.FOLDED_TREE, -FAR, FAR
 
     def keep(self, state: int, row: MaskRow, trace: NDArray[np.int64]) -> None:
         """Keep what rows of this state have in common; `trace` is that of the walk that made this one."""
         # A row that depends on no frame is shared anyway.
         if trace[TRACE_LOOKED_INTO] and self._groups[state] > _LEAVES:
-            low, high = trace[[TRACE_FIRST_LEVEL + TRACE_LOW, TRACE_FIRST_LEVEL + TRACE_HIGH]].tolist()
+            low, high = trace.item(TRACE_FIRST_LEVEL + TRACE_LOW), trace.item(TRACE_FIRST_LEVEL + TRACE_HIGH)
             self._kept.setdefault(state, []).append((low, high, row & self._vocabulary.string_slices.unfolded.mask))
             self.nbytes += row.nbytes
 
     def _group_of(self, state: int) -> int:
-        group = int(self._groups[state])
+        group = self._groups.item(state)
         if group == _UNKNOWN:
             classes, states = classes_of(self._tables, self._site_ends, state)
             if not len(states):

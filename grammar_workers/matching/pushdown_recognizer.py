@@ -55,12 +55,13 @@ class PushdownRecognizer:
         self._pushdown = pushdown
         self._vocabulary = vocabulary
         self._limits = limits
-        # Frame 0 is the bottom of every stack. Memory that nobody has written to costs nothing until then.
+        # Frame 0 is the bottom of every stack. Memory that nobody has written to costs nothing until then. There are
+        # buckets for the table once grown, which then need not be laid anew.
         frames = np.empty((_FIRST_FRAMES, step.FRAME_COLUMNS), np.int64)
         frames[0] = 0
         self._stack = step.Stack(
             frames,
-            np.full(2 * _FIRST_FRAMES, -1, np.int64),
+            np.full(2 * _GROWTH * _FIRST_FRAMES, -1, np.int64),
             np.ones(1, np.int64),
             np.zeros(step.TRACE_FIRST_LEVEL + step.TRACE_COLUMNS * step.TRACE_LEVELS, np.int64),
         )
@@ -180,7 +181,7 @@ class PushdownRecognizer:
         # The kernel knows nothing of boundaries.
         if max_places <= self._ahead or self._boundaries:
             return
-        ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words)
+        ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words, self.size)
         instructions = self._pushdown.instructions
         constants = prefetch.Constants(
             self._vocabulary.eos_mask,
@@ -324,8 +325,10 @@ class PushdownRecognizer:
         many = len(self._stack.frames)
         frames = np.empty((_GROWTH * many, step.FRAME_COLUMNS), np.int64)
         frames[:many] = self._stack.frames
-        buckets = np.full(2 * len(frames), -1, np.int64)
-        step.rehash_frames(frames, buckets, many)
+        buckets = self._stack.buckets
+        if len(buckets) < 2 * len(frames):
+            buckets = np.full(2 * len(frames), -1, np.int64)
+            step.rehash_frames(frames, buckets, many)
         self._stack = self._stack._replace(frames=frames, buckets=buckets)
         kernel_arrays.note_arrays(self._entries, kernel_arrays.STACK, self._stack)
 

@@ -143,7 +143,7 @@ def entered(counter, mode):  # type: ignore[no-untyped-def]
 
 
 @called_with(_TABLE, _TABLE, int64, int64)
-@njit(**BORROWS)
+@njit(inline="always", **BORROWS)
 def perform(instructions, guards, number, counter):  # type: ignore[no-untyped-def]
     """Whether the counter passes the guard of an instruction, and the counter after its action (as it was if not).
 

@@ -98,6 +98,15 @@ def test_few_places_at_a_time_come_to_the_same() -> None:
     check(ahead, alone, random.Random(1), walks=10)
 
 
+@pytest.mark.parametrize("name", ["nested", "names and lengths"])
+def test_new_states_are_looked_at_before_others(name: str) -> None:
+    fsm = compile_grammar(SPECIFICATIONS[name], bytes_vocabulary())
+    fsm.fill_rows(40)
+    classes, _, used = fsm._recognizer._mask_classes.tables  # type: ignore[attr-defined]
+    states = classes[: used[0], mask_classes.CLASS_STATE].tolist()
+    assert len(states) == len(set(states)) == 40
+
+
 @pytest.mark.parametrize("name", ["tree", "tool call", "grammar of values"])
 def test_walking_while_rows_are_made(name: str) -> None:
     ahead, alone = (compile_grammar(SPECIFICATIONS[name], bytes_vocabulary()) for _ in range(2))

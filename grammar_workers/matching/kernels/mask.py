@@ -68,11 +68,20 @@ def _reads_many(tables, state):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="always", **BORROWS)
+def _allow_span(mask, tokens, first, last):  # type: ignore[no-untyped-def]
+    for i in range(first, last):
+        token = tokens[i]
+        mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+
+
+@njit(inline="always", **BORROWS)
 def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
     """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of those it leaves out."""
     tables, stack, path, folded = arrays.tables, arrays.stack, arrays.path, arrays.folded
     tree, spans, tokens, staying = folded.tree, folded.spans, folded.tokens, folded.staying
     states, loops = tables.states, tables.loops
+    # Tokens that lie side by side are allowed together: nodes have few each.
+    first = last = np.int64(0)
     node = np.int64(0)
     while node < tree.shape[0]:
         depth = tree[node, TRIE_DEPTH]
@@ -86,11 +95,13 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
         after = node + 1
         if loop > 0 and staying[node] and tolerates(stack, loops, loop, staying[node], counter_there, frame_there):
             after = np.int64(tree[node, TRIE_END])
-        for i in range(spans[node], spans[after]):
-            token = tokens[i]
-            mask[token >> 5] |= np.uint32(1) << np.uint32(token & 31)
+        if spans[node] != last:
+            _allow_span(mask, tokens, first, last)
+            first = spans[node]
+        last = spans[after]
         put(path, depth + 1, reached, counter_there, frame_there)
         node = after
+    _allow_span(mask, tokens, first, last)
     return walk_tree(tables, stack, arrays.slices.unfolded.rest, arrays.trees.same_bytes, path, mask)
 
 

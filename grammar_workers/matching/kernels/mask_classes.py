@@ -64,7 +64,9 @@ class MaskClasses:
     def __init__(self) -> None:
         # Memory that nobody has written to costs nothing until then.
         classes = np.empty((_FIRST_CLASSES, CLASS_COLUMNS), np.int64)
-        self.tables = ClassTables(classes, np.full(2 * len(classes), -1, np.int64), np.zeros(1, np.int64))
+        # Buckets for the table once grown: to lay the chains anew is half of what growing costs.
+        buckets = np.full(2 * _GROWTH * len(classes), -1, np.int64)
+        self.tables = ClassTables(classes, buckets, np.zeros(1, np.int64))
 
     @property
     def nbytes(self) -> int:
@@ -79,6 +81,9 @@ class MaskClasses:
         classes, buckets, used = self.tables
         grown = np.empty((_GROWTH * len(classes), CLASS_COLUMNS), np.int64)
         grown[: len(classes)] = classes
+        if len(buckets) >= 2 * len(grown):
+            self.tables = ClassTables(grown, buckets, used)
+            return
         self.tables = ClassTables(grown, np.full(_GROWTH * len(buckets), -1, np.int64), used)
         _lay_chains(self.tables, stack)
 

@@ -4,6 +4,9 @@
 
 Whatever finds a table full can be done again once there is room: places are told apart by what they are, and marks are
 set last.
+
+Places in states that have not been looked at come first, the others after them: a state in another frame, or with
+another counter, mostly has a row that is known or soon made.
 """
 
 from __future__ import annotations
@@ -40,10 +43,20 @@ from grammar_workers.pushdown.instructions import (
     STATE_ROW,
 )
 
-COUNT_FOUND, COUNT_NEXT, COUNT_MADE, COUNT_UNEXPLORED, COUNT_BUDGET, COUNT_ROWS, COUNTS = range(7)
-"""Numbers about a walk: how many places there are, the next one to look at, whether the caller has made its row, the
-first whose frames have not been looked into, how many may still be looked at, how many rows have been made since they
-were taken away."""
+(
+    COUNT_FOUND,
+    COUNT_FRESH,
+    COUNT_LATER,
+    COUNT_HERE,
+    COUNT_MADE,
+    COUNT_UNEXPLORED,
+    COUNT_BUDGET,
+    COUNT_ROWS,
+    COUNTS,
+) = range(9)
+"""Numbers about a walk: how many places there are; the next one to look at if its state is new, and the next one
+whatever its state; the one that is looked at, and whether the caller has made its row; the first whose frames have not
+been looked into, how many may still be looked at, how many rows have been made since they were taken away."""
 PLACE_STATE, PLACE_REGISTER, PLACE_FRAME, PLACE_COLUMNS = range(4)
 """Columns of a place: a configuration."""
 MORE, BY_HAND, OVER = range(3)
@@ -60,6 +73,8 @@ class Walk(NamedTuple):
     """[COUNTS]"""
     looked_at: NDArray[np.bool_]
     """[classes]"""
+    first: NDArray[np.int32]
+    """[states]: the place in this state that has been looked at first, or -1"""
     met: NDArray[np.bool_]
     """[frames]: whether it has been looked where the callers go on"""
 
@@ -83,7 +98,7 @@ class Constants(NamedTuple):
     """The values that instructions assign to the counter, ascending."""
 
 
-WALK = types.NamedTuple((int64[:, ::1], int32[::1], int64[::1], boolean[::1], boolean[::1]), Walk)
+WALK = types.NamedTuple((int64[:, ::1], int32[::1], int64[::1], boolean[::1], int32[::1], boolean[::1]), Walk)
 BATCH = types.NamedTuple((uint32[:, ::1], int64[::1]), Batch)
 CONSTANTS = types.NamedTuple((readonly(uint32[::1]), int32[::1], int32[::1]), Constants)
 """What numba calls them."""
@@ -232,20 +247,26 @@ def look_ahead(arrays, walk, batch, constants, by_hand):  # type: ignore[no-unty
     place and set COUNT_MADE, because it has no class or is WIDE; with `by_hand`, each row.
     """
     stack, known = arrays.stack, arrays.classes
-    places, counters, looked_at = walk.places, walk.counters, walk.looked_at
+    places, counters, looked_at, first = walk.places, walk.counters, walk.looked_at, walk.first
     most = batch.rows.shape[0]
     looked = 0
     while looked < most and counters[COUNT_ROWS] < most:
         status = _explore_frames(arrays.tables, stack, walk, constants.sites)
         if status < 0:
             return status
-        place = counters[COUNT_NEXT]
+        if not counters[COUNT_MADE]:
+            fresh = counters[COUNT_FRESH]
+            while fresh < counters[COUNT_FOUND] and first[places[fresh, PLACE_STATE]] >= 0:
+                fresh += 1
+            counters[COUNT_FRESH] = fresh
+            counters[COUNT_HERE] = fresh if fresh < counters[COUNT_FOUND] else counters[COUNT_LATER]
+        place = counters[COUNT_HERE]
         if place == counters[COUNT_FOUND]:
             return np.int64(OVER)
         state, counter = places[place, PLACE_STATE], places[place, PLACE_REGISTER]
         frame = places[place, PLACE_FRAME]
         row_class = find_class(known, stack, state, counter, frame)
-        if row_class < 0 or not looked_at[row_class]:
+        if first[state] != place and (row_class < 0 or not looked_at[row_class]):
             if not counters[COUNT_MADE]:
                 if counters[COUNT_BUDGET] == 0:
                     return np.int64(OVER)
@@ -264,8 +285,11 @@ def look_ahead(arrays, walk, batch, constants, by_hand):  # type: ignore[no-unty
                 looked_at[row_class] = True
             counters[COUNT_BUDGET] -= 1
             looked += 1
+        if first[state] < 0:
+            first[state] = place
+        if place == counters[COUNT_LATER]:
+            counters[COUNT_LATER] = place + 1
         counters[COUNT_MADE] = 0
-        counters[COUNT_NEXT] = place + 1
     return np.int64(MORE)
 
 

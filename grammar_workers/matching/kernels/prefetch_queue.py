@@ -11,8 +11,8 @@ from grammar_workers.matching.kernels import prefetch
 from grammar_workers.matching.kernels.prefetch import (
     COUNT_BUDGET,
     COUNT_FOUND,
+    COUNT_HERE,
     COUNT_MADE,
-    COUNT_NEXT,
     COUNT_ROWS,
     COUNTS,
     PLACE_COLUMNS,
@@ -27,14 +27,18 @@ _BATCH = 64
 
 
 class PrefetchQueue:
-    """Places found, `start` first, of which `budget` may be looked at, and rows (uint32 [words]) made there."""
+    """Places found, `start` first, of which `budget` may be looked at, and rows (uint32 [words]) made there.
 
-    def __init__(self, start: Configuration, budget: int, words: int) -> None:
+    `states`: how many the automaton has.
+    """
+
+    def __init__(self, start: Configuration, budget: int, words: int, states: int) -> None:
         self.walk = Walk(
             np.empty((_PLACES, PLACE_COLUMNS), np.int64),
             np.full(_PLACES * 4, -1, np.int32),
             np.zeros(COUNTS, np.int64),
             np.zeros(0, np.bool_),
+            np.full(states, -1, np.int32),
             np.zeros(0, np.bool_),
         )
         self.batch = Batch(
@@ -69,7 +73,7 @@ class PrefetchQueue:
     def next_by_hand(self) -> Configuration:
         """The place that the walk has got to, whose row the caller makes now."""
         self.walk.counters[COUNT_MADE] = 1
-        return tuple(self.walk.places[self.walk.counters[COUNT_NEXT]].tolist())
+        return tuple(self.walk.places[self.walk.counters[COUNT_HERE]].tolist())
 
     def fit(self, classes: int, frames: int) -> None:
         """Make room for marks of as many classes and frames."""

@@ -54,8 +54,9 @@ from grammar_workers.pushdown.instructions import (
 FRAME_PARENT, FRAME_SITE, FRAME_SAVED, FRAME_NEXT, FRAME_DEPTH, FRAME_COLUMNS = range(6)
 """Columns of the frame table: the frame below, where the return site begins, the caller's counter; the next frame in
 the same hash bucket (-1: none); how many frames are below."""
-TRACE_BASE, TRACE_LOOKED_INTO, TRACE_FIRST_LEVEL = range(3)
-"""The trace: the frame it began in, how many were left, and from there on TRACE_COLUMNS numbers for each level."""
+TRACE_BASE, TRACE_LOOKED_INTO, TRACE_NARROWED, TRACE_BELOW, TRACE_ABOVE, TRACE_FIRST_LEVEL = range(6)
+"""The trace: the frame it began in, how many were left; the frame (or -1) whose counter was last found to have bounds,
+and the narrowest so far as seen from that counter; and from there on TRACE_COLUMNS numbers for each level."""
 TRACE_ORIGIN, TRACE_LOW, TRACE_HIGH, TRACE_COLUMNS = range(4)
 TRACE_LEVELS = 12
 """The trace has room for so many levels; what looks further down depends on more than it tells."""
@@ -133,6 +134,7 @@ def _begin_level(trace, level, counter):  # type: ignore[no-untyped-def]
     trace[place + TRACE_ORIGIN] = counter
     trace[place + TRACE_LOW] = -FAR
     trace[place + TRACE_HIGH] = FAR
+    trace[TRACE_NARROWED] = -1
 
 
 @njit(inline="always", **BORROWS)
@@ -144,13 +146,25 @@ def begin_trace(stack, counter, frame):  # type: ignore[no-untyped-def]
     _begin_level(trace, 0, counter)
 
 
-@njit(**BORROWS, **INNER)
+@njit(inline="always", **BORROWS)
 def depend(stack, counter, frame, low, high):  # type: ignore[no-untyped-def]
     """Note that the walk goes on like this for values of `counter` from `low` to `high` only.
 
     The counter may stem from that of any level at or below its own.
     """
+    trace = stack.trace
+    # Where characters are counted, each byte comes here, and few of them narrow anything.
+    if frame != trace[TRACE_NARROWED] or low - counter > trace[TRACE_BELOW] or high - counter < trace[TRACE_ABOVE]:
+        _narrow(stack, counter, frame, low, high)
+
+
+@njit(**BORROWS, **INNER)
+def _narrow(stack, counter, frame, low, high):  # type: ignore[no-untyped-def]
     frames, trace = stack.frames, stack.trace
+    again = frame == trace[TRACE_NARROWED]
+    trace[TRACE_NARROWED] = frame
+    trace[TRACE_BELOW] = max(trace[TRACE_BELOW], low - counter) if again else low - counter
+    trace[TRACE_ABOVE] = min(trace[TRACE_ABOVE], high - counter) if again else high - counter
     above = frames[frame, FRAME_DEPTH] - frames[trace[TRACE_BASE], FRAME_DEPTH]
     for level in range(max(-above, 0), min(trace[TRACE_LOOKED_INTO], TRACE_LEVELS - 1) + 1):
         if level == 0 and above == 0 and frame != trace[TRACE_BASE]:
