@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from deployments.http.errors import ApiError
 from grammar_workers.errors import shortened
+from grammar_workers.near_names import NearNames
 from grammar_workers.strict_json import JsonTextError, Place
 from grammar_workers.validation import place_of, pointer
 
@@ -97,8 +98,20 @@ def _line(problem: Problem, model: type[BaseModel]) -> str:
     place = shown_place(place_of_problem(problem, model))
     message = _message(problem, model)
     if problem["type"] in _UNKNOWN:
-        return f"unknown field `{place}`"
+        near = _near_field(problem, model)
+        return f"unknown field `{place}`" + (f"; is `{near}` meant?" if near else "")
     return f"`{place}`: {message}" if place else message
+
+
+def _near_field(problem: Problem, model: type[BaseModel]) -> str | None:
+    """The field that may be meant where an unknown one stands."""
+    if problem["type"] == "unknown_field":
+        around, name = problem["loc"], problem["ctx"]["param"]
+    else:
+        *around, name = problem["loc"]
+    _, wanted = place_of(model.__pydantic_core_schema__, tuple(around))
+    known = (field.get("validation_alias", known) for known, field in wanted.get("fields", {}).items())
+    return NearNames(one for one in known if isinstance(one, str)).find(str(name))
 
 
 def _message(problem: Problem, model: type[BaseModel]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -9,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -26,6 +28,7 @@ from deployments.local.model_source import check_models
 from deployments.local.stop import StopSignals, finish_requests, stop_all
 
 POLL_S = 0.25
+REPEAT_S = 5.0
 METRICS_PORT = 8081
 
 EXAMPLE = {
@@ -57,11 +60,34 @@ class Progress:
     def __init__(self) -> None:
         self._start = time.monotonic()
         self._last = ""
+        self._told = self._start
 
     def __call__(self, message: str) -> None:
         if message != self._last:
-            print(f"{time.monotonic() - self._start:6.1f} s  {message}", flush=True)
+            self._tell(message)
         self._last = message
+
+    def _tell(self, line: str) -> None:
+        self._told = time.monotonic()
+        print(f"{self._told - self._start:6.1f} s  {line}", flush=True)
+
+    @contextlib.contextmanager
+    def repeating(self) -> Iterator[None]:
+        """Meanwhile what takes long is told again."""
+        over = threading.Event()
+
+        def repeat() -> None:
+            while not over.wait(1):
+                if time.monotonic() - self._told >= REPEAT_S:
+                    self._tell(f"still {self._last}")
+
+        thread = threading.Thread(target=repeat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
 
 def serve_locally(
@@ -105,7 +131,8 @@ def serve_locally(
         return 0
     failure: StartError | None = None
     try:
-        _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)
+        with progress.repeating():
+            _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)
         if not signals.stop.is_set():
             print(_greeting(config, health_port, metrics_port), flush=True)
         signals.stop.wait()

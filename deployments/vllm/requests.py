@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from deployments.openai.constraints import BANNED_WORDS, AnyBannedWords, Structu
 from deployments.vllm.sampling import REFUSED
 from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
+from grammar_workers.near_names import NearNames
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import (
     AllOfSpecification,
@@ -31,8 +31,6 @@ CONSTRAINTS = ("json", "regex", "choice", "grammar", "json_object", "structural_
 """Fields of `StructuredOutputsParams` of which a request gives one."""
 OPTIONS = ("disable_any_whitespace", "disable_additional_properties", "whitespace_pattern")
 """Its fields that say how another backend writes JSON, which ours refuses."""
-_MOST_COMPARED = 64
-"""Characters of an unknown name in which a known one is looked for."""
 _CONSTRAINT: TypeAdapter[StructuredOutputs] = TypeAdapter(StructuredOutputs)
 
 
@@ -155,6 +153,6 @@ def _malformed(
 
 def _unknown(name: str, object_: str, known: list[str]) -> str:
     """What to say about a field that an object does not have."""
-    near = difflib.get_close_matches(name[:_MOST_COMPARED], known, 1)
-    meant = f" Is {near[0]} meant?" if near else ""
+    near = NearNames(known).find(name)
+    meant = f" Is {near} meant?" if near else ""
     return f"unknown field.{meant} {object_} takes {', '.join(known)}"

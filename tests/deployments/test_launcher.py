@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,17 @@ def test_the_metrics_port_is_the_usual_one_or_a_free_one_or_the_one_asked_for(mo
         with pytest.raises(server.StartError, match=f"port {port} .*--metrics-port"):
             server._metrics_port(port)
     assert server._metrics_port(None) == server._metrics_port(port) == port
+
+
+def test_what_takes_long_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REPEAT_S", 0.01)
+    progress = server.Progress()
+    told = threading.Event()
+    monkeypatch.setattr(
+        "builtins.print", lambda line, **_: (lines.append(line), told.set() if "still" in line else None)
+    )
+    lines: list[str] = []
+    with progress.repeating():
+        progress("starting a local Ray")
+        assert told.wait(30)
+    assert lines[0].endswith("s  starting a local Ray") and lines[1].endswith("s  still starting a local Ray")

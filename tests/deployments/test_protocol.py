@@ -214,6 +214,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], plac
         ({"messages": [HELLO[0], {"role": "god", "content": ""}]}, "messages[1].role", "'system'"),
         ({"messages": [HELLO[0], 5]}, "messages[1]", "an object"),
         ({"messages": [{"role": "user", "content": "", "a.b": 1}]}, 'messages[0]["a.b"]', "unknown field"),
+        ({"respone_format": {}}, "respone_format", "is `response_format` meant?"),
+        ({"structured_outputs": {"regx": "a"}}, "structured_outputs.regx", "is `regex` meant?"),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": 1}}},
             "response_format.json_schema.schema",

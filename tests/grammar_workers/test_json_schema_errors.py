@@ -170,6 +170,11 @@ CLOSED = {"type": "object", "properties": {"b": {}}, "required": ["b", "a"], "ad
         ({"type": ["string", "null"], "enum": [1, False, {}]}, "/enum", "no value of `enum` is of the `type`"),
         ({"const": 1, "enum": [True, "1", 1.5]}, "/const", "`const` is not among the values of `enum`"),
         ({"enum": []}, "/enum", "`enum` lists nothing"),
+        (
+            {"type": "string", "pattern": "^[0-9]{4}$", "maxLength": 3},
+            "/pattern",
+            "no string satisfies `pattern` and `maxLength`",
+        ),
         ({"type": "integer", "minimum": 3, "maximum": 2}, "/minimum", "`minimum` is above `maximum`"),
         # Equal formulas stand in two places: the first of both contradicts itself, too, but nobody needs it.
         (

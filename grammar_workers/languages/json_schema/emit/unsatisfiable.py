@@ -77,7 +77,12 @@ def _contradiction(keywords: Mapping[str, Any]) -> tuple[str, str] | None:
     """A keyword of a schema, and why nothing satisfies it beside the others; None where that is not seen at once."""
     names = keywords.get("type", [])
     types = {names} if isinstance(names, str) else set(names)
-    return _of_listed(keywords, types) or _of_bounds(keywords, types) or _of_required(keywords, types)
+    return (
+        _of_listed(keywords, types)
+        or _of_bounds(keywords, types)
+        or _of_strings(keywords, types)
+        or _of_required(keywords, types)
+    )
 
 
 def _of_listed(keywords: Mapping[str, Any], types: set[str]) -> tuple[str, str] | None:
@@ -100,6 +105,14 @@ def _of_bounds(keywords: Mapping[str, Any], types: set[str]) -> tuple[str, str] 
         if decides and Decimal(str(keywords[low])) > Decimal(str(keywords[high])):
             return low, f"`{low}` is above `{high}`"
     return None
+
+
+def _of_strings(keywords: Mapping[str, Any], types: set[str]) -> tuple[str, str] | None:
+    """The last resort: nothing else is asked of the strings, so what is must be why there are none."""
+    asked = [keyword for keyword in ("pattern", "format", "minLength", "maxLength") if keyword in keywords]
+    if types != {"string"} or not asked or not {*keywords} <= {"type", *asked}:
+        return None
+    return asked[0], "no string satisfies " + " and ".join(f"`{keyword}`" for keyword in asked)
 
 
 def _of_required(keywords: Mapping[str, Any], types: set[str]) -> tuple[str, str] | None:

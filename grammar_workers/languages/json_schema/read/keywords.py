@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.json_schema.solve.number_dfa import MAX_DIGITS
+from grammar_workers.near_names import NearNames
 
 DRAFTS = {
     "http://json-schema.org/draft-04/schema": 4,
@@ -88,6 +89,7 @@ KEYWORDS = {
     for name in names.split()
 }
 """Every keyword that some draft defines; annotations of newer drafts are known to all of them."""
+NEAR_KEYWORDS = NearNames(name for name, keyword in KEYWORDS.items() if keyword.asserts)
 ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keyword.asserts)
 
 MAX_UNIQUE = 16

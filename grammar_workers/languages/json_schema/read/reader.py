@@ -13,7 +13,7 @@ from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.container_keywords import DEPENDENCIES, UNEVALUATED, ContainerKeywords
 from grammar_workers.languages.json_schema.read.definitions import Definitions
-from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS, REFERRING
+from grammar_workers.languages.json_schema.read.keywords import ANNOTATIONS, NEAR_KEYWORDS, REFERRING
 from grammar_workers.languages.json_schema.read.references import References, Scope
 from grammar_workers.languages.json_schema.read.scalar_keywords import ScalarKeywords
 from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKeywords
@@ -126,7 +126,9 @@ class SchemaReader:
             if keyword in scope.dialect.keywords:
                 known[keyword] = value
             elif keyword not in ANNOTATIONS:
-                self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}")
+                near = NEAR_KEYWORDS.find(keyword)
+                meant = "" if near in (None, keyword) else f" (is {near!r} meant?)"
+                self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}{meant}")
         asked = {self._group_of[keyword] for keyword in known if keyword in self._group_of}
         parts = [self._groups[number][1](known) for number in sorted(asked)]
         formula = self._pool.all_of(parts)
