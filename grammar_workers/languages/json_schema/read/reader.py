@@ -132,5 +132,6 @@ class SchemaReader:
         asked = {self._group_of[keyword] for keyword in known if keyword in self._group_of}
         parts = [self._groups[number][1](known) for number in sorted(asked)]
         formula = self._pool.all_of(parts)
-        self._pool.note_schema(formula, scope.pointer, known)
+        # A copy: what is read leads back to this reader, and the pool would hold it in a circle.
+        self._pool.note_schema(formula, scope.pointer, dict(known))
         return formula
