@@ -75,6 +75,16 @@ def _json_type(value: Any) -> str | None:
     return None
 
 
+def unknown_field(error: Mapping[str, Any]) -> tuple[tuple[int | str, ...], str] | None:
+    """Where pydantic locates the object of an error that has a field too many, and the field; None for other errors."""
+    match error["type"]:
+        case "unknown_field":
+            return error["loc"], error["ctx"]["param"]
+        case "extra_forbidden":
+            return error["loc"][:-1], str(error["loc"][-1])
+    return None
+
+
 def place_of(schema: CoreSchema, location: tuple[int | str, ...]) -> tuple[Place, Mapping[str, Any]]:
     """Where in the data an error is that pydantic locates at `location`, and what it wanted there.
 

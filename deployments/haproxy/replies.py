@@ -48,15 +48,7 @@ OWN = (
 """Where no rule says what to answer."""
 
 OF_SERVE = (
-    (
-        404,
-        Reply(
-            503,
-            "no application is ready: it is starting, or deleted; try again",
-            "not_ready",
-            retry_after_s=5,
-        ),
-    ),
+    (404, Reply(503, "no application is ready: it is starting, or deleted; try again", "not_ready", retry_after_s=5)),
     (408, Reply(408, "the request took longer than it may")),
     (429, Reply(429, "the server is at its capacity; try again shortly", "server_full", retry_after_s=1)),
     (500, Reply(500, "internal error", "internal_error")),

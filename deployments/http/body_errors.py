@@ -13,7 +13,7 @@ from deployments.http.errors import ApiError
 from grammar_workers.errors import shortened
 from grammar_workers.near_names import NearNames
 from grammar_workers.strict_json import JsonTextError, Place
-from grammar_workers.validation import place_of, pointer
+from grammar_workers.validation import place_of, pointer, unknown_field
 
 MAX_PROBLEMS = 8
 MAX_NAME, MAX_PLACE = 64, 200
@@ -36,7 +36,6 @@ _MESSAGES = {
 }
 """By pydantic's type of error; its own messages speak of Python, or repeat what they were given."""
 
-_UNKNOWN = ("extra_forbidden", "unknown_field")
 _NO_MEMBER = ("union_tag_invalid", "union_tag_not_found")
 
 Problem = Mapping[str, Any]
@@ -53,7 +52,7 @@ def of_validation(problems: Sequence[Problem], model: type[BaseModel]) -> ApiErr
         400,
         "; ".join(dict.fromkeys(lines)),
         param=shown_place(place_of_problem(first, model)) or "body",
-        code="unknown_field" if first["type"] in _UNKNOWN else "invalid_value",
+        code="invalid_value" if unknown_field(first) is None else "unknown_field",
         pointer=pointer(first["ctx"]["place"]) or None if first["type"] == "json_text" else None,
     )
 
@@ -97,21 +96,17 @@ def shown_place(place: Place) -> str:
 def _line(problem: Problem, model: type[BaseModel]) -> str:
     place = shown_place(place_of_problem(problem, model))
     message = _message(problem, model)
-    if problem["type"] in _UNKNOWN:
-        near = _near_field(problem, model)
+    if (unknown := unknown_field(problem)) is not None:
+        near = _near_field(*unknown, model)
         return f"unknown field `{place}`" + (f"; is `{near}` meant?" if near else "")
     return f"`{place}`: {message}" if place else message
 
 
-def _near_field(problem: Problem, model: type[BaseModel]) -> str | None:
-    """The field that may be meant where an unknown one stands."""
-    if problem["type"] == "unknown_field":
-        around, name = problem["loc"], problem["ctx"]["param"]
-    else:
-        *around, name = problem["loc"]
-    _, wanted = place_of(model.__pydantic_core_schema__, tuple(around))
+def _near_field(around: tuple[int | str, ...], name: str, model: type[BaseModel]) -> str | None:
+    """The field of the object at a location of pydantic's that may be meant by an unknown one."""
+    _, wanted = place_of(model.__pydantic_core_schema__, around)
     known = (field.get("validation_alias", known) for known, field in wanted.get("fields", {}).items())
-    return NearNames(one for one in known if isinstance(one, str)).find(str(name))
+    return NearNames(one for one in known if isinstance(one, str)).find(name)
 
 
 def _message(problem: Problem, model: type[BaseModel]) -> str:

@@ -22,7 +22,7 @@ from grammar_workers.specification import (
     GrammarSpecification,
     JsonSchemaSpecification,
 )
-from grammar_workers.validation import place_of, pointer
+from grammar_workers.validation import place_of, pointer, unknown_field
 
 EXTENSION = "x-turnstile"
 """The keyword at the root of a JSON Schema that says what vLLM's own fields cannot."""
@@ -137,18 +137,14 @@ def _malformed(
     model: TypeAdapter[Any], error: ValidationError, before: tuple[int | str, ...] = ()
 ) -> InvalidSpecificationError:
     first = error.errors(include_url=False)[0]
-    message, location = first["msg"], first["loc"]
-    unknown: str | None = None
-    if first["type"] == "unknown_field":
-        unknown = first["ctx"]["param"]
-    elif first["type"] == "extra_forbidden":
-        location, unknown = location[:-1], str(location[-1])
-    inside, wanted = place_of(model.core_schema, location)
+    if (found := unknown_field(first)) is None:
+        inside, _ = place_of(model.core_schema, first["loc"])
+        return InvalidSpecificationError(first["msg"], pointer=pointer((*before, *inside)))
+    around, name = found
+    inside, wanted = place_of(model.core_schema, around)
     place = (*before, *inside)
-    if unknown is not None:
-        message = _unknown(unknown, str(place[-1]) if place else "it", list(wanted.get("fields", ())))
-        place = (*place, unknown)
-    return InvalidSpecificationError(message, pointer=pointer(place))
+    message = _unknown(name, str(place[-1]) if place else "it", list(wanted.get("fields", ())))
+    return InvalidSpecificationError(message, pointer=pointer((*place, name)))
 
 
 def _unknown(name: str, object_: str, known: list[str]) -> str:

@@ -71,9 +71,9 @@ class Recognizer(Protocol):
         """Make the rows of all places between ASCII characters, a few with each step of the iterator.
 
         Breadth first, but states that have not been met before others. Looks at `max_places` at most, and each step is
-        a call under the lock. Places that must have the same row are
-        looked at once, so that this mostly ends where there is no end of places, too. What follows them may differ: it
-        is looked at where the callers of rules go on, and behind each name of an object.
+        a call under the lock. Places that must have the same row are looked at once, so that this mostly ends where
+        there is no end of places, too. What follows them may differ: it is looked at where the callers of rules go on,
+        and behind each name of an object.
         """
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
