@@ -6,7 +6,6 @@ emitted: what cannot be shown is refused, for the text would have no end.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 
 from grammar_workers.languages.json_schema.assertions import JsonType, PropertyCount, UniqueItems
@@ -14,7 +13,7 @@ from grammar_workers.languages.json_schema.emit.graphs import Edge, Graph
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
 from grammar_workers.languages.json_schema.solve.objects import Objects
-from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, NotDistinctError, size_of
+from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, NotDistinctError
 from grammar_workers.languages.json_schema.solve.solver import Solver
 
 _FEW_ITEMS = "it is not certain that another item is left wherever one must come: uniqueItems beside these keywords"
@@ -24,11 +23,10 @@ _FEW_NAMES = "it is not certain that another property name is left wherever one 
 def check_items(solver: Solver, array: Demand, plain: PlainArray) -> None:
     """Raise NotDistinctError unless each item of a plain array that must come has more values than there are items
     before it."""
-    size = functools.cache(functools.partial(size_of, solver))
     for position, demand in enumerate(plain.prefix[: plain.minimum]):
-        _check_item(solver, array, size(demand).least > position)
+        _check_item(solver, array, solver.size(demand).least > position)
     if plain.minimum > len(plain.prefix):
-        _check_item(solver, array, size(plain.items).least >= plain.minimum)
+        _check_item(solver, array, solver.size(plain.items).least >= plain.minimum)
 
 
 def has_endless_items(solver: Solver, plain: PlainArray, longest: int | None) -> bool:
@@ -36,7 +34,7 @@ def has_endless_items(solver: Solver, plain: PlainArray, longest: int | None) ->
     items = [*plain.prefix[1:longest]]
     if longest is None or longest > len(plain.prefix):
         items.append(plain.items)
-    return all(size_of(solver, demand).least >= ENOUGH for demand in dict.fromkeys(items))
+    return all(solver.size(demand).least >= ENOUGH for demand in dict.fromkeys(items))
 
 
 def has_endless_names(container: Objects) -> bool:
@@ -53,11 +51,10 @@ def _check_item(solver: Solver, array: Demand, holds: bool) -> None:
 
 def check_labelled_items(solver: Solver, array: Demand, container: Arrays, graph: Graph) -> None:
     """The same of an array with alternatives."""
-    size = functools.cache(functools.partial(size_of, solver))
 
     def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
         most = container.most_items(node)
-        return most == 0 or size(edge.demand, label).least > most
+        return most == 0 or solver.size(edge.demand, label).least > most
 
     _check_item(solver, array, _always_ends(graph, leads_on))
 

@@ -142,6 +142,20 @@ def count_texts(automaton: Dfa, labels: Set[int], lengths: Interval = (0, UNBOUN
 
 def _count_numbers(automaton: Dfa, labels: Set[int]) -> Size:
     """Of the numbers that are integers without an exponent, all up to a length; of others those with few digits."""
+    # Each integer has one text without a sign and without zeros before it.
+    counts = {target: 1 for digit in "123456789" if (target := automaton.read(0, digit)) >= 0}
+    integers = 0
+    for _ in range(_MOST_DIGITS):
+        integers += sum(count for state, count in counts.items() if automaton.accepting[state] in labels)
+        following: dict[int, int] = {}
+        for state, count in counts.items():
+            for digit in "0123456789":
+                target = automaton.read(state, digit)
+                if target >= 0:
+                    following[target] = following.get(target, 0) + count
+        counts = following
+    if integers >= ENOUGH:
+        return Size(ENOUGH, False)
     found: set[Decimal] = set()
     pending = [("", 0)]
     budget = budget_of(Limits())
@@ -150,23 +164,9 @@ def _count_numbers(automaton: Dfa, labels: Set[int]) -> Size:
         if automaton.accepting[state] in labels:
             found.add(Decimal(text))
         if len(pending) > _MOST_TEXTS:
-            break
+            return Size(max(len(found), integers), False)
         for character in "-0123456789.eE+":
             target = automaton.read(state, character)
             if target >= 0:
                 pending.append((text + character, target))
-    else:
-        return Size(len(found), True)
-    # Each integer has one text without a sign and without zeros before it.
-    counts = {target: 1 for digit in "123456789" if (target := automaton.read(0, digit)) >= 0}
-    total = 0
-    for _ in range(_MOST_DIGITS):
-        total += sum(count for state, count in counts.items() if automaton.accepting[state] in labels)
-        following: dict[int, int] = {}
-        for state, count in counts.items():
-            for digit in "0123456789":
-                target = automaton.read(state, digit)
-                if target >= 0:
-                    following[target] = following.get(target, 0) + count
-        counts = following
-    return Size(max(len(found), min(total, ENOUGH)), False)
+    return Size(len(found), True)

@@ -27,7 +27,7 @@ from grammar_workers.languages.json_schema.solve.disjoint import Disjointness
 from grammar_workers.languages.json_schema.solve.exploration import Exploration
 from grammar_workers.languages.json_schema.solve.numbers import Numbers
 from grammar_workers.languages.json_schema.solve.objects import Objects
-from grammar_workers.languages.json_schema.solve.sizes import size_of
+from grammar_workers.languages.json_schema.solve.sizes import Size, size_of
 from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.strings import Strings
 from grammar_workers.languages.json_schema.solve.text_language import TextLanguage
@@ -232,8 +232,13 @@ class Solver:
         """How many values a demand has, None for too many to count and where containers are among them."""
         if self.arrays(items) is not None or self.objects(items) is not None:
             return None
-        size = size_of(self, items)
+        size = self.size(items)
         return size.least if size.exact and size.least < _MOST_COUNTED else None
+
+    @memoized
+    def size(self, demand: Demand, label: Label | None = None) -> Size:
+        """How many values a demand has, with one label or with any. For containers, `solve` must be through."""
+        return size_of(self, demand, label)
 
     def explored(self, container: DerivativeGraph) -> dict[Node, list[Move]]:
         """The nodes reached from the start over parts that exist or are skipped, with the moves that part from them."""
