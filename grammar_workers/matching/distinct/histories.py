@@ -33,8 +33,8 @@ History: TypeAlias = Level | None
 
 _IDLE, _IDLE_IN_STRING, _IDLE_IN_ESCAPE, _OWES = range(DONE + 1, DONE + 5)
 """Kinds of positions outside of the parts that must differ: behind one, in a string there, and behind a comma, where
-another part must follow that may have been used up. One that is exempt, such as a declared name, begins without a call
-and is outside, too."""
+another part must follow; unless they are endless, it may have been used up. One that is exempt, such as a declared
+name, begins without a call and is outside, too."""
 _BEHIND: Position = (_IDLE, b"", b"", 0)
 _BEHIND_COMMA: Position = (_OWES, b"", b"", 0)
 _WHITE_SPACE = frozenset(b" \t\n\r")
@@ -93,11 +93,11 @@ class Histories:
         self._effort.spend(sum(1 + len(level.position[1]) // _STEP_BYTES for level in levels))
         history = None
         for _, at, earlier, position, endless in reversed(levels):
-            owes = at == depth and not endless
-            history = Level(history, at, earlier, self._moved(position, byte, owes), endless)
+            history = Level(history, at, earlier, self._moved(position, byte, own=at == depth), endless)
         return history
 
-    def _moved(self, position: Position, byte: int, owes: bool) -> Position:
+    def _moved(self, position: Position, byte: int, *, own: bool) -> Position:
+        """`own`: whether the rule of the container itself has read the byte."""
         kind = position[0]
         if kind <= DONE:
             return self.values.read(position, byte)
@@ -110,7 +110,7 @@ class Histories:
             kind = _IDLE if kind == _IDLE_IN_STRING else _IDLE_IN_STRING
         elif byte == ord("\\") and kind == _IDLE_IN_STRING:
             kind = _IDLE_IN_ESCAPE
-        elif byte == ord(",") and owes and kind == _IDLE:
+        elif byte == ord(",") and own and kind == _IDLE:
             kind = _OWES
         return position if kind == position[0] else (kind, b"", b"", 0)
 
@@ -123,8 +123,12 @@ class Histories:
     def _is_free(self, level: Level) -> bool:
         position = level.position
         if position[0] > DONE:
-            return position[0] != _OWES
+            return position[0] != _OWES or level.endless
         return not self._earlier.may_repeat(level.earlier, position)
+
+    def is_behind_comma(self, history: History) -> bool:
+        """Whether another part of the innermost container comes next, which may begin with the next byte."""
+        return history is not None and history.position[0] == _OWES
 
     def in_string(self, history: History) -> bool:
         """Whether the last byte was inside of a string, as far as a level knows."""

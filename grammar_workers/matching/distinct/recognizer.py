@@ -98,11 +98,7 @@ class DistinctRecognizer:
 
     def _clear_forbidden(self, place: Place, row: MaskRow) -> bool:
         self._effort.begin()
-        allowed = np.unpackbits(row.view(np.uint8), bitorder="little").view(np.bool_)
-        cleared = self._forbidden.clear(place, allowed)
-        if cleared:
-            row[:] = np.packbits(allowed, bitorder="little").view(np.uint32)
-        return cleared
+        return self._forbidden.clear(place, row)
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
         self._effort.begin()

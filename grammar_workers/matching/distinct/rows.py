@@ -1,66 +1,81 @@
 """The tokens that a mask row must lose because of earlier values: those that repeat one, or can only repeat one.
 
-Nearly all tokens are settled without a look. Inside of a string that has become unlike all earlier values, a token can
-do wrong only behind the end of that string; so only tokens with a quote before their last byte are walked through, and
-where the string is still like some values, the beginnings of those. Outside of containers whose parts must differ, a
-token must begin one and reach behind its first part, so it has a comma and a bracket, or the quotes of a name. Of all
-these only those count that the underlying automaton allows, mostly a few dozen.
+Nearly all tokens are settled without a look. Where all parts in progress have become unlike all earlier values, a token
+can do wrong only in a part that begins within it, so it has a comma, and a byte of that part behind it or all of an
+earlier part before it; from within a string, all this follows a quote. Where a string in progress is still like some
+values, their next bytes are looked at, too. Of all these only those tokens count that the underlying automaton allows,
+mostly a few.
 """
 
 from __future__ import annotations
 
 import bisect
 import functools
+import re
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.matching.distinct.histories import Histories
+from grammar_workers.matching.distinct.histories import Histories, History, levels_of
 from grammar_workers.matching.distinct.steps import Place, Steps
 from grammar_workers.matching.distinct.ways import Ways
+from grammar_workers.types import MaskRow
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_END, TRIE_TOKEN
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
-_FEW = 8
-"""To look at so many tokens takes as long as to tell which of them are allowed."""
+_MANY = 1024
+"""Of more tokens than these it is faster to look up the allowed ones, mostly a few, than to look at each."""
+_GAP = rb"[ \t\n\r]*"
+_BEGIN = rb"[^]},:\\ \t\n\r]"
+_SECOND = rb"\[%b%b.*,|\{%b\".*,|\".*\".*:.*," % (_GAP, _BEGIN, _GAP)
+"""Tokens that may begin a container and reach behind its first part, or behind its first name that counts."""
+_NEXT = rb",%b%b" % (_GAP, _BEGIN)
+"""Tokens that may begin another part."""
 
 
 class ForbiddenTokens:
     """The walks over one vocabulary's prefix tree. `late`: whether parts may begin long after the bracket."""
 
     def __init__(self, vocabulary: Vocabulary, steps: Steps, histories: Histories, ways: Ways, *, late: bool) -> None:
-        self._tree = tree = _tree_of(vocabulary)
+        self._tree = _tree_of(vocabulary)
         self._steps = steps
         self._histories = histories
         self._ways = ways
-        self._outside = tree.separating if late else tree.opening
+        self._late = late
 
-    def clear(self, place: Place, allowed: NDArray[np.bool_]) -> bool:
-        """Set the forbidden tokens to False; whether there are any. `allowed`: bool [tokens], what the underlying
-        automaton allows.
+    def clear(self, place: Place, row: MaskRow) -> bool:
+        """Clear the forbidden tokens in a row, uint32 [words of 32 tokens], of what the underlying automaton allows;
+        whether there are any.
         """
-        tree = self._tree
-        candidates = _Candidates(tree, allowed, None if place[3] else self._outside)
+        candidates = _Candidates(self._tree, row)
         cleared = False
-        pending = [(tree.root, place)]
+        pending = [(self._tree.root, place)]
         while pending:
             node, here = pending.pop()
-            for child in candidates.children(node, self._wanted(here)):
+            for child in self._children(candidates, node, here[3]):
                 following = self._steps.step(here, child.byte)
                 if following is None or (child.token >= 0 and not self._ways.is_alive(following)):
-                    tokens = tree.order[child.first : child.last]
-                    cleared = cleared or bool(allowed[tokens].any())
-                    allowed[tokens] = False
+                    cleared = candidates.clear(child) or cleared
                 elif child.end > child.number + 1:
                     pending.append((child, following))
         return cleared
 
-    def _wanted(self, place: Place) -> frozenset[int] | None:
-        """The bytes after which an earlier value may still have a say, where those without are not looked at."""
-        return self._histories.next_bytes(place[3]) if self._histories.in_string(place[3]) else None
+    def _children(self, candidates: _Candidates, node: _Node, history: History) -> Iterator[_Node]:
+        """The children of a node, where a history is, that lead to tokens that may be forbidden."""
+        tree = self._tree
+        endless = not self._late and all(level.endless for level in levels_of(history))
+        if history is None:
+            return candidates.children(node, tree.separating if self._late else tree.second)
+        if self._histories.in_string(history):
+            wanted = self._histories.next_bytes(history)
+            if wanted is not None:
+                return candidates.children(node, tree.quoted_next if endless else tree.quoted_separating, wanted)
+        elif self._histories.is_settled(history) and not self._histories.is_behind_comma(history):
+            return candidates.children(node, tree.next if endless else tree.separating)
+        return candidates.children(node, None)
 
 
 class _Node(NamedTuple):
@@ -84,11 +99,24 @@ class _Children(NamedTuple):
     by_byte: dict[int, _Node]
 
 
+class _Tokens(NamedTuple):
+    """Some tokens as they lie in a tree's order: their places, int64 [n], and their words and bits in a mask row."""
+
+    places: NDArray[np.int64]
+    words: NDArray[np.int64]
+    bits: NDArray[np.uint32]
+
+    def allowed(self, row: MaskRow) -> list[int]:
+        """The places of those that a row allows."""
+        found: list[int] = self.places[(row[self.words] & self.bits) != 0].tolist()
+        return found
+
+
 class _Tree:
     """A vocabulary's prefix tree. `order`: int [tokens], the tokens as they lie in it.
 
-    Places in that order, of tokens with a quote before their last byte (`quoting`), with a comma and either a bracket
-    that opens or a whole name (`opening`), and with a comma (`separating`).
+    `separating` are the tokens with a comma; of these `second` may reach behind the first part of a container that they
+    begin, `next` may do that or begin another part, and those that are `quoted_` do so behind a quote.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -96,14 +124,29 @@ class _Tree:
         self.order = trees.tokens
         self.places = np.full(vocabulary.size, -1, np.int64)
         self.places[self.order] = np.arange(len(self.order))
-        texts = [vocabulary.read_bytes(token) for token in self.order.tolist()]
-        self.quoting = np.flatnonzero([b'"' in text[:-1] for text in texts])
-        separating = np.array([b"," in text for text in texts])
-        opening = separating & np.array([b"[" in text or b"{" in text or text.count(b'"') > 1 for text in texts])
-        self.separating, self.opening = np.flatnonzero(separating), np.flatnonzero(opening)
+        texts = {
+            place: text
+            for place, token in enumerate(self.order.tolist())
+            if b"," in (text := vocabulary.read_bytes(token))
+        }
+
+        def matching(pattern: bytes) -> _Tokens:
+            search = re.compile(pattern, re.DOTALL).search
+            return self.tokens(np.array([place for place, text in texts.items() if search(text)], np.int64))
+
+        self.separating, self.quoted_separating = matching(b","), matching(b'".*,')
+        self.second = matching(_SECOND)
+        self.next, self.quoted_next = (
+            matching(_SECOND + b"|" + _NEXT),
+            matching(b'".*(?:' + _SECOND + b"|" + _NEXT + b")"),
+        )
         self.root = _Node(-1, -1, -1, len(trees.tree), 0, len(self.order))
         self._nodes, self._spans = trees.tree, trees.spans
         self.children = functools.lru_cache(maxsize=4096)(self._children)
+
+    def tokens(self, places: NDArray[np.int64]) -> _Tokens:
+        tokens = self.order[places]
+        return _Tokens(places, tokens >> 5, np.uint32(1) << (tokens & 31).astype(np.uint32))
 
     def _children(self, node: _Node) -> _Children:
         nodes = []
@@ -116,50 +159,52 @@ class _Tree:
 
 
 class _Candidates:
-    """The allowed tokens of one row that may be forbidden: `outside` alone, as places in the tree's order, or all that
-    a walk gets to.
-    """
+    """The tokens of one row that may be forbidden."""
 
-    def __init__(self, tree: _Tree, allowed: NDArray[np.bool_], outside: NDArray[np.int64] | None) -> None:
+    def __init__(self, tree: _Tree, row: MaskRow) -> None:
         self._tree = tree
-        self._allowed = allowed
-        self._outside = None if outside is None else self._among(outside)
+        self._row = row
+        self._among: dict[int, list[int]] = {}
 
-    @functools.cached_property
-    def _quoting(self) -> list[int]:
-        return self._among(self._tree.quoting)
-
-    def _below(self, node: _Node) -> Sequence[int]:
-        if node is self._tree.root:  # of a whole vocabulary only a few are allowed here, so not all are looked up
-            places = np.sort(self._tree.places[np.flatnonzero(self._allowed)])
-        elif node.last - node.first <= _FEW:
-            return range(node.first, node.last)
-        else:
-            places = np.flatnonzero(self._allowed[self._tree.order[node.first : node.last]]) + node.first
-        found: list[int] = places.tolist()
-        return found
-
-    def _among(self, places: NDArray[np.int64]) -> list[int]:
-        found: list[int] = places[self._allowed[self._tree.order[places]]].tolist()
-        return found
-
-    def children(self, node: _Node, wanted: frozenset[int] | None) -> Iterator[_Node]:
-        """The children of a node that lead to candidates. `wanted`: where tokens without a quote before their last byte
-        are candidates only if they go on with one of these bytes.
+    def children(self, node: _Node, tokens: _Tokens | None, wanted: frozenset[int] = frozenset()) -> Iterator[_Node]:
+        """The children of a node that lead to some of these tokens (None: to any), those with the bytes `wanted` in any
+        case.
         """
         children = self._tree.children(node)
-        if wanted is not None:
-            yield from (children.by_byte[byte] for byte in wanted & children.by_byte.keys())
-        places: Sequence[int] | None = self._outside
-        if places is None:
-            places = self._below(node) if wanted is None else self._quoting
+        yield from (children.by_byte[byte] for byte in wanted & children.by_byte.keys())
+        places = self._below(node) if tokens is None else self._allowed(tokens)
         # The token of the node itself lies before those of its children.
         place = bisect.bisect_left(places, children.firsts[0]) if children.nodes else len(places)
         while place < len(places) and places[place] < node.last:
             child = children.nodes[bisect.bisect_right(children.firsts, places[place]) - 1]
             place = bisect.bisect_left(places, child.last, place)
-            if not wanted or child.byte not in wanted:
+            if child.byte not in wanted:
                 yield child
+
+    def clear(self, node: _Node) -> bool:
+        """Clear all tokens below a node; whether the row allowed any."""
+        tokens = self._tree.tokens(np.arange(node.first, node.last))
+        found = bool((self._row[tokens.words] & tokens.bits).any())
+        if found:
+            np.bitwise_and.at(self._row, tokens.words, ~tokens.bits)
+        return found
+
+    def _allowed(self, tokens: _Tokens) -> list[int]:
+        known = self._among.get(id(tokens))
+        if known is None:
+            known = self._among[id(tokens)] = tokens.allowed(self._row)
+        return known
+
+    def _below(self, node: _Node) -> list[int]:
+        if node.last - node.first > _MANY:
+            return self._all
+        return self._tree.tokens(np.arange(node.first, node.last)).allowed(self._row)
+
+    @functools.cached_property
+    def _all(self) -> list[int]:
+        allowed = np.flatnonzero(np.unpackbits(self._row.view(np.uint8), bitorder="little").view(np.bool_))
+        places: list[int] = np.sort(self._tree.places[allowed]).tolist()
+        return places
 
 
 _known: weakref.WeakKeyDictionary[Vocabulary, _Tree] = weakref.WeakKeyDictionary()

@@ -97,6 +97,11 @@ class Steps:
             behind = self._left(behind)
         return found
 
+    def literal_at(self, place: Place) -> int:
+        """The byte that leads to the next state, the only one in most names and constants; -1 for none."""
+        literal: int = self._state(place[0])[STATE_LITERAL]
+        return literal
+
     def arrive(self, state: int, counter: int, frame: int, history: History) -> Place | None:
         """Follow everything that happens on entering `state` without reading a byte."""
         tables = self._pushdown

@@ -30,9 +30,10 @@ _MOST_TRIED = 64
 """Bytes of one way that are tried before a search begins."""
 _ZEROS = b"0" * 64
 """More than any number that is worth telling apart has within its fraction."""
-_PREFERRED = b'"}]1234567890abcdefghijklmnopqrstuvwxyz'
+_CLOSING = b'"}]'
+_PREFERRED = b"1234567890abcdefghijklmnopqrstuvwxyz"
 """Zeros late: behind any number of them it may still mean an earlier one."""
-_BY_PREFERENCE = tuple(dict.fromkeys([*_PREFERRED, *range(256)]))
+_OTHERS = tuple(dict.fromkeys([*_PREFERRED, *range(256)]))
 
 
 class _Reached(NamedTuple):
@@ -151,7 +152,8 @@ class Ways:
     def _bytes_at(self, place: Place) -> Iterator[int]:
         """The bytes that may be read, those first that mostly lead out."""
         possible = self._steps.bytes_at(place)
-        return (byte for byte in _BY_PREFERENCE if byte in possible and byte in self._allowed)
+        ordered = itertools.chain(_CLOSING, (self._steps.literal_at(place),), _OTHERS)
+        return (byte for byte in ordered if byte in possible and byte in self._allowed)
 
     def _note_alive(self, reached: _Reached | None) -> None:
         while reached is not None:
