@@ -150,6 +150,63 @@ def test_the_mask_is_what_can_be_stepped_over(schema: Any) -> None:
                 break
 
 
+def with_nasty_tokens(rng: random.Random) -> Vocabulary:
+    """Single bytes, and pieces of arrays and objects that end, begin and repeat parts in all kinds of ways."""
+    parts = [
+        '"a"',
+        '"b\\""',
+        '"\\u0061"',
+        "1",
+        "1.0",
+        "-0",
+        "null",
+        "[]",
+        "[1, 1]",
+        "{}",
+        '{"a": 1}',
+        '{"a": {"a": 1}}',
+    ]
+    pieces: set[bytes] = set()
+    while len(pieces) < 300:
+        text = rng.choice((", ", ",", " , ", '": ', "], [", "}, {")).join(rng.choices(parts, k=4))
+        first = rng.randrange(len(text))
+        pieces.add(text[first : first + rng.randint(2, 14)].encode())
+    tokens = sorted(piece for piece in pieces if len(piece) > 1)
+    return Vocabulary([bytes([byte]) for byte in range(256)] + [*tokens, None], eos_token_ids=[256 + len(tokens)])
+
+
+NASTY = [
+    ANY,
+    {"type": "array", "uniqueItems": True, "items": {"anyOf": [{"type": "string"}, {"enum": [1, None]}]}},
+    {"type": "array", "uniqueItems": True, "items": {"type": "string", "pattern": "^a?b*$"}, "minItems": 3},
+    {"type": "array", "uniqueItems": True, "items": {"type": "integer", "minimum": 0, "maximum": 20}},
+    {"type": "array", "uniqueItems": True, "items": {"type": "object", "properties": {"a": True}}},
+    {"type": "array", "items": {"type": "array", "uniqueItems": True, "items": {"enum": [*range(17), "a", "b"]}}},
+    {"type": "object", "minProperties": 2},
+    {"type": "object", "properties": {"a": ANY}, "patternProperties": {"^[ab]": ANY}, "minProperties": 2, **CLOSED},
+    {"type": "array", "uniqueItems": True, "items": {"type": "object", "minProperties": 1}},
+]
+
+
+@pytest.mark.parametrize("schema", NASTY)
+@pytest.mark.parametrize("whitespace", ["compact", "flexible"])
+def test_the_mask_is_what_can_be_stepped_over_on_random_walks(schema: Any, whitespace: Any) -> None:
+    """Which tokens are looked at is decided beforehand, by what they contain; stepping knows nothing of that."""
+    for seed in range(3):
+        rng = random.Random(seed)
+        fsm = compiled(schema, with_nasty_tokens(rng), whitespace=whitespace)
+        ends = fsm.vocabulary.eos_token_ids
+        state = fsm.initial_state
+        for _ in range(40):
+            stepped = {token for token in range(fsm.vocabulary.size) if fsm.next_state(state, token) >= 0}
+            assert fsm.allowed_tokens(state) == stepped
+            tokens = sorted(stepped - set(ends))
+            if not tokens:
+                break
+            likely = [token for token in tokens if token > 255 or chr(token) in '[{,":ab1 ']
+            state = fsm.next_state(state, rng.choice(likely or tokens))
+
+
 def test_the_values_of_a_finite_kind_are_used_up() -> None:
     schema = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 3}, "uniqueItems": True}
     fsm = compiled(schema)

@@ -126,9 +126,9 @@ class Histories:
             return position[0] != _OWES or level.endless
         return not self._earlier.may_repeat(level.earlier, position)
 
-    def is_behind_comma(self, history: History) -> bool:
-        """Whether another part of the innermost container comes next, which may begin with the next byte."""
-        return history is not None and history.position[0] == _OWES
+    def may_begin(self, history: History) -> bool:
+        """Whether a part that must differ from earlier ones may begin with the next byte."""
+        return history is not None and history.position[0] == _OWES and history.earlier != EMPTY
 
     def in_string(self, history: History) -> bool:
         """Whether the last byte was inside of a string, as far as a level knows."""

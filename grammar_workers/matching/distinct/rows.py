@@ -30,10 +30,14 @@ _MANY = 1024
 """Of more tokens than these it is faster to look up the allowed ones, mostly a few, than to look at each."""
 _GAP = rb"[ \t\n\r]*"
 _BEGIN = rb"[^]},:\\ \t\n\r]"
-_SECOND = rb"\[%b%b.*,|\{%b\".*,|\".*\".*:.*," % (_GAP, _BEGIN, _GAP)
+_REST_OF_STRING = rb".?(?:[^\"\\]|\\.)*\""
+"""Also behind the backslash of an escape."""
+_BETWEEN_STRINGS = rb"(?:[^\"]|\"(?:[^\"\\]|\\.)*\")*"
+_SECOND = rb".*(?:\[%b%b.*,|\{%b\".*,|\".*\".*:.*,)" % (_GAP, _BEGIN, _GAP)
 """Tokens that may begin a container and reach behind its first part, or behind its first name that counts."""
-_NEXT = rb",%b%b" % (_GAP, _BEGIN)
-"""Tokens that may begin another part."""
+_SEPARATING = rb"%b," % _BETWEEN_STRINGS
+_NEXT = rb"(?:%b|%b%b%b)" % (_SECOND, _SEPARATING, _GAP, _BEGIN)
+"""Tokens that may do that or begin another part."""
 
 
 class ForbiddenTokens:
@@ -66,16 +70,19 @@ class ForbiddenTokens:
     def _children(self, candidates: _Candidates, node: _Node, history: History) -> Iterator[_Node]:
         """The children of a node, where a history is, that lead to tokens that may be forbidden."""
         tree = self._tree
-        endless = not self._late and all(level.endless for level in levels_of(history))
         if history is None:
-            return candidates.children(node, tree.separating if self._late else tree.second)
-        if self._histories.in_string(history):
-            wanted = self._histories.next_bytes(history)
-            if wanted is not None:
-                return candidates.children(node, tree.quoted_next if endless else tree.quoted_separating, wanted)
-        elif self._histories.is_settled(history) and not self._histories.is_behind_comma(history):
-            return candidates.children(node, tree.next if endless else tree.separating)
-        return candidates.children(node, None)
+            return candidates.children(node, tree.with_comma if self._late else tree.second)
+        in_string = self._histories.in_string(history)
+        wanted = self._histories.next_bytes(history) if in_string else frozenset()
+        settled = in_string or (self._histories.is_settled(history) and not self._histories.may_begin(history))
+        if wanted is None or not settled:
+            return candidates.children(node, None)
+        endless = not self._late and all(level.endless for level in levels_of(history))
+        if node is not tree.root:  # how the tokens begin tells nothing
+            return candidates.children(node, tree.with_next if endless else tree.with_comma, wanted)
+        if in_string:
+            return candidates.children(node, tree.quoted_next if endless else tree.quoted_separating, wanted)
+        return candidates.children(node, tree.next if endless else tree.separating)
 
 
 class _Node(NamedTuple):
@@ -115,8 +122,9 @@ class _Tokens(NamedTuple):
 class _Tree:
     """A vocabulary's prefix tree. `order`: int [tokens], the tokens as they lie in it.
 
-    `separating` are the tokens with a comma; of these `second` may reach behind the first part of a container that they
-    begin, `next` may do that or begin another part, and those that are `quoted_` do so behind a quote.
+    Of the tokens with a comma, `with_comma`, those that may reach behind the first part of a container that they begin
+    are `second`, and those that may do that or begin another part `with_next`. Of tokens that come outside of strings
+    only `separating` may end a part, and only `next` are such as `with_next`; of those within a string, `quoted_` ones.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -131,15 +139,13 @@ class _Tree:
         }
 
         def matching(pattern: bytes) -> _Tokens:
-            search = re.compile(pattern, re.DOTALL).search
-            return self.tokens(np.array([place for place, text in texts.items() if search(text)], np.int64))
+            match = re.compile(pattern, re.DOTALL).match
+            return self.tokens(np.array([place for place, text in texts.items() if match(text)], np.int64))
 
-        self.separating, self.quoted_separating = matching(b","), matching(b'".*,')
-        self.second = matching(_SECOND)
-        self.next, self.quoted_next = (
-            matching(_SECOND + b"|" + _NEXT),
-            matching(b'".*(?:' + _SECOND + b"|" + _NEXT + b")"),
-        )
+        self.with_comma = matching(b"")
+        self.second, self.with_next = matching(_SECOND), matching(b".*" + _NEXT)
+        self.separating, self.quoted_separating = matching(_SEPARATING), matching(_REST_OF_STRING + _SEPARATING)
+        self.next, self.quoted_next = matching(_NEXT), matching(_REST_OF_STRING + _NEXT)
         self.root = _Node(-1, -1, -1, len(trees.tree), 0, len(self.order))
         self._nodes, self._spans = trees.tree, trees.spans
         self.children = functools.lru_cache(maxsize=4096)(self._children)

@@ -27,6 +27,7 @@ _SCALARS = frozenset(b"+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR
 _NUMBERS = frozenset(b"-0123456789")
 _BETWEEN = frozenset(b" \t\n\r,:")
 _SHORT_ESCAPES = dict(zip(b"bfnrt", b"\b\f\n\r\t", strict=True))
+_IN_ESCAPES = b'"/\\bfnrtu0123456789abcdefABCDEF'
 _ESCAPE_LENGTH = len(rb"\u0000")
 _MOST_REMEMBERED = 1 << 17
 _ENTRY_BYTES = 250
@@ -208,15 +209,19 @@ class Values:
 
     def next_bytes(self, position: Position, values: Iterable[ValueId]) -> frozenset[int] | None:
         """Inside of a string: the bytes after which it may still become a part of one of the values; None for any."""
-        _, text, pending, _ = position
-        found: set[int] = set()
-        for value in values:
-            for whole in self._texts(position, value):
-                if _spells(text, pending, whole):
-                    if pending:
-                        return None
-                    found.add(whole[len(text)] if len(whole) > len(text) else ord('"'))
-        return frozenset({*found, ord("\\")} if found else ())
+        kind, text, pending, container = position
+        wholes = [whole for value in values for whole in self._texts(position, value) if _spells(text, pending, whole)]
+        if not pending:
+            found = {whole[len(text)] if len(whole) > len(text) else ord('"') for whole in wholes}
+            return frozenset({*found, ord("\\")} if found else ())
+        if len(pending) >= _ESCAPE_LENGTH and wholes:
+            return None
+        found = set()
+        for byte in _IN_ESCAPES:
+            _, after, still, _ = self._read_string(kind, text, pending, container, byte)
+            if any(_spells(after, still, whole) for whole in wholes):
+                found.add(byte)
+        return frozenset(found)
 
     def _texts(self, position: Position, value: ValueId) -> list[bytes]:
         """What the string or name in progress must be, if `value` is to come out of it."""
