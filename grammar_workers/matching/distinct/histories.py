@@ -90,29 +90,20 @@ class Histories:
     def read(self, history: History, byte: int, depth: int) -> History:
         """The history after a byte, which a rule at this depth has read."""
         levels = list(levels_of(history))
-        self._effort.spend(sum(1 + len(level.position[1]) // _STEP_BYTES for level in levels))
-        history = None
-        for _, at, earlier, position, endless in reversed(levels):
-            history = Level(history, at, earlier, self._moved(position, byte, own=at == depth), endless)
+        history, steps = None, 0
+        for level in reversed(levels):
+            _, at, earlier, position, endless = level
+            steps += 1 + len(position[1]) // _STEP_BYTES
+            if position[0] <= DONE:
+                moved = self.values.read(position, byte)
+            else:
+                moved = _moved_outside(position, byte, own=at == depth)
+            # Nothing has moved where an outer part is exempt, and equal objects are compared faster if they are one.
+            if moved is not position or history is not level.outer:
+                level = Level(history, at, earlier, moved, endless)
+            history = level
+        self._effort.spend(steps)
         return history
-
-    def _moved(self, position: Position, byte: int, *, own: bool) -> Position:
-        """`own`: whether the rule of the container itself has read the byte."""
-        kind = position[0]
-        if kind <= DONE:
-            return self.values.read(position, byte)
-        if kind == _IDLE_IN_ESCAPE:
-            kind = _IDLE_IN_STRING
-        elif kind == _OWES:
-            if byte not in _WHITE_SPACE:
-                kind = _IDLE_IN_STRING if byte == ord('"') else _IDLE
-        elif byte == ord('"') and kind in (_IDLE, _IDLE_IN_STRING):
-            kind = _IDLE if kind == _IDLE_IN_STRING else _IDLE_IN_STRING
-        elif byte == ord("\\") and kind == _IDLE_IN_STRING:
-            kind = _IDLE_IN_ESCAPE
-        elif byte == ord(",") and own and kind == _IDLE:
-            kind = _OWES
-        return position if kind == position[0] else (kind, b"", b"", 0)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -151,3 +142,21 @@ def levels_of(history: History) -> Iterator[Level]:
     while history is not None:
         yield history
         history = history.outer
+
+
+def _moved_outside(position: Position, byte: int, *, own: bool) -> Position:
+    """The position outside of the parts that must differ, after a byte. `own`: whether the rule of the container itself
+    has read it."""
+    kind = position[0]
+    if kind == _IDLE_IN_ESCAPE:
+        kind = _IDLE_IN_STRING
+    elif kind == _OWES:
+        if byte not in _WHITE_SPACE:
+            kind = _IDLE_IN_STRING if byte == ord('"') else _IDLE
+    elif byte == ord('"'):
+        kind = _IDLE if kind == _IDLE_IN_STRING else _IDLE_IN_STRING
+    elif byte == ord("\\") and kind == _IDLE_IN_STRING:
+        kind = _IDLE_IN_ESCAPE
+    elif byte == ord(",") and own and kind == _IDLE:
+        kind = _OWES
+    return position if kind == position[0] else (kind, b"", b"", 0)

@@ -56,7 +56,8 @@ class DistinctRecognizer:
             vocabulary, self._steps, self._histories, self._ways, late=_begin_late(pushdown)
         )
         self._place_bytes = 0
-        # Classes of rows that earlier parts within a single token do not restrict.
+        # Classes of rows, and of those that earlier parts within a single token do not restrict.
+        self._noted: set[int] = set()
         self._unrestricted: set[int] = set()
 
     @classmethod
@@ -89,7 +90,10 @@ class DistinctRecognizer:
         # Where there is no history, what is forbidden depends on what the row depends on.
         if row_class in self._unrestricted:
             return row_class
-        self._inner.fill_whole_row((state, counter, frame), row)
+        if row_class in self._noted:  # so it has not been filled again
+            self._inner.fill_whole_row((state, counter, frame), row)
+        if row_class >= 0:
+            self._noted.add(row_class)
         if self._clear_forbidden(configuration, row):
             return -1
         if row_class >= 0:
