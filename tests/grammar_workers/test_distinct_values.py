@@ -191,7 +191,10 @@ NASTY = [
 @pytest.mark.parametrize("schema", NASTY)
 @pytest.mark.parametrize("whitespace", ["compact", "flexible"])
 def test_the_mask_is_what_can_be_stepped_over_on_random_walks(schema: Any, whitespace: Any) -> None:
-    """Which tokens are looked at is decided beforehand, by what they contain; stepping knows nothing of that."""
+    """Which tokens are looked at is decided beforehand, by what they contain; stepping knows nothing of that.
+
+    And a token leads where its bytes lead.
+    """
     for seed in range(3):
         rng = random.Random(seed)
         fsm = compiled(schema, with_nasty_tokens(rng), whitespace=whitespace)
@@ -204,7 +207,11 @@ def test_the_mask_is_what_can_be_stepped_over_on_random_walks(schema: Any, white
             if not tokens:
                 break
             likely = [token for token in tokens if token > 255 or chr(token) in '[{,":ab1 ']
-            state = fsm.next_state(state, rng.choice(likely or tokens))
+            token = rng.choice(likely or tokens)
+            reached = fsm.next_state(state, token)
+            for byte in fsm.vocabulary.token_bytes(token):
+                state = fsm.next_state(state, byte)
+            assert state == reached
 
 
 def test_the_values_of_a_finite_kind_are_used_up() -> None:

@@ -105,6 +105,20 @@ class Histories:
         self._effort.spend(steps)
         return history
 
+    def read_text(self, history: History, text: bytes) -> History:
+        """The history after a piece of a string without quotes and escapes; None where a level is not within one."""
+        levels = list(levels_of(history))
+        history = None
+        for outer, at, earlier, (kind, before, pending, container), endless in reversed(levels):
+            del outer
+            if kind in (STRING, NAME) and not pending:
+                before += text
+            elif kind != _IDLE_IN_STRING:
+                return None
+            history = Level(history, at, earlier, (kind, before, b"", container), endless)
+        self._effort.spend(len(levels))
+        return history
+
     # -- what is known -----------------------------------------------------------------------------------------------
 
     def _is_settled(self, history: History) -> bool:

@@ -123,15 +123,29 @@ class DistinctRecognizer:
             state, counter, frame = named
             return state, counter, frame, None
         data = self._vocabulary.read_bytes(token_id)
-        here: Place | None = place if data else None
-        for byte in data:
-            here = self._steps.step(here, byte) if here is not None else None
+        here = self._within_string(place, token_id, data)
+        if here is None:
+            here = place if data else None
+            for byte in data:
+                here = self._steps.step(here, byte) if here is not None else None
         if here is None or not self._ways.is_alive(here):
             return None
         if here[3]:
             return here
         state, counter, frame = self._inner.next_token(here[:3])
         return state, counter, frame, None
+
+    def _within_string(self, place: Place, token_id: TokenId, data: bytes) -> Place | None:
+        """The place after a token that goes on with a string, as fast as in other automata; None for all others."""
+        if not place[3] or not data or b'"' in data or b"\\" in data:
+            return None
+        history = self._histories.read_text(place[3], data)
+        reached = None if history is None else self._inner.advance(place[:3], token_id)
+        if reached is None:
+            return None
+        state, counter, frame = reached[0]
+        # Another frame tells that rules have been called or have returned, and so parts may have begun or ended.
+        return (state, counter, frame, history) if frame == place[2] else None
 
     def may_end(self, configuration: Configuration) -> bool:
         return self._inner.may_end(configuration[:3])

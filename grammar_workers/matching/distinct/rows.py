@@ -33,11 +33,10 @@ _BEGIN = rb"[^]},:\\ \t\n\r]"
 _REST_OF_STRING = rb".?(?:[^\"\\]|\\.)*\""
 """Also behind the backslash of an escape."""
 _BETWEEN_STRINGS = rb"(?:[^\"]|\"(?:[^\"\\]|\\.)*\")*"
-_SECOND = rb".*(?:\[%b%b.*,|\{%b\".*,|\".*\".*:.*,)" % (_GAP, _BEGIN, _GAP)
+_SECOND = rb"(?:[^\"]*\"[^\"]*\"[^:]*:[^,]*,|.*\[%b%b[^,]*,|.*\{%b\"[^,]*,)" % (_GAP, _BEGIN, _GAP)
 """Tokens that may begin a container and reach behind its first part, or behind its first name that counts."""
 _SEPARATING = rb"%b," % _BETWEEN_STRINGS
-_NEXT = rb"(?:%b|%b%b%b)" % (_SECOND, _SEPARATING, _GAP, _BEGIN)
-"""Tokens that may do that or begin another part."""
+_PART = _GAP + _BEGIN
 
 
 class ForbiddenTokens:
@@ -143,9 +142,12 @@ class _Tree:
             return self.tokens(np.array([place for place, text in texts.items() if match(text)], np.int64))
 
         self.with_comma = matching(b"")
-        self.second, self.with_next = matching(_SECOND), matching(b".*" + _NEXT)
-        self.separating, self.quoted_separating = matching(_SEPARATING), matching(_REST_OF_STRING + _SEPARATING)
-        self.next, self.quoted_next = matching(_NEXT), matching(_REST_OF_STRING + _NEXT)
+        self.second, self.with_next = matching(_SECOND), matching(b"%b|.*,%b" % (_SECOND, _PART))
+        following = b"(?:%b|%b%b)" % (_SECOND, _SEPARATING, _PART)
+        self.separating, self.next = matching(_SEPARATING), matching(following)
+        self.quoted_separating, self.quoted_next = (
+            matching(_REST_OF_STRING + pattern) for pattern in (_SEPARATING, following)
+        )
         self.root = _Node(-1, -1, -1, len(trees.tree), 0, len(self.order))
         self._nodes, self._spans = trees.tree, trees.spans
         self.children = functools.lru_cache(maxsize=4096)(self._children)
