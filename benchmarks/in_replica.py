@@ -50,7 +50,8 @@ class CompilingReplica(ModelReplica.func_or_class):  # type: ignore[name-defined
         warm_up_formats(self._vocabulary)
         super().__init__(model, store_url, compiler, engine=engine)
 
-    async def _ask_compiler(self, grammar: GrammarReference) -> bytes | dict[str, Any]:
+    async def _ask_compiler(self, grammar: GrammarReference, anew: bool) -> bytes | dict[str, Any]:
+        del anew  # nothing is stored
         assert grammar.specification is not None
         try:
             return await asyncio.get_running_loop().run_in_executor(self._compilers, self._compile, grammar)

@@ -78,10 +78,16 @@ class Streams:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Returns when every stream has sent something."""
+        """Returns when every stream has sent something; raises what ends one before."""
         begun = [asyncio.Event() for _ in range(self._count)]
         self._tasks = [asyncio.create_task(self._stream(i, event)) for i, event in enumerate(begun)]
-        await asyncio.gather(*(event.wait() for event in begun))
+        all_begun = asyncio.gather(*(event.wait() for event in begun))
+        await asyncio.wait([all_begun, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+        if not all_begun.done():
+            all_begun.cancel()
+            broken = next(task for task in self._tasks if task.done())
+            await self.close()
+            broken.result()
 
     async def close(self) -> None:
         await cancelled(self._tasks)
@@ -132,6 +138,8 @@ class Streams:
                         self._last[index] = now
                         begun.set()
             except (aiohttp.ClientError, OSError):
+                if not begun.is_set():
+                    raise
                 if self._recording is not None:
                     self._recording.broken_streams += 1
                 await asyncio.sleep(0.1)
