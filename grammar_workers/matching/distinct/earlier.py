@@ -13,7 +13,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 from grammar_workers.matching.distinct.effort import Effort
 from grammar_workers.matching.distinct.numbers import sign_and_digits
-from grammar_workers.matching.distinct.values import BEGIN, DONE, NUMBER, WORD, Position, ValueId, Values
+from grammar_workers.matching.distinct.values import (
+    BEGIN,
+    DONE,
+    NUMBER,
+    WORD,
+    Position,
+    ValueId,
+    Values,
+    first_character,
+)
 
 SetId: TypeAlias = int
 EMPTY: SetId = 0
@@ -71,7 +80,11 @@ class EarlierValues:
 
     def next_bytes(self, number: SetId, position: Position) -> frozenset[int] | None:
         """Inside of a string: the bytes after which one of the values may still come out; None for any."""
-        return frozenset() if number == EMPTY else self._values.next_bytes(position, self._likely(number, position))
+        if number == EMPTY:
+            return frozenset()
+        _, text, _, container = position
+        likely = self._likely(number, position) if container else _one_for_each(text, self._members_of(number).strings)
+        return self._values.next_bytes(position, likely)
 
     def _likely(self, number: SetId, position: Position) -> Sequence[ValueId] | Iterator[ValueId]:
         """Values of a set among which are all that may come out."""
@@ -137,6 +150,17 @@ def _between(entries: list[Any], first: Any, last: Any) -> Iterator[ValueId]:
     """The values of the entries from `first` on up to `last`, in order."""
     for place in range(bisect.bisect_left(entries, first), bisect.bisect_left(entries, last)):
         yield entries[place][-1]
+
+
+def _one_for_each(text: bytes, strings: list[tuple[bytes, ValueId]]) -> Iterator[ValueId]:
+    """Of the strings that begin with a text, one for each character that follows, and the one without any."""
+    place = bisect.bisect_left(strings, (text,))
+    while place < len(strings) and strings[place][0].startswith(text):
+        whole, value = strings[place]
+        yield value
+        place += 1
+        if len(whole) > len(text):
+            place = bisect.bisect_left(strings, (first_character(whole, len(text)) + _ABOVE,), place)
 
 
 def _numbers_like(text: bytes, numbers: list[tuple[bool, bytes, ValueId]]) -> Iterator[ValueId]:

@@ -28,6 +28,7 @@ _NUMBERS = frozenset(b"-0123456789")
 _BETWEEN = frozenset(b" \t\n\r,:")
 _SHORT_ESCAPES = dict(zip(b"bfnrt", b"\b\f\n\r\t", strict=True))
 _IN_ESCAPES = b'"/\\bfnrtu0123456789abcdefABCDEF'
+_FEW = 16
 _ESCAPE_LENGTH = len(rb"\u0000")
 _MOST_REMEMBERED = 1 << 17
 _ENTRY_BYTES = 250
@@ -210,16 +211,19 @@ class Values:
     def next_bytes(self, position: Position, values: Iterable[ValueId]) -> frozenset[int] | None:
         """Inside of a string: the bytes after which it may still become a part of one of the values; None for any."""
         kind, text, pending, container = position
-        wholes = [whole for value in values for whole in self._texts(position, value) if _spells(text, pending, whole)]
+        wholes = [whole for value in values for whole in self._texts(position, value) if whole.startswith(text)]
         if not pending:
             found = {whole[len(text)] if len(whole) > len(text) else ord('"') for whole in wholes}
             return frozenset({*found, ord("\\")} if found else ())
-        if len(pending) >= _ESCAPE_LENGTH and wholes:
+        # An escape spells one character, and many values go on with the same.
+        longer = {first_character(whole, len(text)) for whole in wholes if len(whole) > len(text)}
+        begun = [whole for whole in longer if _spells(text, pending, whole)]
+        if begun and (len(pending) >= _ESCAPE_LENGTH or len(begun) > _FEW):
             return None
         found = set()
-        for byte in _IN_ESCAPES:
+        for byte in _IN_ESCAPES if begun else b"":
             _, after, still, _ = self._read_string(kind, text, pending, container, byte)
-            if any(_spells(after, still, whole) for whole in wholes):
+            if any(_spells(after, still, whole) for whole in begun):
                 found.add(byte)
         return frozenset(found)
 
@@ -286,6 +290,13 @@ def _code(escape: bytes) -> int:
 def _character(escape: bytes) -> bytes:
     """The UTF-8 of an escape with four digits, a surrogate like any other character; nothing for none."""
     return chr(_code(escape)).encode("utf-8", "surrogatepass") if escape else b""
+
+
+def first_character(text: bytes, behind: int) -> bytes:
+    """A text in UTF-8 up to and with the character that follows so many bytes; all of it where none follows."""
+    first = text[behind : behind + 1]
+    width = 1 if first < b"\x80" else 2 if first < b"\xe0" else 3 if first < b"\xf0" else 4
+    return text[: behind + width]
 
 
 def _spells(text: bytes, pending: bytes, whole: bytes) -> bool:
