@@ -6,6 +6,6 @@ formula --solver--> demands: what a value must satisfy, and questions about it; 
             |-- derivatives                      what an array or object still asks after each part (Brzozowski)
             |     |-- arrays, objects, any_order     which parts there may be; `name_classes` tells names apart
             |     +-- exploration                    all derivatives that are reached
-            |-- disjoint                         which formulas exclude each other
-            +-- unsatisfiable                    why nothing is left, for the error message
+            |-- sizes                            how many values there are, where parts must differ
+            +-- disjoint                         which formulas exclude each other
 """
