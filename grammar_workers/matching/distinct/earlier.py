@@ -80,14 +80,10 @@ class EarlierValues:
 
     def next_bytes(self, number: SetId, position: Position) -> frozenset[int] | None:
         """Inside of a string: the bytes after which one of the values may still come out; None for any."""
-        if number == EMPTY:
-            return frozenset()
-        _, text, _, container = position
-        likely = self._likely(number, position) if container else _one_for_each(text, self._members_of(number).strings)
-        return self._values.next_bytes(position, likely)
+        return frozenset() if number == EMPTY else self._values.next_bytes(position, self._likely(number, position))
 
     def _likely(self, number: SetId, position: Position) -> Sequence[ValueId] | Iterator[ValueId]:
-        """Values of a set among which are all that may come out."""
+        """Values of a set among which are all that may come out; of strings that go on alike one."""
         members = self._members_of(number)
         kind, text, _, container = position
         if kind == DONE:
@@ -98,7 +94,9 @@ class EarlierValues:
             return iter(members.all)
         if kind == NUMBER:
             return _numbers_like(text, members.numbers)
-        return _between(members.words if kind == WORD else members.strings, (text,), (text + _ABOVE,))
+        if kind == WORD:
+            return _between(members.words, (text,), (text + _ABOVE,))
+        return _one_for_each(text, members.strings)
 
     def _fitting_of(self, number: SetId, container: int) -> list[ValueId]:
         """The values that may come out of what is being read in an open container, as far as its whole parts tell."""

@@ -108,15 +108,15 @@ class Histories:
     def read_text(self, history: History, text: bytes) -> History:
         """The history after a piece of a string without quotes and escapes; None where a level is not within one."""
         levels = list(levels_of(history))
-        history = None
-        for outer, at, earlier, (kind, before, pending, container), endless in reversed(levels):
-            del outer
+        history, steps = None, 0
+        for _, at, earlier, (kind, before, pending, container), endless in reversed(levels):
+            steps += 1 + len(before) // _STEP_BYTES
             if kind in (STRING, NAME) and not pending:
                 before += text
             elif kind != _IDLE_IN_STRING:
                 return None
             history = Level(history, at, earlier, (kind, before, b"", container), endless)
-        self._effort.spend(len(levels))
+        self._effort.spend(steps)
         return history
 
     # -- what is known -----------------------------------------------------------------------------------------------
