@@ -20,9 +20,10 @@ from grammar_workers.options import Limits
 
 START = "root"
 
-_SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+# Possessive: what has been read as a comment is not given back to be read as grammar.
+_SPACE = re.compile(r"(?:[ \t\r\n]|#[^\n]*+)*+")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_DEFINES = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*::=")
+_DEFINES = re.compile(_SPACE.pattern + "::=")
 _NEXT_RULE = re.compile(_NAME.pattern + _DEFINES.pattern)
 _BOUNDS = re.compile(r"\{\s*([0-9]*)\s*(,?)\s*([0-9]*)\s*\}")
 _PLAIN = re.compile(r'[^"\\\n\ud800-\udfff]+')

@@ -7,12 +7,14 @@
     %import common.WS
     %ignore WS
 
-The language is the scannerless one: a text is accepted when its characters can be cut into terminals in *some* way that
-the rules allow (as Lark's Earley parser with `lexer='dynamic_complete'` does), with ignored terminals before, between
-and after terminals, never inside one. A lexer that takes the longest match first accepts less: with `%ignore WS` and
-`"if" NAME`, the text `ifx` is one NAME to a lexer, and `if` `x` here. Priorities, aliases and `?`/`!`/`_` shape
-the tree or pick between parses, not the language, and are read over. Templates, `%declare`, `%extend`, `%override`,
-imports of anything but `common`, and token references are refused.
+The language is that of Lark's Earley parser with `lexer='dynamic_complete'`: a text is accepted if its characters can
+be cut into terminals in *some* way that the rules allow, with ignored terminals before, between and after terminals,
+never inside one. A lexer that takes the longest match first accepts less: with `%ignore WS` and `"if" NAME`, the text
+`ifx` is one NAME to a lexer, and `if` `x` here. Inside a terminal Python's `re` decides: lazy quantifiers and the order
+of alternatives count, and look-arounds, `\\b`, `^` and `$` see the whole text. Ignored text is as long as possible.
+
+Templates are expanded. Priorities, aliases and `?`/`!`/`_` shape the tree or pick between parses, not the language, and
+are read over. `%declare`, `%extend`, `%override`, imports of anything but `common`, and token references are rejected.
 """
 
 from __future__ import annotations
@@ -21,34 +23,33 @@ import functools
 import re
 from typing import ClassVar
 
-from grammar_workers.dfa import charset
 from grammar_workers.errors import GrammarError
 from grammar_workers.languages.cfg.lark_common import COMMON_TERMINALS
+from grammar_workers.languages.cfg.lark_templates import Definition, Templates
+from grammar_workers.languages.cfg.lark_terminals import COMMON, Terminals
 from grammar_workers.languages.cfg.syntax import (
-    EMPTY,
     Alternatives,
-    Characters,
     Expression,
     Grammar,
+    Pattern,
     Reference,
-    Regular,
     Repeat,
     Rule,
     Sequence,
-    literal,
+    Template,
+    references,
 )
 from grammar_workers.languages.cfg.text_cursor import TextCursor
-from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.options import Limits
 
 START = "start"
 _IGNORED = "%ignore"
 """The rule for what may stand between two terminals; no rule of a user's can have this name."""
-_COMMON = "common."
 
-_INLINE_SPACE = re.compile(r"(?:[ \t]|\\[ ]*\n|//[^\n]*|#[^\n]*)*")
-_ANY_SPACE = re.compile(r"(?:\s|\\[ ]*\n|//[^\n]*|#[^\n]*)*")
-_NEXT_ALTERNATIVE = re.compile(r"(?:\s|//[^\n]*|#[^\n]*)*(?=\|)")
+# Possessive: what has been read as a comment is not given back to be read as grammar.
+_INLINE_SPACE = re.compile(r"(?:[ \t]|\\[ ]*\n|//[^\n]*+|#[^\n]*+)*+")
+_ANY_SPACE = re.compile(r"(?:\s|\\[ ]*\n|//[^\n]*+|#[^\n]*+)*+")
+_NEXT_ALTERNATIVE = re.compile(_ANY_SPACE.pattern + r"(?=\|)")
 _LINE_END = re.compile(r"\r?\n|\Z")
 _MODIFIERS = re.compile(r"[?!]{0,2}")
 _NAME = re.compile(r"_?(?:[a-z][_a-z0-9]*|[A-Z][_A-Z0-9]*)")
@@ -72,7 +73,7 @@ def read_lark(text: str, limits: Limits) -> Grammar:
 
 @functools.cache
 def _common_terminals() -> dict[str, Rule]:
-    return _Reader(COMMON_TERMINALS, Limits(), prefix=_COMMON).definitions()
+    return _Reader(COMMON_TERMINALS, Limits(), prefix=COMMON).definitions()
 
 
 def _is_terminal(name: str) -> bool:
@@ -89,6 +90,8 @@ class _Reader(TextCursor):
         super().__init__(text, limits)
         self._prefix = prefix
         self._rules: dict[str, Rule] = {}
+        self._terminals: dict[str, Rule] = {}
+        self._templates: dict[str, Definition] = {}
         self._ignored: list[Expression] = []
         self._in_terminal = False
 
@@ -96,14 +99,40 @@ class _Reader(TextCursor):
         self.definitions()
         if START not in self._rules:
             self.fail(f"there is no rule named {START!r}", 0)
-        between = Repeat(Alternatives(tuple(self._ignored)), 0, None) if self._ignored else EMPTY
-        rules = {**_common_terminals(), **self._rules, _IGNORED: Rule(between, 0)}
+        rules = self._expanded()
+        terminals = Terminals({**_common_terminals(), **self._terminals}, self._limits, self._raise)
+        terminals.check(self._terminals)
+        compiled = {
+            name: Rule(self._compiled(rule.expression, terminals), rule.position) for name, rule in rules.items()
+        }
+        used = {one.name: one for rule in compiled.values() for one in references(rule.expression)}
+        for name, reference in used.items():
+            if _is_terminal(name):
+                compiled[name] = Rule(terminals.compile(reference), reference.position)
         # Ignored text may also come first; after each terminal it is part of what `_terminal` makes.
-        first = Sequence((Reference(_IGNORED, 0), Reference(START, self._rules[START].position)))
-        return Grammar({**rules, "%start": Rule(first, 0)}, "%start")
+        compiled[_IGNORED] = Rule(terminals.ignored(self._ignored), 0)
+        compiled["%start"] = Rule(Sequence((Reference(_IGNORED, 0), Reference(START, rules[START].position))), 0)
+        contexts = terminals.contexts
+        return Grammar(compiled, "%start", contexts.markers, contexts.automaton)
+
+    def _expanded(self) -> dict[str, Rule]:
+        try:
+            return Templates(self._templates, self._limits.max_nesting).expand(self._rules)
+        except GrammarError as error:
+            self._raise(type(error), error.message, error.position)
+
+    def _compiled(self, expression: Expression, terminals: Terminals) -> Expression:
+        """The expression of a rule with automata in place of strings and regular expressions."""
+        if isinstance(expression, Pattern):
+            return terminals.compile(expression)
+        if isinstance(expression, Sequence | Alternatives):
+            return type(expression)(tuple(self._compiled(item, terminals) for item in expression.items))
+        if isinstance(expression, Repeat):
+            return Repeat(self._compiled(expression.item, terminals), expression.low, expression.high)
+        return expression
 
     def definitions(self) -> dict[str, Rule]:
-        """Read the whole text; the rules and terminals that it defines."""
+        """Read the whole text and return the terminals that it defines."""
         self.match(_ANY_SPACE)
         while not self.at_end:
             if self.peek() == "%":
@@ -114,7 +143,7 @@ class _Reader(TextCursor):
             if not self.match(_LINE_END):
                 self.fail(f"unexpected {self.peek()!r}")
             self.match(_ANY_SPACE)
-        return self._rules
+        return self._terminals
 
     # -- statements ----------------------------------------------------------------------------------------------
 
@@ -124,21 +153,46 @@ class _Reader(TextCursor):
         name = self.match(_NAME)
         if not name:
             self.fail("a rule `name: ...` or a terminal `NAME: ...` is expected here")
-        if self.peek() == "{":
-            self.refuse(f"the template {name[0]!r} is not supported", begin)
+        self._in_terminal = _is_terminal(name[0])
+        parameters = self._parameters(name[0], begin) if self.take("{") else None
         if self.peek() == "[":
             self.refuse(f"attributes of the rule {name[0]!r} are not supported", begin)
         self.match(_PRIORITY)
         self.match(_INLINE_SPACE)
         if not self.take(":"):
             self.fail(f"`:` is missing after {name[0]!r}")
-        self._in_terminal = _is_terminal(name[0])
-        self._define(name[0], self.alternatives(), begin)
+        self._define(name[0], self.alternatives(), begin, parameters)
 
-    def _define(self, name: str, expression: Expression, position: int) -> None:
-        if self._prefix + name in self._rules:
-            self.fail(f"{name!r} is defined twice", position)
-        self._rules[self._prefix + name] = Rule(expression, position)
+    def _parameters(self, name: str, begin: int) -> tuple[str, ...]:
+        """The parameters of a template, behind the opening brace."""
+        if self._in_terminal:
+            self.fail(f"the terminal {name!r} has parameters; only rules, whose names are lower case, may", begin)
+        found: list[str] = []
+        while True:
+            self.match(_ANY_SPACE)
+            parameter = self.match(_NAME)
+            if not parameter or _is_terminal(parameter[0]) or parameter[0] in found:
+                self.fail("a parameter is expected here: a name in lower case, each once")
+            found.append(parameter[0])
+            self.match(_ANY_SPACE)
+            if not self.take(","):
+                break
+        if not self.take("}"):
+            self.fail("missing '}'", begin)
+        return tuple(found)
+
+    def _define(
+        self, name: str, expression: Expression, position: int, parameters: tuple[str, ...] | None = None
+    ) -> None:
+        name = self._prefix + name
+        if name in self._rules or name in self._terminals or name in self._templates:
+            self.fail(f"{name.removeprefix(self._prefix)!r} is defined twice", position)
+        if parameters is not None:
+            self._templates[name] = Definition(parameters, expression, position)
+        elif _is_terminal(name.removeprefix(self._prefix)):
+            self._terminals[name] = Rule(expression, position)
+        else:
+            self._rules[name] = Rule(expression, position)
 
     def _directive(self) -> None:
         begin = self.position
@@ -151,6 +205,10 @@ class _Reader(TextCursor):
             if not self.match(_IMPORT):
                 self.refuse("only `%import common.NAME` and `%import common (NAME, ...)` are supported", begin)
             self._import(begin)
+        elif word and word[0] == "%declare":
+            self.refuse(
+                "`%declare` names terminals without a text; define each one instead, as in `NAME: /[a-z]+/`", begin
+            )
         else:
             self.refuse(f"the directive {word[0] if word else '%'!r} is not supported", begin)
 
@@ -163,12 +221,12 @@ class _Reader(TextCursor):
                 if not found or not _is_terminal(found[0]):
                     self.fail("the new name of an imported terminal is expected here")
                 alias = found[0]
-            self._define(alias, Reference(_COMMON + name, begin), begin)
+            self._define(alias, Reference(COMMON + name, begin), begin)
         elif self.take("("):
             while True:
                 self.match(_ANY_SPACE)
                 name = self._imported()
-                self._define(name, Reference(_COMMON + name, begin), begin)
+                self._define(name, Reference(COMMON + name, begin), begin)
                 self.match(_ANY_SPACE)
                 if not self.take(","):
                     break
@@ -180,8 +238,8 @@ class _Reader(TextCursor):
     def _imported(self) -> str:
         begin = self.position
         name = self.match(_NAME)
-        if not name or _COMMON + name[0] not in _common_terminals():
-            known = ", ".join(sorted(each.removeprefix(_COMMON) for each in _common_terminals()))
+        if not name or COMMON + name[0] not in _common_terminals():
+            known = ", ".join(sorted(each.removeprefix(COMMON) for each in _common_terminals()))
             self.refuse(f"no such terminal in `common`; there are {known}", begin)
         return name[0]
 
@@ -224,14 +282,31 @@ class _Reader(TextCursor):
         if self.peek() == "/":
             return self._terminal(self._regexp(begin))
         name = self.reference(_NAME).name
-        if self.peek() == "{":
-            self.refuse(f"the template {name!r} is not supported", begin)
+        if self.take("{"):
+            return Template(name, self._arguments(name, begin), begin)
         reference = Reference(self._prefix + name, begin)
         if _is_terminal(name):
             return self._terminal(reference)
         if self._in_terminal:
             self.fail(f"the rule {name!r} inside a terminal; write its name in upper case", begin)
         return reference
+
+    def _arguments(self, name: str, begin: int) -> tuple[Expression, ...]:
+        """The arguments of a template, behind the opening brace."""
+        if self._in_terminal:
+            self.fail(f"the template {name!r} inside a terminal", begin)
+        self._deeper(begin)
+        found = []
+        while True:
+            self.match(_ANY_SPACE)
+            found.append(self._atom())
+            self.match(_ANY_SPACE)
+            if not self.take(","):
+                break
+        if not self.take("}"):
+            self.fail("missing '}'", begin)
+        self._depth -= 1
+        return tuple(found)
 
     def _terminal(self, expression: Expression) -> Expression:
         """A terminal where it stands: in a rule, ignored text may follow it."""
@@ -243,14 +318,14 @@ class _Reader(TextCursor):
             self.fail("missing '\"'", begin)
         text = self._unescaped(found)
         if not self.take(".."):
-            return literal(text, ignore_case=bool(found[2]))
+            return Pattern(text, True, found[2], begin + 1)
         last = self.match(_STRING)
         if not last:
             self.fail("the end of a range is expected after `..`")
         end = self._unescaped(last)
         if len(text) != 1 or len(end) != 1 or end < text:
             self.fail("the ends of a range are two single characters in order", begin)
-        return Characters((charset.make([(ord(text), ord(end))]),))
+        return Pattern(f"[{re.escape(text)}-{re.escape(end)}]", False, "", begin)
 
     def _unescaped(self, quoted: re.Match[str]) -> str:
         """What a quoted text, which has just been matched, stands for."""
@@ -266,15 +341,7 @@ class _Reader(TextCursor):
         if not found:
             self.fail("missing '/'", begin)
         # Python's `re` reads every pattern as Unicode, so that flag says nothing.
-        flags = "".join(sorted(set(found[2]) - {"u"}))
-        opening = f"(?{flags}:" if flags else ""
-        pattern = opening + found[1] + (")" if flags else "")
-        try:
-            return Regular(compile_regex(pattern, search=False, limits=self._limits))
-        except GrammarError as error:
-            inside = min(max((error.position or 0) - len(opening), 0), len(found[1]))
-            at = begin + 1 + inside
-            raise type(error)(f"{error.message}{self.place(at)}", position=at) from None
+        return Pattern(found[1], False, "".join(sorted({*found[2]} - {"u"})), begin + 1)
 
     def _skip(self) -> None:
         """White space and comments; outside groups, line ends only where an alternative follows."""

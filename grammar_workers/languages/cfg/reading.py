@@ -6,6 +6,7 @@ import re
 from typing import Literal
 
 from grammar_workers.budget import budget_of
+from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError
@@ -14,6 +15,7 @@ from grammar_workers.languages.cfg.gbnf import read_gbnf
 from grammar_workers.languages.cfg.inline_regular import inline_regular
 from grammar_workers.languages.cfg.intersection import intersect
 from grammar_workers.languages.cfg.lark import read_lark
+from grammar_workers.languages.cfg.lark_context import MARKERS, erase
 from grammar_workers.languages.cfg.left_recursion import remove_left_recursion
 from grammar_workers.languages.cfg.rtn import TransitionNetwork, build, remove_empty_texts
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
@@ -38,7 +40,13 @@ def read_grammar(text: str, syntax: Syntax, alphabet: Charset, limits: Limits) -
     """
     budget = budget_of(limits)
     grammar = _READERS[syntax](text, limits)
-    network = build(grammar, alphabet, budget)
+    if grammar.context is None:
+        network = build(grammar, alphabet, budget)
+    else:
+        network = build(grammar, charset.subtract(alphabet, MARKERS), budget)
+        remove_empty_texts(network, budget)
+        network = intersect(network, grammar.context, budget)
+        erase(network, grammar.markers, budget)
     remove_empty_texts(network, budget)
     remove_left_recursion(network, budget)
     inline_regular(network, budget)

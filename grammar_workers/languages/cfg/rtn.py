@@ -18,6 +18,7 @@ from grammar_workers.languages.cfg.syntax import (
     Characters,
     Expression,
     Grammar,
+    Marker,
     Reference,
     Regular,
     Repeat,
@@ -128,7 +129,9 @@ class _Thompson:
                 first = last
             return first
         last = self._state()
-        if isinstance(expression, Reference):
+        if isinstance(expression, Marker):
+            self._automaton.edges[first].append((charset.singles([expression.code_point]), last))
+        elif isinstance(expression, Reference):
             self._automaton.edges[first].append((self._numbers[expression.name], last))
         elif isinstance(expression, Alternatives):
             for item in expression.items:

@@ -29,6 +29,36 @@ class Regular:
 
 
 @dataclasses.dataclass(frozen=True)
+class Pattern:
+    """A string or a regular expression inside a terminal, until the terminal is compiled as one.
+
+    `value` is the text of the string where `is_plain`, else a regular expression; `flags` are letters of Python's `re`.
+    It stands at `position` of the grammar.
+    """
+
+    value: str
+    is_plain: bool
+    flags: str
+    position: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Marker:
+    """A character that no text has; see `Grammar.context`."""
+
+    code_point: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Template:
+    """A text of the rule that a template makes of `arguments`."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+    position: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Reference:
     """A text of the named rule; `position` is where the grammar says so."""
 
@@ -59,7 +89,7 @@ class Repeat:
     high: int | None
 
 
-Expression = Characters | Regular | Reference | Sequence | Alternatives | Repeat
+Expression = Characters | Regular | Pattern | Marker | Template | Reference | Sequence | Alternatives | Repeat
 
 EMPTY = Sequence(())
 
@@ -74,10 +104,16 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """Rules by name; the language is that of `start`."""
+    """Rules by name; the language is that of `start`.
+
+    The rules may write characters of `markers` around terminals. Then `context` is the automaton of the texts with
+    markers whose terminals stand where they may, and the language is that of the texts without the markers.
+    """
 
     rules: dict[str, Rule]
     start: str
+    markers: Charset = charset.EMPTY
+    context: Dfa | None = None
 
 
 def literal(text: str, *, ignore_case: bool = False) -> Expression:

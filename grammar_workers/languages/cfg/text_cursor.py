@@ -74,14 +74,17 @@ class TextCursor:
 
     def group(self, closing: str, begin: int) -> Expression:
         """What stands in brackets, behind the opening one at `begin`."""
-        self._depth += 1
-        if self._depth > self._limits.max_nesting:
-            self._exceed(f"groups nested deeper than {self._limits.max_nesting} (limit max_nesting)", begin)
+        self._deeper(begin)
         inner = self.alternatives()
         if not self.take(closing):
             self.fail(f"missing {closing!r}", begin)
         self._depth -= 1
         return inner
+
+    def _deeper(self, begin: int) -> None:
+        self._depth += 1
+        if self._depth > self._limits.max_nesting:
+            self._exceed(f"groups nested deeper than {self._limits.max_nesting} (limit max_nesting)", begin)
 
     def reference(self, name: re.Pattern[str], tokens: str = "<") -> Reference:
         """The name of a rule; one of `tokens` would begin a reference to a token."""

@@ -46,11 +46,12 @@ class Alternatives:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeat:
-    """Between `low` and `high` (None: no end) of `body`."""
+    """Between `low` and `high` (None: no end) of `body`; `lazy` ones prefer fewer, which the whole text never shows."""
 
     body: Node
     low: int
     high: int | None
+    lazy: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -138,11 +139,11 @@ class _Reader:
             return atom
         if isinstance(atom, Anchor | WordBoundary | Look):
             raise self._invalid("an anchor, a word boundary or a look-around cannot be repeated", begin)
-        self._take("?")  # A lazy quantifier matches the same texts.
+        lazy = self._take("?")
         follows = self._peek()
         if follows and follows in "*+?":
             raise self._unsupported("possessive quantifier" if follows == "+" else "repeated quantifier")
-        return Repeat(atom, *bounds)
+        return Repeat(atom, *bounds, lazy)
 
     def _count_character(self, begin: int) -> None:
         """What is too long is not read to its end."""

@@ -13,6 +13,7 @@ from tests.grammar_workers.fuzz.patterns import random_full_pattern
 from tests.grammar_workers.fuzz.schemas import SchemaMaker
 from tests.grammar_workers.fuzz.spelling import write
 from tests.grammar_workers.fuzz.values import ValueMaker
+from tests.grammar_workers.lark_grammars import CHARACTERS, draw_grammar
 
 _QUANTIFIERS = ("1", "1", "?", "*", "+", "{2}", "{1,2}", "{0,1}", "{1,}")
 _CLASSES = ("UPPER", "LOWER", "LETTER", "DIGIT", "SPACE", "NEWLINE", "PUNCT", "ANY")
@@ -117,6 +118,9 @@ def _word(rng: random.Random, alphabet: Alphabet) -> str:
 
 
 def _grammar(rng: random.Random, alphabet: Alphabet) -> Drawn:
+    if rng.random() < 0.3:
+        texts = ["".join(rng.choices(CHARACTERS, k=rng.randrange(6))) for _ in range(16)]
+        return Drawn({"type": "grammar", "syntax": "lark", "text": draw_grammar(rng, conditions=False)}, texts)
     characters = rng.sample(["a", "b", "é", '"', "😀", "名"], rng.randrange(1, 4))
     rules = ["root", "other"][: rng.randrange(1, 3)]
     is_lark = rng.random() < 0.5

@@ -151,6 +151,8 @@ class GrammarJudge:
             self._parser.parse(text)
         except lark.exceptions.UnexpectedInput:
             return invalid("Lark does not parse it")
+        except (RuntimeError, AssertionError) as error:
+            return undecided(f"Lark fails: {error}")
         return VALID
 
 

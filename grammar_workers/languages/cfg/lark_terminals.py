@@ -1,0 +1,340 @@
+r"""Terminals of a Lark grammar: each becomes one regular expression of Python's, put together as Lark does it.
+
+    A: "x" | B+           (?:(?:[0-9])+|x)    alternatives by width, the widest first
+    B: "0".."9"
+
+A matcher that tries the branches of this expression in order decides which texts are the terminal: `/".*?"/` ends at
+the next quote, and `/a|ab/` is never `ab`. Conditions at its edges are judged in the whole text (`lark_context`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn, TypeVar
+
+from grammar_workers.budget import budget_of, remembered
+from grammar_workers.dfa import charset
+from grammar_workers.dfa.charset import Charset
+from grammar_workers.dfa.dfa import Dfa, combine
+from grammar_workers.errors import (
+    GrammarError,
+    InvalidSpecificationError,
+    LimitExceededError,
+    UnsupportedFeatureError,
+)
+from grammar_workers.languages.cfg.lark_context import Contexts, can_end_anywhere, first_characters
+from grammar_workers.languages.cfg.syntax import (
+    EMPTY,
+    Alternatives,
+    Expression,
+    Pattern,
+    Reference,
+    Regular,
+    Repeat,
+    Rule,
+    Sequence,
+    literal,
+)
+from grammar_workers.languages.regex import parse
+from grammar_workers.languages.regex.compile import compile_tree
+from grammar_workers.languages.regex.preferred import preferred_automaton
+from grammar_workers.languages.regex.python_dialect import as_python, first_condition, without_conditions
+from grammar_workers.options import Limits
+
+COMMON = "common."
+"""What the names of terminals of Lark's module `common` begin with."""
+
+Fail = Callable[[type[GrammarError], str, int], NoReturn]
+"""Raises an error of this type with a message and a position in the grammar."""
+
+_Result = TypeVar("_Result")
+_OPERATORS = {(0, None): "*", (1, None): "+", (0, 1): "?"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """A part of a terminal as Lark holds it: a plain text or a regular expression, and flags for all of it.
+
+    Attributes:
+        value: The text, or the regular expression.
+        is_plain: True if `value` is the text itself.
+        flags: Letters of Python's `re`.
+        places: (offset in `value`, position in the grammar) of each leaf, in order.
+    """
+
+    value: str
+    is_plain: bool
+    flags: str
+    places: tuple[tuple[int, int], ...]
+
+    def regex(self) -> Joined:
+        """Return the part as a regular expression without flags."""
+        opening = "".join(f"(?{flag}:" for flag in self.flags)
+        value = re.escape(self.value) if self.is_plain else self.value
+        places = tuple((offset + len(opening), position) for offset, position in self.places)
+        return Joined(opening + value + ")" * len(self.flags), False, "", places)
+
+    def place(self, offset: int) -> int:
+        """Return the position in the grammar of what stands at `offset` in `value`."""
+        found = [(begin, position) for begin, position in self.places if begin <= offset] or [self.places[0]]
+        return found[-1][1] + max(offset - found[-1][0], 0)
+
+
+class Terminals:
+    """The terminals of one grammar, joined and compiled when they are asked for.
+
+    Args:
+        definitions: Terminals by name.
+        limits: Bounds on one terminal.
+        fail: Raises an error at a position.
+    """
+
+    def __init__(self, definitions: Mapping[str, Rule], limits: Limits, fail: Fail) -> None:
+        self._definitions = definitions
+        self._limits = limits
+        self._fail = fail
+        self._contexts = Contexts(limits)
+        self._joined: dict[str, Joined | None] = {}
+        self._begins: Charset = charset.EMPTY
+
+    @property
+    def contexts(self) -> Contexts:
+        """The markers and conditions of the terminals that have been compiled."""
+        return self._contexts
+
+    def check(self, names: Iterable[str]) -> None:
+        """Read terminals that rules need not use; raises GrammarError with a position."""
+        for name in names:
+            self._tree(self._named(Reference(name, self._definitions[name].position)))
+
+    def compile(self, expression: Expression) -> Expression:
+        """Compile a terminal that rules use; raises GrammarError with its position."""
+        joined = self._join(expression)
+        if joined.is_plain and not joined.flags.strip("i"):
+            found = literal(joined.value, ignore_case=bool(joined.flags))
+            self._begins = charset.union(self._begins, *found.charsets[:1])
+            return found
+        compiled = self._automaton(joined)
+        self._begins = charset.union(self._begins, *map(first_characters, compiled.automata))
+        return Regular(compiled.automata[0]) if compiled.tree is None else self._with_conditions(joined, compiled)
+
+    def ignored(self, expressions: list[Expression]) -> Expression:
+        """Compile what may stand between terminals, after all of these; raises GrammarError with its position."""
+        if not expressions:
+            return EMPTY
+        found = [(joined, self._automaton(joined)) for joined in map(self._join, expressions)]
+        items: list[Expression] = []
+        for joined, compiled in found:
+            others = [each for _, other in found if other is not compiled for each in other.automata]
+            automaton = compiled.automata[0]
+            if compiled.tree is not None:
+                items.append(self._with_conditions(joined, compiled))
+            elif can_end_anywhere(automaton, others, self._begins, budget_of(self._limits)):
+                items.append(Regular(automaton))
+            else:
+                items.append(self._contexts.as_long_as_possible(automaton))
+        return Repeat(Alternatives(tuple(items)), 0, None)
+
+    # -- as one regular expression ---------------------------------------------------------------------------------
+
+    def _join(self, expression: Expression) -> Joined:
+        if isinstance(expression, Pattern):
+            return Joined(expression.value, expression.is_plain, expression.flags, ((0, expression.position),))
+        if isinstance(expression, Reference):
+            return self._named(expression)
+        if isinstance(expression, Sequence):
+            items = [self._join(item) for item in expression.items]
+            if len(items) == 1:
+                return items[0]
+            return self._chain([item.regex() for item in items]) if items else Joined("", True, "", ((0, 0),))
+        if isinstance(expression, Alternatives):
+            items = sorted(map(self._join, expression.items), key=self._order)
+            bars = [Joined("|", False, "", ((0, item.places[0][1]),)) for item in items]
+            parts = [part for bar, item in zip(bars, items, strict=True) for part in (bar, item.regex())]
+            return self._group(parts[1:], ")")
+        assert isinstance(expression, Repeat), "a terminal holds nothing else"
+        high = "" if expression.high is None else expression.high
+        bounds = (expression.low, expression.high)
+        return self._group(
+            [self._join(expression.item).regex()], f"){_OPERATORS.get(bounds, f'{{{bounds[0]},{high}}}')}"
+        )
+
+    def _named(self, reference: Reference) -> Joined:
+        name = reference.name
+        if name not in self._definitions:
+            self._fail_invalid(f"the terminal {name!r} is not defined", reference.position)
+        if name not in self._joined:
+            self._joined[name] = None
+            self._joined[name] = self._join(self._definitions[name].expression)
+        joined = self._joined[name]
+        if joined is None:
+            self._fail_invalid(
+                f"the terminal {name!r} needs itself; only rules, whose names are lower case, may", reference.position
+            )
+        if name.startswith(COMMON):
+            # It stands in a grammar that nobody wrote.
+            return dataclasses.replace(joined, places=((0, reference.position),))
+        return joined
+
+    def _fail_invalid(self, message: str, position: int) -> NoReturn:
+        self._fail(InvalidSpecificationError, f"malformed grammar: {message}", position)
+
+    def _group(self, parts: list[Joined], closing: str) -> Joined:
+        place = parts[0].places[0][1]
+        return self._chain([Joined("(?:", False, "", ((0, place),)), *parts, Joined(closing, False, "", ((0, place),))])
+
+    def _chain(self, parts: list[Joined]) -> Joined:
+        values: list[str] = []
+        places: list[tuple[int, int]] = []
+        length = 0
+        for part in parts:
+            places += [(length + offset, position) for offset, position in part.places]
+            values.append(part.value)
+            length += len(part.value)
+            # Each character of a pattern takes a handful of characters at most; references may double the length.
+            most = 16 * self._limits.max_pattern_characters
+            if length > most or len(places) > most:
+                self._fail(
+                    LimitExceededError,
+                    f"a terminal is longer than {self._limits.max_pattern_characters} characters once the terminals "
+                    "that it names are written out (limit max_regex_states)",
+                    places[0][1],
+                )
+        return Joined("".join(values), False, "", tuple(places))
+
+    def _order(self, joined: Joined) -> tuple[float, float, int]:
+        """What alternatives are sorted by, as Lark does: so that a shorter one hides no longer one."""
+        if joined.is_plain:
+            low = high = float(len(joined.value))
+        else:
+            low, high = _width(self._tree(joined))
+        return -high, -low, -len(joined.value)
+
+    # -- compiled ----------------------------------------------------------------------------------------------------
+
+    def _tree(self, joined: Joined) -> parse.Node:
+        regex = joined.regex()
+        return self._placed(regex, lambda: parse.read_regex(regex.value, self._limits))
+
+    def _automaton(self, joined: Joined) -> _Compiled:
+        regex = joined.regex()
+        return self._placed(regex, lambda: _compiled(regex.value, self._limits))
+
+    def _with_conditions(self, joined: Joined, compiled: _Compiled) -> Expression:
+        def work() -> list[Expression]:
+            assert compiled.tree is not None
+            return [
+                self._contexts.with_conditions(automaton, compiled.tree, longest)
+                for automaton, longest in zip(compiled.automata, (None, compiled.core), strict=False)
+            ]
+
+        return Alternatives(tuple(self._placed(joined.regex(), work)))
+
+    def _placed(self, regex: Joined, work: Callable[[], _Result]) -> _Result:
+        """Do work on a regular expression; its errors get the position in the grammar."""
+        try:
+            return work()
+        except GrammarError as error:
+            self._fail(type(error), error.message, regex.place(error.position or 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Compiled:
+    """The texts that a terminal takes.
+
+    With conditions that the whole text decides, `tree` has them. Then a second automaton has the texts that the
+    terminal takes only where the text that follows makes no longer text of `core`, the terminal without its conditions.
+    """
+
+    automata: tuple[Dfa, ...]
+    tree: parse.Node | None = None
+    core: Dfa | None = None
+
+
+@remembered(maxsize=4096)
+def _compiled(pattern: str, limits: Limits) -> _Compiled:
+    tree = as_python(parse.read_regex(pattern, limits))
+    condition = first_condition(tree)
+    if condition is None:
+        return _Compiled((preferred_automaton(tree, limits),))
+    plain = without_conditions(tree)
+    core = compile_tree(plain, search=False, limits=limits)
+    preferred = preferred_automaton(plain, limits)
+    if not combine([core, preferred], lambda found: bool(found[0]) != bool(found[1]), limits).is_empty:
+        raise UnsupportedFeatureError(
+            "a lazy quantifier, or an alternative that hides a longer one, beside a condition on the text around is "
+            "not supported in a terminal; write what may be read as a class of characters, like [^<]+",
+            position=condition.position,
+        )
+    if _ends_once(core) or _ends_where_it_must(tree, core, limits):
+        return _Compiled((core,), tree)
+    alone = compile_tree(tree, search=False, limits=limits)
+    if alone.is_empty:
+        raise UnsupportedFeatureError(
+            "this condition on the text around a terminal is not supported where the terminal can have several "
+            "lengths; move the condition into a terminal of one length, or what it asks for into a rule",
+            position=condition.position,
+        )
+    # A matcher tries the longest text first, and then, in `dynamic_complete`, the beginnings of it on their own.
+    longest = combine([core, alone], lambda found: bool(found[0] and not found[1]), limits)
+    return _Compiled((alone,) if longest.is_empty else (alone, longest), tree, core)
+
+
+def _ends_once(automaton: Dfa) -> bool:
+    """True if no text is the beginning of another."""
+    return not any(
+        accepting and any(target >= 0 for target in automaton.moves[state])
+        for state, accepting in enumerate(automaton.accepting)
+    )
+
+
+def _ends_where_it_must(tree: parse.Node, core: Dfa, limits: Limits) -> bool:
+    """True if the pattern ends with `(?=x)`, and nothing that makes its text longer begins as x does."""
+    last = tree.parts[-1] if isinstance(tree, parse.Sequence) and tree.parts else None
+    if not isinstance(last, parse.Look) or last.behind or last.negative:
+        return False
+    rest = parse.Sequence(tree.parts[:-1]) if isinstance(tree, parse.Sequence) else tree
+    if first_condition(rest) is not None or first_condition(last.body) is not None:
+        return False
+    asked = compile_tree(last.body, search=False, limits=limits)
+    longer = charset.make(
+        (low, high)
+        for state, accepting in enumerate(core.accepting)
+        if accepting
+        for low, high, _ in core.ranges(state)
+    )
+    return not asked.accepting[0] and not charset.intersect(longer, first_characters(asked))
+
+
+@functools.singledispatch
+def _width(node: parse.Node) -> tuple[float, float]:
+    """The least and the largest number of characters that a pattern reads."""
+    return 0, 0
+
+
+@_width.register
+def _(node: parse.Characters) -> tuple[float, float]:
+    return 1, 1
+
+
+@_width.register
+def _(node: parse.Sequence) -> tuple[float, float]:
+    widths = [_width(part) for part in node.parts]
+    return sum(low for low, _ in widths), sum(high for _, high in widths)
+
+
+@_width.register
+def _(node: parse.Alternatives) -> tuple[float, float]:
+    widths = [_width(branch) for branch in node.branches]
+    return min(low for low, _ in widths), max(high for _, high in widths)
+
+
+@_width.register
+def _(node: parse.Repeat) -> tuple[float, float]:
+    low, high = _width(node.body)
+    most = math.inf if node.high is None else node.high
+    return low * node.low, high * most if high else 0
