@@ -101,6 +101,11 @@ class NewGrammars:
         self._arrived = asyncio.Event()
         self._pauses: set[asyncio.Task[None]] = set()
 
+    @property
+    def waiting(self) -> int:
+        """Number of new grammars, of all tenants, that wait for a turn."""
+        return sum(line.waiting for line in self._lines.values())
+
     def knows(self, key: str) -> bool:
         """Whether this grammar has been ready before."""
         return key in self._known

@@ -21,10 +21,14 @@ class Router:
 
     def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle, args: AppArguments) -> None:
         at_once = args.compiler.processes * args.compiler.most_replicas
-        tiers = Tiers(compiler, replica, new_grammars=2 * at_once)  # one done, the next is there
-        self._service = Service(tiers, args)
+        self._tiers = Tiers(compiler, replica, new_grammars=2 * at_once)  # one done, the next is there
+        self._service = Service(self._tiers, args)
         self._tenants = Tenants.from_file(args.router.api_keys)
         self._args = args.router
+
+    async def check_health(self) -> None:
+        """Called by Serve every few seconds: tell the compilers how much of their demand waits in this router."""
+        await self._tiers.report_held_back()
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor (`serve.ingress` without an application)."""

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import logging
 import time
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
@@ -125,6 +126,7 @@ class Tiers:
         self._replica = replica
         self._new_grammars = NewGrammars(new_grammars)
         self._retries = Retries()
+        self._id = uuid.uuid4().hex
 
     async def start_generation(
         self,
@@ -190,6 +192,19 @@ class Tiers:
         does not answer in time. Replicas that die meanwhile are left out.
         """
         return list(await asyncio.gather(*map(_reports, (self._compiler, self._replica))))
+
+    async def report_held_back(self) -> None:
+        """Report to every compiler how many new grammars wait here, for autoscaling.
+
+        Failures are ignored, because the next report follows within seconds. Zero is not reported: an earlier number
+        expires by itself.
+        """
+        waiting = self._new_grammars.waiting
+        if not waiting:
+            return
+        with contextlib.suppress(Exception):
+            call = self._compiler.broadcast("report_held_back", self._id, waiting)
+            await call.results_async(timeout_s=REPORT_TIMEOUT_S, return_exceptions=True)
 
     async def compiler_info(self) -> dict[str, Any]:
         return await self._retried(COMPILER, lambda: self._compiler.info.remote())
