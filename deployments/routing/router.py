@@ -12,6 +12,7 @@ from deployments.http.tenants import Tenants
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
 from grammar_workers.gc_control import collect_seldom
+from grammar_workers.service.logs import log_as_serve_does
 
 
 @serve.deployment(name="Router")
@@ -20,6 +21,7 @@ class Router:
     """Composes the tiers. It holds no state of a request but its open connection."""
 
     def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle, args: AppArguments) -> None:
+        log_as_serve_does()
         at_once = args.compiler.processes * args.compiler.most_replicas
         self._tiers = Tiers(compiler, replica, new_grammars=2 * at_once)  # one done, the next is there
         self._service = Service(self._tiers, args)

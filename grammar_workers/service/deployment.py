@@ -19,6 +19,7 @@ from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG, HELD_BACK, HeldBack
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.ledger import GrammarLedger
+from grammar_workers.service.logs import log_as_serve_does
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
@@ -55,6 +56,7 @@ class GrammarCompiler:
         precompile: Sequence[dict[str, Any]] = (),
         trust_remote_code: bool = False,
     ) -> None:
+        log_as_serve_does()
         grammar_options = GrammarOptions.model_validate(options or {})
         self._options = grammar_options.model_dump()
         self._pool = CompilePool(

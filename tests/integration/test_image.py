@@ -104,10 +104,9 @@ def ray_node(image: BuiltImage) -> Iterator[str]:
         command += [f"--temp-dir={folder}", *(f"--{name}={port}" for name, port in ports.items())]
         variables = {**image.environment, **environment(Path(folder)), **of_the_pods}
         log = (Path(folder) / "log").open("wb")
-        program = str(Path(image.placed("/usr/local/bin/ray")))
-        process = subprocess.Popen(
-            [program, *command[1:]], cwd=image.workdir, env=variables, stdout=log, stderr=log, process_group=0
-        )
+        # Found on this process' PATH otherwise, not on the image's.
+        command[0] = image.placed("/usr/local/bin/ray")
+        process = subprocess.Popen(command, cwd=image.workdir, env=variables, stdout=log, stderr=log, process_group=0)
         try:
             dashboard = f"http://127.0.0.1:{ports['dashboard-port']}"
             deadline = time.monotonic() + START_S
@@ -117,7 +116,9 @@ def ray_node(image: BuiltImage) -> Iterator[str]:
                 time.sleep(0.5)
             yield dashboard
         finally:
-            everything = [*psutil.Process(process.pid).children(recursive=True)]
+            everything = []
+            with contextlib.suppress(psutil.NoSuchProcess):
+                everything = psutil.Process(process.pid).children(recursive=True)
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=30)
