@@ -22,8 +22,9 @@ class Router:
 
     def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle, args: AppArguments) -> None:
         log_as_serve_does()
+        # Two for each compile process: one is done, the next is there.
         at_once = args.compiler.processes * args.compiler.most_replicas
-        self._tiers = Tiers(compiler, replica, new_grammars=2 * at_once)  # one done, the next is there
+        self._tiers = Tiers(compiler, replica, new_grammars=2 * at_once, routers=args.router.most_replicas)
         self._service = Service(self._tiers, args)
         self._tenants = Tenants.from_file(args.router.api_keys)
         self._args = args.router

@@ -119,12 +119,19 @@ def _refuses_grammar(call: asyncio.Future[Event]) -> bool:
 
 
 class Tiers:
-    """The two tiers by their handles; `new_grammars`: how many of one tenant may be under way."""
+    """The two tiers by their handles.
 
-    def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle, *, new_grammars: int) -> None:
+    Args:
+        new_grammars: How many new grammars of one tenant may be under way.
+        routers: Number of router replicas, among which a tenant's own limit is divided.
+    """
+
+    def __init__(
+        self, compiler: DeploymentHandle, replica: DeploymentHandle, *, new_grammars: int, routers: int = 1
+    ) -> None:
         self._compiler = compiler
         self._replica = replica
-        self._new_grammars = NewGrammars(new_grammars)
+        self._new_grammars = NewGrammars(new_grammars, routers)
         self._retries = Retries()
         self._id = uuid.uuid4().hex
 
@@ -136,6 +143,7 @@ class Tiers:
         *,
         choices: int = 1,
         thoughts: ThoughtsLimit | None = None,
+        new_grammars: int | None = None,
     ) -> Generation:
         """Call both tiers; return when the grammar is ready and each choice's first event is there.
 
@@ -144,7 +152,8 @@ class Tiers:
         away (`asyncio.CancelledError`).
         """
         timeout_s, started = request.get("timeout_s"), time.monotonic()
-        async with self._new_grammars.turn(tenant, None if grammar is None else grammar.key, timeout_s):
+        key = None if grammar is None else grammar.key
+        async with self._new_grammars.turn(tenant, key, timeout_s, new_grammars):
             if timeout_s is not None:
                 request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
             turn = time.monotonic()
