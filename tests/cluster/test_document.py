@@ -119,7 +119,7 @@ def test_another_key_is_named_counted_and_logged(shell: Shell) -> None:
     replace_secret(shell, **values)
     delete_model_pods(shell)
     shell.run("k8s/status.sh 600")
-    assert ask(shell, "right again")["status"] == 200
+    assert ask(shell, "right-again")["status"] == 200
 
 
 def test_it_is_removed_by_the_commands_of_the_document(shell: Shell) -> None:
