@@ -7,11 +7,13 @@ PORT ?= 8000
 CONFIG ?= configs/local.yaml
 # A package index that offers CPU builds of torch, for people without a GPU (optional).
 TORCH_INDEX ?=
+# What `make test-cluster` deploys: made by k8s/Dockerfile of this tree, where the cluster can pull it.
+IMAGE ?= turnstile:0.2.0
 # A folder of MaskBench schemas (guidance-ai/jsonschemabench) for the long checks; without it they say so and skip.
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help serve test test-long vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
+.PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -104,6 +106,9 @@ compat: $(VENV)/.installed ## The clients of others against a running server (TU
 	@$(PIP_INSTALL) --quiet --editable '.[compat]'
 	@$(PIP_INSTALL) --quiet --no-deps instructor
 	@$(BIN)/python -m pytest tests/compat
+
+test-cluster: $(VENV)/.installed ## The documents' commands on the cluster that KUBECONFIG names (IMAGE=turnstile:TAG)
+	@TURNSTILE_IMAGE=$(IMAGE) $(BIN)/python -m pytest -x tests/cluster
 
 $(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
 	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile, which takes minutes"

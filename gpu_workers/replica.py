@@ -33,7 +33,8 @@ from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
 from grammar_workers.gc_control import collect_seldom
-from grammar_workers.service.metrics import TierMetrics
+from grammar_workers.service.logs import log_as_serve_does
+from grammar_workers.service.metrics import TierMetrics, begin_at_zero
 from grammar_workers.tracing import tracing
 
 _RETRY_PAUSE_S = 0.1
@@ -61,6 +62,7 @@ class Replica:
         *,
         keeps: bool = False,
     ) -> None:
+        log_as_serve_does()
         self._model = model
         self._compiler = compiler
         self._grammar_timeout_s = config.grammar_timeout_s
@@ -254,6 +256,7 @@ class _Metrics:
                 "turnstile_generations_total", "Generations by how they ended.", ("finish_reason",)
             ),
         }
+        begin_at_zero(self._counters["finish_reason"], {"finish_reason": "error"})
         self._running = Gauge("turnstile_running_sequences", "Sequences that hold a slot.")
         self._waiting = Gauge("turnstile_waiting_sequences", "Sequences that wait for a slot.")
         self._rejection_mass = Histogram(

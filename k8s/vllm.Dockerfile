@@ -4,9 +4,6 @@
 ARG TURNSTILE=turnstile
 FROM ${TURNSTILE}
 USER root
-# vLLM decides about torch and what belongs to it. It finds Turnstile's plugin by an entry point, which only an installed
-# distribution has (the readme is part of its metadata).
-RUN pip install --no-cache-dir vllm==0.29.0 \
-    && touch /opt/turnstile/README.md \
-    && pip install --no-cache-dir --no-deps --editable /opt/turnstile
+# vLLM decides about torch and what belongs to it. It finds Turnstile's plugin by an entry point of the installed wheel.
+RUN pip install --no-cache-dir vllm==0.29.0
 USER 1000:1000

@@ -28,6 +28,9 @@ COMMANDS = {
     "check": _Command(
         "deployments.cli.check", "whether a schema is supported, why not, how large it is, and what it generates"
     ),
+    "check-config": _Command(
+        "deployments.cli.check_config", "find mistakes in a Serve config file before it is applied"
+    ),
     "generate": _Command("deployments.cli.generate", "ask a running server, under a constraint if one is given"),
     "bench": _Command("deployments.cli.bench", "put load on a running server and tell what its clients saw"),
     "precompile": _Command(

@@ -126,7 +126,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     app.state.max_body_bytes = args.max_body_bytes
     app.state.large_bodies = LargeBodies()
     app.state.tenants = tenants
-    app.state.rate_limits = RateLimits(args.rate_limit)
+    app.state.rate_limits = RateLimits(args.rate_limit, args.most_replicas)
     app.include_router(api)
     app.include_router(grammar_routes(service.grammars))
     add_documentation(app)
@@ -138,4 +138,4 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
 def _count_sequences(body: GenerationBody, request: Request, tenant: Tenant) -> None:
     """Each particle counts as a request; the first has been counted."""
     rate_limits: RateLimits = request.app.state.rate_limits
-    rate_limits.charge(tenant.name, body.sequences - 1)
+    rate_limits.charge(tenant, body.sequences - 1)

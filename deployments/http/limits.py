@@ -1,10 +1,12 @@
-"""How many requests a tenant may send: a token bucket for each, in every router replica."""
+"""Limits of a tenant's requests, in every router replica: a token bucket, and a count of the requests under way."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated
 
 from cachetools import LRUCache
@@ -19,44 +21,83 @@ MAX_BUCKETS = 10_000
 
 
 class RateLimits:
-    """The buckets. None: no limit. `clock` tells seconds."""
+    """The buckets and counts of all tenants in one router replica.
 
-    def __init__(self, limit: RateLimit | None, clock: Callable[[], float] = time.monotonic) -> None:
+    Args:
+        limit: Limit of tenants without one of their own; each router replica enforces it as it is. None: no limit.
+        routers: Number of router replicas, among which a tenant's own limits are divided.
+        clock: Returns seconds.
+    """
+
+    def __init__(self, limit: RateLimit | None, routers: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
+        self._routers = routers
         self._clock = clock
+        self._under_way: Counter[str] = Counter()
         self._full_at: LRUCache[str, float] = LRUCache(MAX_BUCKETS)  # when a bucket is full again
 
-    def take(self, tenant: str) -> None:
-        """Count one request; raises `ApiError` 429, saying when to come back, where there are too many."""
-        if self._limit is None:
+    def take(self, tenant: Tenant) -> None:
+        """Count one request. Raises `ApiError` 429, which names the limit and when to come back, for one too many."""
+        limit, share = self._rate(tenant)
+        if limit is None or share is None:
             return
-        now = self._clock()
-        interval = 60 / self._limit.requests_per_minute
-        full_at = max(self._full_at.get(tenant, now), now) + interval
-        wait = full_at - now - interval * self._limit.burst
+        name, now = tenant.name, self._clock()
+        interval = 60 / share.requests_per_minute
+        full_at = max(self._full_at.get(name, now), now) + interval
+        wait = full_at - now - interval * share.burst
         # Tolerates rounding: a request sent exactly when the header said so is served.
         if wait > interval * 1e-6:
-            self._full_at[tenant] = full_at - interval
+            self._full_at[name] = full_at - interval
             raise ApiError(
                 429,
-                f"the tenant `{tenant}` has sent more than {self._limit.requests_per_minute:g} requests per minute",
+                f"rate limit of the tenant `{name}`: its burst of {limit.burst} requests is used up, and it may send "
+                f"{limit.requests_per_minute:g} per minute",
                 code="rate_limit_exceeded",
                 headers={"Retry-After": str(math.ceil(wait))},
             )
-        self._full_at[tenant] = full_at
+        self._full_at[name] = full_at
 
-    def charge(self, tenant: str, requests: int) -> None:
+    def charge(self, tenant: Tenant, requests: int) -> None:
         """Count requests that came with one that was let through: those after them wait the longer."""
-        if self._limit is not None:
+        _, share = self._rate(tenant)
+        if share is not None:
             now = self._clock()
-            full_at = max(self._full_at.get(tenant, now), now)
-            self._full_at[tenant] = full_at + requests * 60 / self._limit.requests_per_minute
+            full_at = max(self._full_at.get(tenant.name, now), now)
+            self._full_at[tenant.name] = full_at + requests * 60 / share.requests_per_minute
+
+    @contextlib.contextmanager
+    def under_way(self, tenant: Tenant) -> Iterator[None]:
+        """Count a request while it is answered. Raises `ApiError` 429 if the tenant has too many."""
+        most = tenant.limits.concurrent_requests
+        if most is not None and self._under_way[tenant.name] >= max(1, most // self._routers):
+            raise ApiError(
+                429,
+                f"limit of the tenant `{tenant.name}`: {most} concurrent requests are under way",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": "1"},
+            )
+        self._under_way[tenant.name] += 1
+        try:
+            yield
+        finally:
+            self._under_way[tenant.name] -= 1
+            if not self._under_way[tenant.name]:
+                del self._under_way[tenant.name]
+
+    def _rate(self, tenant: Tenant) -> tuple[RateLimit | None, RateLimit | None]:
+        """The tenant's rate limit, and the share of it that this replica enforces."""
+        own = tenant.limits.rate_limit
+        if own is None:
+            return self._limit, self._limit
+        rate, burst = own.requests_per_minute / self._routers, math.ceil(own.burst / self._routers)
+        return own, RateLimit(requests_per_minute=rate, burst=burst)
 
 
-async def _limited(request: Request, tenant: Caller) -> Tenant:
+async def _limited(request: Request, tenant: Caller) -> AsyncIterator[Tenant]:
     rate_limits: RateLimits = request.app.state.rate_limits
-    rate_limits.take(tenant.name)
-    return tenant
+    with rate_limits.under_way(tenant):  # until the response has been sent, streams included
+        rate_limits.take(tenant)
+        yield tenant
 
 
 LimitedCaller = Annotated[Tenant, Depends(_limited)]

@@ -7,24 +7,40 @@ A key file is YAML, with the SHA-256 of each key, never the key itself:
       - tenant: operations
         sha256: fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9
         administrator: true
+    limits: # of single tenants, over all router replicas together
+      search: {rate_limit: {requests_per_minute: 120, burst: 20}, concurrent_requests: 16, new_grammars: 4}
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import yaml
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from deployments.arguments import RateLimit
 from deployments.http.errors import ApiError
 
 TENANT_HEADER = "x-turnstile-tenant"
 ANONYMOUS = "anonymous"
 _NAME = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the client in quotas, queues and logs.")
+
+
+class TenantLimits(BaseModel):
+    """Limits of one tenant. Each router replica enforces its share of them: the limit divided by their number."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rate_limit: RateLimit | None = Field(None, description="In place of `router.rate_limit`.")
+    concurrent_requests: int | None = Field(None, ge=1, description="Most requests under way; more are answered 429.")
+    new_grammars: int | None = Field(
+        None, ge=1, description="Most new grammars that compile at a time; further requests wait."
+    )
 
 
 class Tenant(BaseModel):
@@ -34,6 +50,7 @@ class Tenant(BaseModel):
 
     name: Annotated[str, _NAME]
     administrator: bool = False
+    limits: TenantLimits = TenantLimits()
 
 
 class ApiKey(BaseModel):
@@ -50,12 +67,20 @@ class _KeyFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     keys: list[ApiKey] = Field(min_length=1)
+    limits: dict[str, TenantLimits] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _limits_are_of_tenants_with_a_key(self) -> _KeyFile:
+        if unknown := self.limits.keys() - {key.tenant for key in self.keys}:
+            raise ValueError(f"`limits` names tenants without a key: {', '.join(sorted(unknown))}")
+        return self
 
 
 class Tenants:
     """Finds the tenant of a request. `keys` None: everybody may ask, and a header says which tenant it is for."""
 
-    def __init__(self, keys: list[ApiKey] | None = None) -> None:
+    def __init__(self, keys: list[ApiKey] | None = None, limits: Mapping[str, TenantLimits] | None = None) -> None:
+        self._limits = limits or {}
         self._by_digest = None if keys is None else {key.sha256: key for key in keys}
 
     @classmethod
@@ -64,7 +89,8 @@ class Tenants:
         if path is None:
             return cls()
         try:
-            return cls(_KeyFile.model_validate(yaml.safe_load(Path(path).expanduser().read_text())).keys)
+            file = _KeyFile.model_validate(yaml.safe_load(Path(path).expanduser().read_text()))
+            return cls(file.keys, file.limits)
         except (OSError, yaml.YAMLError, ValidationError) as error:
             raise ValueError(f"the API key file {path} cannot be used: {error}") from error
 
@@ -82,7 +108,8 @@ class Tenants:
             missing = "send an API key: `Authorization: Bearer ...` or `x-api-key: ...`"
             what = missing if api_key is None else "the API key is not valid"
             raise ApiError(401, what, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
-        return Tenant(name=entry.tenant, administrator=entry.administrator)
+        limits = self._limits.get(entry.tenant, TenantLimits())
+        return Tenant(name=entry.tenant, administrator=entry.administrator, limits=limits)
 
 
 _BEARER = HTTPBearer(auto_error=False, description="Needed where the server has an API key file.")

@@ -85,8 +85,9 @@ class NewGrammars:
     turn: somebody else always waits where many are served.
     """
 
-    def __init__(self, at_once: int) -> None:
+    def __init__(self, at_once: int, routers: int = 1) -> None:
         self._at_once = at_once
+        self._routers = routers
         self._known: TTLCache[str, bool] = TTLCache(MOST_REMEMBERED, KNOWN_S)
         self._under_way: dict[str, _Turn] = {}
         self._lines: dict[str, _Line] = {}
@@ -100,6 +101,11 @@ class NewGrammars:
         self._awaiting: Counter[str] = Counter()  # a first token, by tenant
         self._arrived = asyncio.Event()
         self._pauses: set[asyncio.Task[None]] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Number of new grammars, of all tenants, that wait for a turn."""
+        return sum(line.waiting for line in self._lines.values())
 
     def knows(self, key: str) -> bool:
         """Whether this grammar has been ready before."""
@@ -121,17 +127,22 @@ class NewGrammars:
                 self._active[tenant] = True
 
     @contextlib.asynccontextmanager
-    async def turn(self, tenant: str, key: str | None, timeout_s: float | None) -> AsyncIterator[None]:
+    async def turn(
+        self, tenant: str, key: str | None, timeout_s: float | None, at_once: int | None = None
+    ) -> AsyncIterator[None]:
         """A turn for a grammar, until it is ready (`learn`), but not beyond the block, which ends with the first token,
         nor `LONGEST_TURN_S`; none is needed for one that is known or under way, or where there is none (None). Raises
         `ApiError`: 429 where too many wait, 408 after `timeout_s`.
+
+        `at_once`: the tenant's own limit, of all routers together, where it is smaller than the general one.
         """
         self._active[tenant] = True
         if key is None or key in self._known or key in self._under_way:
             with self._awaiting_token(tenant):
                 yield
             return
-        line = self._lines.setdefault(tenant, _Line(self._at_once))
+        most = self._at_once if at_once is None else min(self._at_once, max(1, at_once // self._routers))
+        line = self._lines.setdefault(tenant, _Line(most))
         line.users += 1
         try:
             came = asyncio.get_running_loop().time()

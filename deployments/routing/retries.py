@@ -11,6 +11,8 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import ReplicaUnavailableError
 from ray.util.metrics import Counter
 
+from grammar_workers.service.metrics import begin_at_zero
+
 logger = logging.getLogger("ray.serve")
 
 REPLICA_LOST = (RayActorError, ReplicaUnavailableError)
@@ -51,6 +53,9 @@ class Retries:
     def __init__(self) -> None:
         self._counter = Counter(
             "turnstile_retries_total", "Calls repeated because their replica was lost.", ("deployment",)
+        )
+        begin_at_zero(
+            self._counter, *({"deployment": deployment} for deployment in ("GrammarCompiler", "ModelReplica"))
         )
 
     def pauses(self, deployment: str) -> Pauses:

@@ -183,7 +183,12 @@ class Service:
         self._check_prompt(generation_request)
         thoughts = None if chat is None or chat_format is None else chat_format.thoughts_limit(chat)
         generation = await self._tiers.start_generation(
-            generation_request, grammar, tenant.name, choices=body.choices, thoughts=thoughts
+            generation_request,
+            grammar,
+            tenant.name,
+            choices=body.choices,
+            thoughts=thoughts,
+            new_grammars=tenant.limits.new_grammars,
         )
         generation.span = span
         return Begun(request_id, generation, readers)

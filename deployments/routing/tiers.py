@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import logging
 import time
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
 
@@ -118,13 +119,21 @@ def _refuses_grammar(call: asyncio.Future[Event]) -> bool:
 
 
 class Tiers:
-    """The two tiers by their handles; `new_grammars`: how many of one tenant may be under way."""
+    """The two tiers by their handles.
 
-    def __init__(self, compiler: DeploymentHandle, replica: DeploymentHandle, *, new_grammars: int) -> None:
+    Args:
+        new_grammars: How many new grammars of one tenant may be under way.
+        routers: Number of router replicas, among which a tenant's own limit is divided.
+    """
+
+    def __init__(
+        self, compiler: DeploymentHandle, replica: DeploymentHandle, *, new_grammars: int, routers: int = 1
+    ) -> None:
         self._compiler = compiler
         self._replica = replica
-        self._new_grammars = NewGrammars(new_grammars)
+        self._new_grammars = NewGrammars(new_grammars, routers)
         self._retries = Retries()
+        self._id = uuid.uuid4().hex
 
     async def start_generation(
         self,
@@ -134,6 +143,7 @@ class Tiers:
         *,
         choices: int = 1,
         thoughts: ThoughtsLimit | None = None,
+        new_grammars: int | None = None,
     ) -> Generation:
         """Call both tiers; return when the grammar is ready and each choice's first event is there.
 
@@ -142,7 +152,8 @@ class Tiers:
         away (`asyncio.CancelledError`).
         """
         timeout_s, started = request.get("timeout_s"), time.monotonic()
-        async with self._new_grammars.turn(tenant, None if grammar is None else grammar.key, timeout_s):
+        key = None if grammar is None else grammar.key
+        async with self._new_grammars.turn(tenant, key, timeout_s, new_grammars):
             if timeout_s is not None:
                 request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
             turn = time.monotonic()
@@ -190,6 +201,19 @@ class Tiers:
         does not answer in time. Replicas that die meanwhile are left out.
         """
         return list(await asyncio.gather(*map(_reports, (self._compiler, self._replica))))
+
+    async def report_held_back(self) -> None:
+        """Report to every compiler how many new grammars wait here, for autoscaling.
+
+        Failures are ignored, because the next report follows within seconds. Zero is not reported: an earlier number
+        expires by itself.
+        """
+        waiting = self._new_grammars.waiting
+        if not waiting:
+            return
+        with contextlib.suppress(Exception):
+            call = self._compiler.broadcast("report_held_back", self._id, waiting)
+            await call.results_async(timeout_s=REPORT_TIMEOUT_S, return_exceptions=True)
 
     async def compiler_info(self) -> dict[str, Any]:
         return await self._retried(COMPILER, lambda: self._compiler.info.remote())

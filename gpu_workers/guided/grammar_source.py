@@ -14,6 +14,7 @@ from typing import Any
 
 from gpu_workers.request import GrammarReference, RequestError
 from grammar_workers import TokenFSM, Vocabulary
+from grammar_workers.artifacts.artifact import HMAC_KEY_VARIABLE, WRONG_DIGEST
 from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import GrammarStore
 from grammar_workers.artifacts.store.counters import Counters
@@ -27,6 +28,9 @@ _SMALL_BYTES = 4096
 PLACES_AHEAD = 256
 """Mask rows that a small artifact gets when it is loaded: mostly all, in a millisecond. Read one by one they pass
 between threads as often, which costs ten times that. What is larger has too many to guess those that will be needed."""
+
+KEY_MISMATCH = "store_key_mismatch"
+"""Error code: the compilers sign artifacts with another key than this process has."""
 
 AskCompiler = Callable[[GrammarReference, bool], Awaitable[bytes | dict[str, Any]]]
 """The artifact, or `{"status": "refused", "error": GrammarError.to_dict()}`, or `{"status": "unknown"}`. With True what
@@ -97,7 +101,7 @@ class GrammarSource:
             except ArtifactError as error:
                 logger.warning("compiling grammar %s again: %s", grammar.key, error)
                 data = await self._from_compiler(grammar, anew=True)
-                fsm = await asyncio.to_thread(self._load, grammar.key, data)
+                fsm = await asyncio.to_thread(self._load_new, grammar.key, data)
             if self._keeps:
                 await asyncio.to_thread(self._store.put, grammar.key, data)
         self._cache.put(grammar.key, fsm)
@@ -127,6 +131,19 @@ class GrammarSource:
             return self._load(key, data)
         except ArtifactError:
             return None
+
+    def _load_new(self, key: str, data: bytes) -> TokenFSM:
+        """Load an artifact that a compiler has just made. Raises RequestError if its signature is of another key."""
+        try:
+            return self._load(key, data)
+        except ArtifactError as error:
+            if error.reason != WRONG_DIGEST:
+                raise
+            self._counters.add("key_mismatch")
+            message = f"compilers and model replicas have different values of {HMAC_KEY_VARIABLE}"
+            remedy = "give all pods the same Secret, and replace the pods that started with another one"
+            logger.error("%s: %s", message, remedy, extra={"grammar_key": key, "error_code": KEY_MISMATCH})
+            raise RequestError(f"{message}; {remedy}", code=KEY_MISMATCH, status=503) from error
 
     def _load(self, key: str, data: bytes) -> TokenFSM:
         fsm = TokenFSM.from_bytes(data, self._vocabulary, key=key)

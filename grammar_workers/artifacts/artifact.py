@@ -29,6 +29,8 @@ from grammar_workers.types import UnenforcedKeyword
 
 HMAC_KEY_VARIABLE = "TURNSTILE_STORE_HMAC_KEY"
 FORMAT_VERSION = 5
+WRONG_DIGEST = "digest"
+"""Reason of an `ArtifactError`: the bytes are damaged, or signed with another key."""
 MAX_DETAILS_BYTES = 1 << 20
 
 _MAGIC = b"TFSM"
@@ -143,7 +145,7 @@ def _open(data: bytes | memoryview, key: str | None, fingerprint: str | None) ->
     if fingerprint is not None and not hmac.compare_digest(fingerprint_bytes, _fingerprint_bytes(fingerprint)):
         raise ArtifactError("vocabulary fingerprint")
     if not hmac.compare_digest(view[_HEADER.size : _PREFIX_SIZE], _digest(header, body)):
-        raise ArtifactError("digest")
+        raise ArtifactError(WRONG_DIGEST)
     if details_length > min(MAX_DETAILS_BYTES, len(body)):
         raise ArtifactError("details")
     return _Envelope(payload_length, body[:details_length], body[details_length:])

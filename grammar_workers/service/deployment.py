@@ -16,9 +16,10 @@ from grammar_workers.errors import GrammarError
 from grammar_workers.gc_control import collect_seldom
 from grammar_workers.keys import grammar_key
 from grammar_workers.options import GrammarOptions
-from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
+from grammar_workers.service.autoscaling import COMPILATION_BACKLOG, HELD_BACK, HeldBack
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.ledger import GrammarLedger
+from grammar_workers.service.logs import log_as_serve_does
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
@@ -55,6 +56,7 @@ class GrammarCompiler:
         precompile: Sequence[dict[str, Any]] = (),
         trust_remote_code: bool = False,
     ) -> None:
+        log_as_serve_does()
         grammar_options = GrammarOptions.model_validate(options or {})
         self._options = grammar_options.model_dump()
         self._pool = CompilePool(
@@ -68,6 +70,7 @@ class GrammarCompiler:
         self._store = open_store(store_url, self._fingerprint)
         self._metrics = _Metrics(self._store, self._pool)
         self._ledger = GrammarLedger()
+        self._held_back = HeldBack()
         self._max_wait_s = max_wait_s
         self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics)
         for specification in precompile:
@@ -166,7 +169,11 @@ class GrammarCompiler:
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Called by Serve for `grammar_workers.service.autoscaling`."""
-        return {COMPILATION_BACKLOG: float(self._pool.backlog)}
+        return {COMPILATION_BACKLOG: float(self._pool.backlog), HELD_BACK: float(self._held_back.total())}
+
+    async def report_held_back(self, router: str, waiting: int) -> None:
+        """Called by each router every few seconds with the number of new grammars that it holds back."""
+        self._held_back.report(router, waiting)
 
     def check_health(self) -> None:
         """Called by Serve every few seconds: unhealthy while no compile process can be started."""

@@ -10,6 +10,19 @@ Stats = Mapping[str, Mapping[str, int | str]]
 """What `GrammarStore.stats` returns, maybe with further tiers."""
 
 
+STORE_TROUBLES = (("automata", "key_mismatch"), ("redis", "unauthorized"))
+"""Tier and event of the store events that alerts watch."""
+
+
+def begin_at_zero(counter: Any, *labels: Mapping[str, str]) -> None:
+    """Export a Ray counter from 0. Without it the counter first appears as 1, and PromQL's `increase` misses the event.
+
+    `Counter.inc` of Ray rejects 0, the method below it does not.
+    """
+    for each in labels:
+        counter._record(0, dict(each))
+
+
 class TierMetrics:
     """Publishes what `stats` tells and how many grammars were compiled, with Ray's classes `Counter` and `Gauge` or
     others like them. `place`: the kind of replica.
@@ -32,6 +45,7 @@ class TierMetrics:
             "Hits, misses, puts, evictions and troubles of each tier that keeps grammars.",
             ("tier", "event"),
         )
+        begin_at_zero(self._events, *({"tier": tier, "event": event} for tier, event in STORE_TROUBLES))
         self._sizes = {
             "entries": gauge(
                 "turnstile_grammar_store_entries",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -28,8 +29,8 @@ class FakeHandle:
     def options(self, **options: Any) -> FakeHandle:
         return FakeHandle(self._target, {**self._options, **options})
 
-    def broadcast(self, method: str) -> FakeBroadcast:
-        return FakeBroadcast(getattr(self._target, method))
+    def broadcast(self, method: str, *arguments: Any) -> FakeBroadcast:
+        return FakeBroadcast(functools.partial(getattr(self._target, method), *arguments))
 
     def __getattr__(self, method: str) -> Any:
         return FakeMethod(getattr(self._target, method), self._options)
@@ -82,6 +83,7 @@ class FakeCompiler:
         self.traceparents: list[str] = []
         self.known: dict[str, Any] = {"status": "unknown"}
         self.reports: list[Any] = []
+        self.held_back: list[tuple[str, int]] = []
         self.started = asyncio.Event()
         self.release = asyncio.Event()
         self.release.set()
@@ -95,6 +97,10 @@ class FakeCompiler:
 
     async def report(self) -> list[Any]:
         return self.reports
+
+    async def report_held_back(self, router: str, waiting: int) -> list[Any]:
+        self.held_back.append((router, waiting))
+        return [None]
 
     async def status(self, key: str, *, options: dict[str, Any]) -> dict[str, Any]:
         return {"key": key, **self.known}

@@ -16,7 +16,7 @@ from deployments.app import build_app
 from deployments.arguments import AppArguments
 from deployments.config_file import DEPLOYMENTS, load_config
 from deployments.shipped import REPOSITORY
-from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
+from grammar_workers.service.autoscaling import COMPILATION_BACKLOG, HELD_BACK
 
 TINY = "models/turnstile-tiny"
 
@@ -69,6 +69,16 @@ def test_compilers_scale_by_their_backlog() -> None:
         context = SimpleNamespace(aggregated_metrics={COMPILATION_BACKLOG: backlogs}, config=config)
         assert by_backlog(context) == (wanted, {})
     assert by_backlog(SimpleNamespace(aggregated_metrics={}, config=config)) == (0, {})
+
+
+def test_what_routers_hold_back_counts_once_however_many_compilers_know_of_it() -> None:
+    autoscaling = {"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 4}
+    arguments = AppArguments.model_validate({"model": TINY, "compiler": {"autoscaling": autoscaling}})
+    config = bound(build_app(arguments))["GrammarCompiler"]._deployment_config.autoscaling_config
+    assert config is not None
+    metrics = {COMPILATION_BACKLOG: {"a": 2.0, "b": 1.0}, HELD_BACK: {"a": 17.0, "b": 9.0}}
+    context = SimpleNamespace(aggregated_metrics=metrics, config=config)
+    assert config.policy.get_policy()(context) == (5, {})
 
 
 def test_a_full_tier_answers_429_and_the_key_chooses_the_compiler() -> None:

@@ -117,6 +117,22 @@ async def test_one_tenants_new_grammars_take_turns_and_others_do_not_wait(
     assert len(replica.requests) == 11
 
 
+async def test_compilers_hear_how_many_new_grammars_wait_for_a_turn(tiers: Tiers, compiler: FakeCompiler) -> None:
+    compiler.release.clear()
+    await tiers.report_held_back()
+    assert compiler.held_back == []
+    asking = unseen(tiers, NEW_GRAMMARS + 3)
+    await settled()
+    await tiers.report_held_back()
+    ((_, waiting),) = compiler.held_back
+    assert waiting == 3
+    compiler.release.set()
+    for one in asking:
+        await text(await one)
+    await tiers.report_held_back()
+    assert len(compiler.held_back) == 1
+
+
 async def test_a_busy_model_keeps_no_new_grammar_waiting(
     tiers: Tiers, compiler: FakeCompiler, replica: FakeReplica
 ) -> None:

@@ -66,6 +66,19 @@ async def holders(at_once: int = 2) -> AsyncIterator[tuple[NewGrammars, Holders]
         await found.close()
 
 
+async def test_a_tenants_own_limit_is_divided_among_the_routers() -> None:
+    turns = NewGrammars(8, routers=2)
+    async with contextlib.AsyncExitStack() as inside:
+        for key in "ab":
+            await inside.enter_async_context(turns.turn("one", key, None, 5))
+        third = asyncio.create_task(turns.turn("one", "c", None, 5).__aenter__())
+        await settled()
+        assert turns.waiting == 1 and not third.done()
+        third.cancel()
+        for key in "defg":
+            await inside.enter_async_context(turns.turn("two", key, None))
+
+
 async def test_first_come_first_served_within_a_tenant() -> None:
     async with holders() as (_, held):
         for key in "abcd":

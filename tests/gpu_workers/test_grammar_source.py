@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -245,3 +246,20 @@ def test_what_the_compiler_sends_is_kept_for_other_processes_where_that_is_wante
         assert unknown.value.code == "grammar_not_found"
 
     asyncio.run(scenario())
+
+
+def test_a_compiler_that_signs_with_another_key_is_named_logged_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(logging.getLogger("ray.serve"), "propagate", True)
+    monkeypatch.setenv(artifact.HMAC_KEY_VARIABLE, "the compiler's")
+    signed = compile_grammar(SPECIFICATION, byte_vocabulary()).to_bytes()
+    monkeypatch.setenv(artifact.HMAC_KEY_VARIABLE, "another")
+    grammars = source(Compiler(signed))
+    with pytest.raises(
+        RequestError, match="different values of TURNSTILE_STORE_HMAC_KEY; give all pods the same"
+    ) as it:
+        asyncio.run(grammars.fetch(reference()))
+    assert (it.value.status, it.value.code) == (503, "store_key_mismatch")
+    assert grammars.stats()["automata"]["key_mismatch"] == 1
+    assert "replace the pods" in caplog.text

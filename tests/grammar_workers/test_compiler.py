@@ -21,9 +21,9 @@ from grammar_workers import TokenFSM, grammar_key
 from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store.redis_tier import PREFIX
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.service import autoscaling, service
 from grammar_workers.service import deployment as compiler
-from grammar_workers.service import service
-from grammar_workers.service.autoscaling import COMPILATION_BACKLOG
+from grammar_workers.service.autoscaling import COMPILATION_BACKLOG, HELD_BACK
 from grammar_workers.service.deployment import GrammarCompiler
 from grammar_workers.service.job import job
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool
@@ -277,7 +277,7 @@ def test_nobody_waits_for_ever(shared: GrammarCompiler, tmp_path: Path, monkeypa
         with pytest.raises(BackPressureError) as caught:
             await shared.compile(new_key(), {"do": "nothing"})
         assert caught.value.status_code == 429
-        assert await shared.record_autoscaling_stats() == {COMPILATION_BACKLOG: 1}
+        assert await shared.record_autoscaling_stats() == {COMPILATION_BACKLOG: 1, HELD_BACK: 0}
         gate.touch()
         assert (await holding)["status"] == "ready"
 
@@ -492,3 +492,17 @@ def test_with_the_real_compiler(tmp_path: Path) -> None:
             asyncio.run(deployed.compile(new_key(), specification))
     finally:
         deployed.__del__()
+
+
+def test_numbers_of_routers_are_added_and_expire(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(autoscaling.time, "monotonic", lambda: now)
+    held_back = autoscaling.HeldBack()
+    held_back.report("one", 7)
+    held_back.report("two", 5)
+    held_back.report("one", 3)
+    assert held_back.total() == 8
+    now += autoscaling.VALID_S / 2
+    held_back.report("two", 4)
+    now += autoscaling.VALID_S / 2
+    assert held_back.total() == 4

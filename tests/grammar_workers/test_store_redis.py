@@ -225,10 +225,15 @@ def test_the_password_of_a_kubernetes_secret(tmp_path: Path, monkeypatch: pytest
             assert redis.Redis.from_url(with_password).exists(PREFIX + key)
 
 
-def test_wrong_password(tmp_path: Path) -> None:
+def test_wrong_password(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer() as server:
         server.client().config_set("requirepass", "right")
-        works_without_redis(store_at(server.url.replace("//", "//:wrong@"), tmp_path))
+        for number, url in enumerate((server.url.replace("//", "//:wrong@"), server.url)):
+            caplog.clear()
+            store = store_at(url, tmp_path / str(number))
+            works_without_redis(store)
+            assert store.stats()["redis"]["unauthorized"]
+            assert "Check TURNSTILE_REDIS_PASSWORD" in caplog.text
         key = new_key()
         right = server.url.replace("//", "//:right@")
         store_at(right, tmp_path / "a").put(key, data := new_artifact(key))

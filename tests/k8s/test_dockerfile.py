@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
-
-import pytest
 
 from tests.k8s.manifests import K8S, REPOSITORY
-
-Instruction = tuple[str, str]
-
-
-def instructions() -> list[Instruction]:
-    """(instruction, arguments), continuation lines joined, comments dropped."""
-    text = re.sub(r"^\s*#.*\n", "", (K8S / "Dockerfile").read_text(), flags=re.MULTILINE)
-    lines = re.sub(r"\\\n\s*", " ", text).splitlines()
-    return [(name, arguments) for name, _, arguments in (line.partition(" ") for line in lines if line.strip())]
-
-
-def arguments_of(name: str) -> list[str]:
-    return [arguments for instruction, arguments in instructions() if instruction == name]
+from tests.k8s.recipe import arguments_of, instructions
 
 
 def copied() -> list[str]:
@@ -77,7 +60,7 @@ def test_every_package_is_in_the_image() -> None:
 
 def test_every_installation_is_held_to_the_pinned_versions() -> None:
     installations = re.findall(r"pip install [^&]*", " ".join(arguments_of("RUN")))
-    assert len(installations) == 2
+    assert len(installations) == 3
     assert all("--constraint constraints.txt" in command for command in installations)
 
 
@@ -101,52 +84,37 @@ def test_kernels_cached_at_build_time_are_found_in_the_cluster() -> None:
     environment = " ".join(arguments_of("ENV"))
     for variable in ("NUMBA_CPU_NAME=${NUMBA_CPU}", 'NUMBA_CPU_FEATURES=""', "NUMBA_CACHE_DIR="):
         assert variable in environment
-    warm_up = arguments_of("RUN")[-1]
-    assert warm_up.index("touch --date=@") < warm_up.index("compileall") < warm_up.index("warm_up(")
+    *_, installation, warm_up = arguments_of("RUN")
+    assert installation.index("pip install") < installation.index("touch --date=@") < installation.index("compileall")
+    assert "warm_up(" in warm_up
+
+
+def test_the_image_has_one_copy_of_the_code_which_is_the_installed_wheel() -> None:
+    assert "PYTHONPATH" not in str(instructions())
+    (installation,) = [command for command in arguments_of("RUN") if "./source" in command]
+    assert "--no-deps" in installation and "--editable" not in installation
+    assert "rm -r source " in installation
+    assert all(
+        arguments.split()[-1].startswith("source")
+        for arguments in arguments_of("COPY")
+        if "constraints.txt" not in arguments
+    )
+
+
+def test_the_image_with_vllm_adds_vllm_and_no_second_copy_of_the_code() -> None:
+    (command,) = [arguments for name, arguments in instructions("vllm.Dockerfile") if name == "RUN"]
+    assert re.fullmatch(r"pip install --no-cache-dir vllm==\S+", command)
 
 
 def test_haproxy_is_started_by_the_program_that_the_pods_name() -> None:
-    (path,) = re.findall(r"> (\S*turnstile-haproxy)", " ".join(arguments_of("RUN")))
+    scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
     text = (K8S / "base" / "rayservice.yaml").read_text()
-    assert re.search(rf"RAY_SERVE_HAPROXY_BINARY_PATH\n\s+value: {re.escape(path)}\n", text)
-    assert "-m deployments.haproxy " in " ".join(arguments_of("RUN"))
+    (path,) = re.findall(r"RAY_SERVE_HAPROXY_BINARY_PATH\n\s+value: (\S+)\n", text)
+    assert path.startswith("/usr/local/bin/"), "where pip puts the commands of a wheel"
+    assert path.rpartition("/")[2] in scripts
 
 
 def test_downloads_go_to_the_volume() -> None:
     (path,) = re.findall(r"HF_HOME=(\S+)", " ".join(arguments_of("ENV")))
     assert path.startswith("/var/cache/turnstile/")
     assert "mountPath: /var/cache/turnstile}" in (K8S / "base" / "rayservice.yaml").read_text()
-
-
-@pytest.mark.long
-def test_the_kernels_of_the_image_are_all_that_a_pod_needs(tmp_path: Path) -> None:
-    """The last step of the build, run as it stands in a copy of what it works on; then a pod's first process.
-
-    The steps before it install packages and add a user: what they name is checked above, they themselves are not run.
-    """
-    for folder in ("grammar_workers", "gpu_workers", "deployments", "models"):
-        shutil.copytree(REPOSITORY / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    settings = dict(argument.split("=", 1) for argument in arguments_of("ARG"))
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(tmp_path),
-        "NUMBA_CPU_NAME": settings["NUMBA_CPU"],
-        "NUMBA_CPU_FEATURES": "",
-        "NUMBA_CACHE_DIR": str(tmp_path / "kernels"),
-        "WARM_MODEL": settings["WARM_MODEL"],
-    }
-    subprocess.run(["sh", "-c", arguments_of("RUN")[-1]], cwd=tmp_path, env=environment, check=True)
-    program = """
-from numba.core import event
-from grammar_workers import warm_up
-from grammar_workers.vocabulary.vocabulary import load_vocabulary
-with event.install_recorder("numba:compile") as compilations:
-    warm_up(load_vocabulary("models/turnstile-tiny"))
-print(len(compilations.buffer))
-"""
-    command = [sys.executable, "-c", program]
-    output = subprocess.run(
-        command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-    assert output == "0\n"

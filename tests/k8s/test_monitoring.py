@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from grammar_workers.service.metrics import STORE_TROUBLES, begin_at_zero
 from tests.k8s.manifests import K8S, REPOSITORY
 
 FOLDER = K8S / "components" / "monitoring"
@@ -60,6 +61,38 @@ def test_the_monitor_scrapes_a_port_of_every_ray_pod() -> None:
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
         for container in group["template"]["spec"]["containers"]:
             assert endpoint["port"] in [port["name"] for port in container["ports"]]
+
+
+def test_an_alert_fires_when_nothing_is_scraped() -> None:
+    absent = {metric for rule in rules() for metric in re.findall(r"absent\((\w+)\)", rule["expr"])}
+    assert absent == {"ray_turnstile_grammar_queue_length", "ray_turnstile_waiting_sequences"}, "one of each tier"
+
+
+def test_everything_is_in_the_namespace_of_the_pods() -> None:
+    """Also without a `namespace` in the overlay that includes the component: the monitor scrapes its own namespace."""
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    objects = [yaml.safe_load((FOLDER / name).read_text())["metadata"] for name in kustomization["resources"]]
+    for each in (*objects, *kustomization["configMapGenerator"]):
+        assert each["namespace"] == "turnstile"
+
+
+def test_counters_that_alerts_watch_begin_at_zero() -> None:
+    """`increase` misses the event with which a counter first appears."""
+    events = set(re.findall(r'store_events_total\{event="(\w+)"', str(rules())))
+    assert events == {event for _, event in STORE_TROUBLES}
+    counter = Recorded()
+    begin_at_zero(counter, {"deployment": "a"}, {"deployment": "b"})
+    assert counter.recorded == [(0, {"deployment": "a"}), (0, {"deployment": "b"})]
+
+
+class Recorded:
+    """Stands in for a counter of Ray."""
+
+    def __init__(self) -> None:
+        self.recorded: list[tuple[int, dict[str, str]]] = []
+
+    def _record(self, value: int, tags: dict[str, str]) -> None:
+        self.recorded.append((value, tags))
 
 
 def test_alarms_have_the_shape_that_the_operator_takes() -> None:

@@ -68,6 +68,10 @@ class RedisClient:
                 # A primary that is one no longer keeps its connections; new ones lead to its successor.
                 self._redis.connection_pool.disconnect(inuse_connections=False)
             raise RedisUnavailableError("refused") from error
+        except redis.AuthenticationError as error:
+            self.breaker.failed()
+            self._count("unauthorized", f"{error}. Check {PASSWORD_VARIABLE}, or the password in the store's URL")
+            raise RedisUnavailableError("wrong password") from error
         except Exception as error:
             # Not only RedisError: what a server that speaks another protocol makes of the parser is anybody's guess.
             self.breaker.failed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S, Redis
 from grammar_workers.artifacts.store.redis_tier import RedisTier
 from grammar_workers.artifacts.store.single_flight import Flight
 from grammar_workers.tracing import Timing
+
+logger = logging.getLogger(__name__)
 
 MEMORY_CAPACITY_BYTES = 64 << 20
 FILE_CAPACITY_BYTES = 4 << 30
@@ -125,7 +128,7 @@ class GrammarStore:
 
     def stats(self) -> dict[str, dict[str, int | str]]:
         """Of each tier: what it holds (`entries`, `bytes`), the state of Redis' `breaker`, and events since the start:
-        hits, misses, puts, corrupt, errors, refused, slow, no_space, evicted.
+        hits, misses, puts, corrupt, errors, unauthorized, refused, slow, no_space, evicted.
         """
         return {tier.name: {**tier.counters.snapshot(), **tier.stats()} for tier in self._tiers}
 
@@ -135,8 +138,11 @@ class GrammarStore:
             return data
         try:
             artifact.verify(data, key=key, fingerprint=self._fingerprint)
-        except artifact.ArtifactError:
-            tier.counters.add("corrupt")
+        except artifact.ArtifactError as error:
+            if tier.counters.add("corrupt") == 1:
+                hint = f"; the pods may have different {artifact.HMAC_KEY_VARIABLE}"
+                hint = hint if error.reason == artifact.WRONG_DIGEST else ""
+                logger.warning("%s: tier=%s; further ones are counted only%s", error, tier.name, hint)
             tier.discard(key)
             return None
         return data

@@ -11,7 +11,7 @@ import pytest
 from deployments.cli.main import main
 from deployments.shipped import REPOSITORY
 
-COMMANDS = ("serve", "check", "generate", "bench", "precompile")
+COMMANDS = ("serve", "check", "check-config", "generate", "bench", "precompile")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

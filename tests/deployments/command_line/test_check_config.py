@@ -1,0 +1,31 @@
+"""`turnstile check-config`: mistakes by their place, before anything is applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deployments.cli.main import main
+from deployments.shipped import REPOSITORY
+
+SERVE = REPOSITORY / "k8s" / "overlays" / "cpu-demo" / "serve.yaml"
+
+
+def test_a_right_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-config", str(SERVE)]) == 0
+    assert capsys.readouterr().out == f"{SERVE}: right\n"
+
+
+def test_each_mistake_is_named_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = tmp_path / "serve.yaml"
+    wrong.write_text(SERVE.read_text().replace("processes: 1", "process: 1").replace("threads: 1", "threads: many"))
+    assert main(["check-config", str(SERVE), str(wrong)]) == 1
+    said = capsys.readouterr().err
+    assert "unknown key `applications.0.args.compiler.process`" in said
+    assert "`applications.0.args.replica.engine.threads`" in said
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check-config", str(tmp_path / "absent.yaml")]) == 1
+    assert "no such file" in capsys.readouterr().err
