@@ -59,7 +59,7 @@ ERRORS = errors(
         400: "The request or its grammar specification is at fault; says where.",
         401: "The server wants an API key.",
         404: "No such model, grammar or path.",
-        408: "The request did not arrive in time.",
+        408: "The request did not arrive in time, or the answer took longer than the server allows.",
         413: "The body is too large.",
         415: "The body is compressed.",
         429: "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
@@ -75,7 +75,8 @@ GENERATION: Answers = {
     200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
     **errors(
         {
-            408: "The request did not arrive in time, or the answer was not complete within its `timeout_s`.",
+            408: "The request did not arrive in time, or the answer was not complete within its `timeout_s`, or the "
+            "server's.",
             503: "The grammar did not arrive in time, or the server is shutting down; see `Retry-After`.",
         }
     ),

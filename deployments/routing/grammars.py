@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http import examples
+from deployments.http.deadline import Deadline
 from deployments.http.errors import ERRORS, ApiError, errors
 from deployments.http.fields import contradiction
 from deployments.http.limits import LimitedCaller
@@ -90,9 +91,10 @@ _DISCARDING = errors({403: "The grammar belongs to another tenant.", 409: "The g
 class Grammars:
     """What the paths do."""
 
-    def __init__(self, tiers: Tiers, keys: GrammarKeys) -> None:
+    def __init__(self, tiers: Tiers, keys: GrammarKeys, *, timeout_s: float) -> None:
         self._tiers = tiers
         self._keys = keys
+        self._timeout_s = timeout_s
         self._background: set[asyncio.Task[Any]] = set()
 
     async def compile(self, body: GrammarBody, tenant: Tenant) -> Response:
@@ -124,7 +126,8 @@ class Grammars:
 
     async def _compile_quietly(self, grammar: Grammar, tenant: str) -> None:
         try:
-            await self._tiers.compile(grammar, tenant)
+            async with Deadline(self._timeout_s).bounds():
+                await self._tiers.compile(grammar, tenant)
         except ApiError as error:
             logger.info("grammar %s: %s", grammar.key, error.detail.message)
 

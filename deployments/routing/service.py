@@ -23,6 +23,7 @@ from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
+from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
 from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, sent_request_id
@@ -89,8 +90,9 @@ class Service:
         self.system_fingerprint = f"fp_{hashlib.sha256(f'{version()} {self.model}'.encode()).hexdigest()[:10]}"
         self._started = int(time.time())
         self._chat_format: ChatFormat | None = None
+        self._max_length: int | None = None
         self._keys = GrammarKeys(tiers, allow_unenforced=args.router.allow_unenforced)
-        self.grammars = Grammars(tiers, self._keys)
+        self.grammars = Grammars(tiers, self._keys, timeout_s=args.router.timeout_s)
         self.reports = RecentReports(tiers.reports)
 
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
@@ -164,6 +166,9 @@ class Service:
             raise
 
     async def _begin(self, body: GenerationBody, request: Request, tenant: Tenant, span: Span) -> Begun:
+        deadline: Deadline = request.state.deadline
+        if body.timeout_s is not None:
+            deadline.set(body.timeout_s, "timeout_s")
         self._check_model(self._model_of(body.model))
         request_id = _request_id(request)
         drawn_seed = _drawn_seed(request_id)
@@ -183,7 +188,7 @@ class Service:
         self._check_prompt(generation_request)
         thoughts = None if chat is None or chat_format is None else chat_format.thoughts_limit(chat)
         generation = await self._tiers.start_generation(
-            generation_request, grammar, tenant.name, choices=body.choices, thoughts=thoughts
+            generation_request, grammar, tenant.name, choices=body.choices, thoughts=thoughts, deadline=deadline
         )
         generation.span = span
         return Begun(request_id, generation, readers)
@@ -218,13 +223,14 @@ class Service:
         return (await self._card(name)).model_dump()
 
     async def _card(self, name: str) -> ModelCard:
-        info = await self._tiers.replica_info()
+        if self._max_length is None:  # which no replica changes
+            self._max_length = int((await self._tiers.replica_info())["max_length"])
         return ModelCard(
             id=name,
             object="model",
             created=self._started,
             owned_by="turnstile",
-            max_model_len=info["max_length"],
+            max_model_len=self._max_length,
         )
 
     def _model_of(self, name: str | None) -> str:
