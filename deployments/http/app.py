@@ -112,7 +112,9 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     async def status(visitor: Visitor) -> Response:
         """What runs, for people."""
         reports = None if visitor is None else await service.reports.get()
-        return HTMLResponse(status_page(service.model, version(), reports), headers=HEADERS)
+        whole_keys = visitor is not None and visitor.administrator
+        page = status_page(service.model, version(), reports, whole_keys=whole_keys)
+        return HTMLResponse(page, headers=HEADERS)
 
     app = FastAPI(
         title="Turnstile",

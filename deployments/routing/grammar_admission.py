@@ -43,7 +43,7 @@ _ENTRY_BYTES = 512
 """What remembering costs beside the answer."""
 
 MOST_REMEMBERED = 16_384
-"""Active tenants."""
+"""Active tenants, and pairs of a known grammar and a tenant."""
 
 
 def _size(answer: bytes) -> int:
@@ -99,6 +99,7 @@ class NewGrammars:
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._known: TTLCache[str, bytes] = TTLCache(REMEMBERED_BYTES, KNOWN_S, getsizeof=_size)
+        self._told: TTLCache[tuple[str, str], bool] = TTLCache(MOST_REMEMBERED, KNOWN_S)
         self._under_way: dict[str, _Turn] = {}
         self._lines: dict[str, _Line] = {}
         self._waits = Histogram(
@@ -112,17 +113,18 @@ class NewGrammars:
         self._arrived = asyncio.Event()
         self._pauses: set[asyncio.Task[None]] = set()
 
-    def known(self, key: str) -> dict[str, Any] | None:
-        """What a compiler said when this grammar was ready last; None where it never was."""
-        told = self._known.get(key)
+    def known(self, key: str, tenant: str | None = None) -> dict[str, Any] | None:
+        """What a compiler said when this grammar was ready last; None where it never was, or never told `tenant`."""
+        told = self._known.get(key) if tenant is None or (key, tenant) in self._told else None
         return None if told is None else json.loads(told)
 
     def forget(self, key: str) -> None:
         """This grammar may not be ready any more."""
         self._known.pop(key, None)
 
-    def learn(self, key: str, answer: dict[str, Any]) -> None:
-        """This grammar is ready, says a compiler: it needs no turn any more, and one that it has ends."""
+    def learn(self, key: str, answer: dict[str, Any], tenant: str) -> None:
+        """This grammar is ready, a compiler tells `tenant`: it needs no turn any more, and one that it has ends."""
+        self._told[key, tenant] = True
         told = json.dumps(answer).encode()
         if _size(told) <= REMEMBERED_BYTES // 16:
             self._known[key] = told

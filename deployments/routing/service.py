@@ -180,7 +180,7 @@ class Service:
         if (name := self._model_of(body.model)) != self.model:
             generation_request["adapter"] = name
         chat_format = None if chat is None else await self._served_chat_format()
-        grammar = await self._grammar(body, chat_format)
+        grammar = await self._grammar(body, chat_format, tenant)
         readers: list[OutputParser] = []
         if chat is not None and chat_format is not None:
             generation_request |= chat_format.prompt_fields(chat)
@@ -274,13 +274,13 @@ class Service:
             self._chat_format = ChatFormat(ToolDialect.of_model(self._args.tool_format, template), thinking)
         return self._chat_format
 
-    async def _grammar(self, body: GenerationBody, chat_format: ChatFormat | None) -> Grammar | None:
+    async def _grammar(self, body: GenerationBody, chat_format: ChatFormat | None, tenant: Tenant) -> Grammar | None:
         thinks = isinstance(body, ChatCompletionBody) and chat_format is not None and chat_format.thinks(body)
         if (key := body.grammar_key()) is not None:
             if thinks:
                 message = "a compiled grammar applies to the whole output: send `thinking: false`, or its specification"
                 raise ApiError(400, message, param="structured_outputs", code="invalid_value")
-            return Grammar(key, None, "structured_outputs")
+            return Grammar(key, None, "structured_outputs", only_own=not tenant.administrator)
         specification: GrammarSpecification
         places: tuple[tuple[str, str], ...] = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:

@@ -63,6 +63,8 @@ class Grammar:
     specification: dict[str, Any] | None
     param: str
     places: tuple[tuple[str, str], ...] = ()
+    only_own: bool = False
+    """The key must be one of the tenant's."""
 
 
 @dataclasses.dataclass
@@ -159,7 +161,8 @@ class Tiers:
         thoughts: ThoughtsLimit | None,
         deadline: Deadline,
     ) -> Generation:
-        known = None if grammar is None else self._new_grammars.known(grammar.key)
+        only_to = tenant if grammar is not None and grammar.only_own else None
+        known = None if grammar is None else self._new_grammars.known(grammar.key, only_to)
         is_new = grammar is not None and known is None
         compiled = asyncio.create_task(self._compile(grammar, tenant, request.get("traceparent", ""), is_new))
         events: list[AsyncGenerator[Event, None]] = []
@@ -226,25 +229,31 @@ class Tiers:
         handle = self._compiler_of(grammar.key)
         answer = await self._retried(
             COMPILER,
-            lambda: handle.compile.remote(grammar.key, grammar.specification, tenant, traceparent, with_artifact),
+            lambda: handle.compile.remote(
+                grammar.key, grammar.specification, tenant, traceparent, with_artifact, grammar.only_own
+            ),
         )
         if answer["status"] == "ready":
             artifact = answer.pop("artifact", None)
-            self._new_grammars.learn(grammar.key, answer)
+            self._new_grammars.learn(grammar.key, answer, tenant)
             return answer, artifact
-        self._new_grammars.forget(grammar.key)
+        if not grammar.only_own:
+            self._new_grammars.forget(grammar.key)
         if answer["status"] == "refused":
             raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
         raise ApiError.grammar_not_found(grammar.key)
 
-    async def grammar_status(self, key: str) -> dict[str, Any]:
+    async def grammar_status(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
         """What the grammar tier knows about a key (`GrammarCompiler.status`)."""
-        return await self._retried(COMPILER, lambda: self._compiler_of(key).status.remote(key))
+        return await self._retried(COMPILER, lambda: self._compiler_of(key).status.remote(key, tenant, administrator))
 
     async def discard_grammar(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
         """`GrammarCompiler.discard`."""
-        self._new_grammars.forget(key)
-        return await self._retried(COMPILER, lambda: self._compiler_of(key).discard.remote(key, tenant, administrator))
+        handle = self._compiler_of(key)
+        before = await self._retried(COMPILER, lambda: handle.discard.remote(key, tenant, administrator))
+        if before["status"] != "forbidden":
+            self._new_grammars.forget(key)
+        return before
 
     def _compiler_of(self, key: str) -> DeploymentHandle:
         """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""

@@ -88,8 +88,9 @@ class CompileService:
             raise refusal.with_traceback(None)  # else it would hold the frames of everybody who got it
         production = self._productions.get(key)
         if production is None:
+            began = time.monotonic()
             if found := self._store.at_hand(key):  # threads may all be waiting for a store that hangs
-                return found
+                return dataclasses.replace(found, timings=(("lookup", began, time.monotonic()),))
             if specification is None:
                 return await self._in_thread(self._store.lookup, key)
             production = self._productions[key] = _Production()

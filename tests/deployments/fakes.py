@@ -80,6 +80,8 @@ class FakeCompiler:
         self.calls: list[tuple[str, dict[str, Any] | None, dict[str, Any]]] = []
         self.tenants: list[str] = []
         self.traceparents: list[str] = []
+        self.only_own: list[bool] = []
+        self.asked: list[tuple[str, bool]] = []
         self.known: dict[str, Any] = {"status": "unknown"}
         self.reports: list[Any] = []
         self.started = asyncio.Event()
@@ -96,7 +98,8 @@ class FakeCompiler:
     async def report(self) -> list[Any]:
         return self.reports
 
-    async def status(self, key: str, *, options: dict[str, Any]) -> dict[str, Any]:
+    async def status(self, key: str, tenant: str, administrator: bool, *, options: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((tenant, administrator))
         return {"key": key, **self.known}
 
     async def discard(self, key: str, tenant: str, administrator: bool, *, options: dict[str, Any]) -> dict[str, Any]:
@@ -111,12 +114,14 @@ class FakeCompiler:
         tenant: str,
         traceparent: str,
         with_artifact: bool,
+        only_own: bool,
         *,
         options: dict[str, Any],
     ) -> dict[str, Any]:
         self.calls.append((key, specification, options))
         self.tenants.append(tenant)
         self.traceparents.append(traceparent)
+        self.only_own.append(only_own)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.started.set()
         await self.release.wait()

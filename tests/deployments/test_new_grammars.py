@@ -106,7 +106,7 @@ async def test_the_pause_of_a_long_line_lasts_until_nobody_else_waits(monkeypatc
     monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0)
     monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_PAUSE", 1e9)
     async with holders(1) as (turns, held):
-        turns.learn("known", {})
+        turns.learn("known", {}, "one")
         await held.enter("two", "known")
         await held.enter("one", "a")
         await held.enter("one", "b")
@@ -123,7 +123,7 @@ async def test_a_pause_has_an_end_and_a_short_line_none(is_long: bool, monkeypat
     if not is_long:
         monkeypatch.setattr("deployments.routing.grammar_admission.PAUSE", 1e9)
     async with holders(1) as (turns, held):
-        turns.learn("known", {})
+        turns.learn("known", {}, "one")
         await held.enter("two", "known")
         await held.enter("one", "a")
         await held.enter("one", "b")
@@ -159,11 +159,11 @@ async def test_a_turn_ends_when_the_grammar_is_ready_not_with_the_first_token(mo
     async with holders(1) as (turns, held):
         for key in "abc":
             await held.enter("one", key)
-        turns.learn("a", {})
+        turns.learn("a", {}, "one")
         await held.are_inside("a", "b")
         await held.let_go("a")  # its turn is over already: nobody gets another for it
         assert held.inside == ["a", "b"]
-        turns.learn("b", {})
+        turns.learn("b", {}, "one")
         await held.are_inside("a", "b", "c")
 
 
@@ -172,15 +172,15 @@ async def test_who_waited_for_a_grammar_that_another_has_brought_needs_no_turn(m
     async with holders(2) as (turns, held):
         for key in "abccd":
             await held.enter("one", key)
-        turns.learn("a", {})
-        turns.learn("b", {})
+        turns.learn("a", {}, "one")
+        turns.learn("b", {}, "one")
         await held.are_inside(*"abccd")
     async with holders(1) as (turns, held):
         for key in "abbc":
             await held.enter("one", key)
-        turns.learn("a", {})
+        turns.learn("a", {}, "one")
         await held.are_inside(*"ab")
-        turns.learn("b", {})
+        turns.learn("b", {}, "one")
         await held.are_inside(*"abbc")
 
 
@@ -188,11 +188,11 @@ async def test_a_pause_is_measured_by_the_grammar_not_by_the_model(monkeypatch: 
     monkeypatch.setattr("deployments.routing.grammar_admission.LONG_LINE", 0)
     monkeypatch.setattr("deployments.routing.grammar_admission.LONGEST_TURN_S", 1e6)
     async with holders(1) as (turns, held):
-        turns.learn("known", {})
+        turns.learn("known", {}, "one")
         await held.enter("two", "known")
         await held.enter("one", "a")
         await held.enter("one", "b")
-        turns.learn("a", {})
+        turns.learn("a", {}, "one")
         # Neither "a" nor "known" has a first token.
         await held.are_inside("known", "a", "b")
 
@@ -203,7 +203,7 @@ async def test_known_grammars_and_those_under_way_need_no_turn() -> None:
             await held.enter("one", key)
         await held.enter("one", "a")
         assert held.inside == ["a", "b", "a"]
-        turns.learn("k", {})
+        turns.learn("k", {}, "one")
         await held.enter("one", "k")
         assert held.inside == ["a", "b", "a", "k"]
 
