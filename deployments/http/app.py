@@ -127,6 +127,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     app.add_middleware(BodyArrival, deadline_s=args.body_timeout_s, room_bytes=BODIES * args.max_body_bytes)
     app.state.max_body_bytes = args.max_body_bytes
     app.state.timeout_s = args.timeout_s
+    app.state.stream_timeout_s = args.stream_timeout_s
     app.state.large_bodies = LargeBodies()
     app.state.tenants = tenants
     app.state.rate_limits = RateLimits(args.rate_limit)

@@ -26,7 +26,7 @@ from deployments.chat.tools import ToolDialect
 from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
-from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, sent_request_id
+from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
 from deployments.http.tenants import Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
@@ -303,14 +303,8 @@ async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: 
 
 
 def _request_id(request: Request) -> str:
-    """The answer's id. Raises `ApiError` 400."""
-    if HEADER not in request.headers:
-        return uuid.uuid4().hex
-    given = sent_request_id(request)
-    if given is None:
-        message = f"`{HEADER}` takes up to 128 letters, digits and . _ : / + = -"
-        raise ApiError(400, message, param=HEADER, code="invalid_value")
-    return given
+    """The answer's id."""
+    return sent_request_id(request) or uuid.uuid4().hex
 
 
 def _drawn_seed(request_id: str) -> int:
