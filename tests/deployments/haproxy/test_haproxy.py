@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -149,8 +150,9 @@ def test_a_body_of_http_2_bit_by_bit(quick: HAProxy, part: bytes) -> None:
     came = b""
     with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as connection:
         connection.sendall(POST_OF_HTTP_2)
-        for _ in range(30):
-            connection.settimeout(0.1)
+        for _ in range(200):
+            time.sleep(0.02)
+            connection.settimeout(0.001)
             with suppress(TimeoutError):
                 came += connection.recv(1 << 16)
             if b"did not arrive in time" in came:
