@@ -121,6 +121,15 @@ class RouterArguments(Scale):
     body_timeout_s: float = Field(
         30.0, gt=0, description="How long a request body may take to arrive; a slower one is answered with 408."
     )
+    stream_timeout_s: float = Field(
+        30.0, gt=0, description="How long the client of a stream may take nothing of what is there; then it ends."
+    )
+    timeout_s: float = Field(
+        600.0,
+        gt=0,
+        description="How long an answer may take, waiting included, where the request does not say so by its own "
+        "`timeout_s`; then it ends with 408, or an error event where it is streamed already.",
+    )
 
 
 class CompilerArguments(Scale):

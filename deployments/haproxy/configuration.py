@@ -64,6 +64,7 @@ def hardened(configuration: str, settings: Settings, folder: Path) -> str:
     frontend.begin_with(
         f"maxconn {settings.connections}",
         *_per_address(settings),
+        *_hosts(frontend, settings),
         # A request whose body stops coming takes no place in a router, as far as the body fits into a buffer.
         f"http-request wait-for-body time {_ms(settings.body_s)}",
         refusal,
@@ -105,6 +106,20 @@ def _per_address(settings: Settings) -> list[str]:
         f"tcp-request connection reject if {{ sc0_conn_cur gt {2 * most} }}",
         f"tcp-request connection set-var(sess.crowded) bool(true) if {{ sc0_conn_cur gt {most} }}",
         _return(replies.crowded(most), "{ var(sess.crowded) -m bool }"),
+    ]
+
+
+def _hosts(frontend: _Section, settings: Settings) -> list[str]:
+    """Where only its own machine reaches it, a page whose name is made to lead there may not."""
+    (address,) = (line.split()[1] for line in frontend.lines if re.match(r"\s+bind\b", line))
+    if "*" in settings.hosts or not re.match(r"(127\.|localhost:|\[?::1\b)", address):
+        return []
+    names = " ".join(("localhost", "[::1]", *settings.hosts))
+    return [
+        f"acl known_host req.hdr(host),host_only -m str -i {names}",
+        "acl known_host req.hdr(host),host_only -m end -i .localhost",
+        r"acl known_host req.hdr(host),host_only -m reg ^127(\.[0-9]{1,3}){3}$",
+        _return(replies.WRONG_HOST, "{ req.hdr(host) -m found } !known_host"),
     ]
 
 

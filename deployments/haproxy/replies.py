@@ -48,15 +48,24 @@ OWN = (
 """Where no rule says what to answer."""
 
 OF_SERVE = (
+    (400, OWN[0]),
+    (403, OWN[1]),
+    (426, Reply(426, "this server speaks HTTP alone")),
     (404, Reply(503, "no application is ready: it is starting, or deleted; try again", "not_ready", retry_after_s=5)),
     (408, Reply(408, "the request took longer than it may")),
     (429, Reply(429, "the server is at its capacity; try again shortly", "server_full", retry_after_s=1)),
     (500, Reply(500, "internal error", "internal_error")),
     (503, Reply(503, "no router can take the request", "router_lost", retry_after_s=1)),
 )
-"""For what Serve answers in plain text, which the application never does: its proxy knows no application, and so on."""
+"""For what Serve, and the server in its replicas, answer in plain text, which the application never does: its proxy
+knows no application, a trailer says what only a header may, and so on."""
 NO_SUCH_PATH = Reply(404, "no such path")
-NOT_READY = OF_SERVE[0][1]
+NOT_READY = dict(OF_SERVE)[404]
+WRONG_HOST = Reply(
+    403,
+    "this server is for its own machine: call it localhost, or name what it is called in TURNSTILE_HOSTS",
+    "host_not_allowed",
+)
 STOPPING = Reply(503, "the server is shutting down", "shutting_down", retry_after_s=5)
 
 

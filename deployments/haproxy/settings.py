@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import re
 import resource
 from collections.abc import Mapping
 
 HEALTH_PORT = "TURNSTILE_HEALTH_PORT"
 PER_ADDRESS = "TURNSTILE_CONNECTIONS_PER_ADDRESS"
 TRUSTED_PROXIES = "TURNSTILE_TRUSTED_PROXIES"
+HOSTS = "TURNSTILE_HOSTS"
 CONNECTIONS = "RAY_SERVE_HAPROXY_MAXCONN"
 CLIENT_S = "RAY_SERVE_HAPROXY_TIMEOUT_CLIENT_S"
 
@@ -25,7 +27,8 @@ OTHER_FILES = 200
 class Settings:
     """What HAProxy is to hold against.
 
-    `connections_per_address` is 0 for no bound, and does not count `trusted_proxies`, addresses and networks. The
+    `connections_per_address` is 0 for no bound, and does not count `trusted_proxies`, addresses and networks.
+    `hosts`: what a server that listens on a loopback address may be called beside localhost; `*` for anything. The
     deadlines: `header_s` for a whole header, `body_s` for a whole body or one buffer of it, `client_s` for any sign of
     life from a client while it is its turn.
     """
@@ -34,6 +37,7 @@ class Settings:
     connections: int = 16384
     connections_per_address: int = 1024
     trusted_proxies: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     client_s: float = 60.0
     header_s: float = 10.0
     body_s: float = 10.0
@@ -48,6 +52,7 @@ class Settings:
             connections_per_address=_number(environment, PER_ADDRESS, cls.connections_per_address),
             client_s=_number(environment, CLIENT_S, int(cls.client_s), least=1),
             trusted_proxies=_networks(environment.get(TRUSTED_PROXIES, "")),
+            hosts=_hosts(environment.get(HOSTS, "")),
         )
 
 
@@ -63,6 +68,14 @@ def _networks(text: str) -> tuple[str, ...]:
         return tuple(str(ipaddress.ip_network(part)) for part in text.replace(",", " ").split())
     except ValueError as error:
         raise ValueError(f"{TRUSTED_PROXIES} takes addresses and networks: {error}") from error
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    names = tuple(text.replace(",", " ").split())
+    for name in names:
+        if re.fullmatch(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", name) is None:
+            raise ValueError(f"{HOSTS} takes names and addresses without ports, or *, not {name[:40]!r}")
+    return names
 
 
 def _most_connections() -> int:

@@ -112,7 +112,9 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     async def status(visitor: Visitor) -> Response:
         """What runs, for people."""
         reports = None if visitor is None else await service.reports.get()
-        return HTMLResponse(status_page(service.model, version(), reports), headers=HEADERS)
+        whole_keys = visitor is not None and visitor.administrator
+        page = status_page(service.model, version(), reports, whole_keys=whole_keys)
+        return HTMLResponse(page, headers=HEADERS)
 
     app = FastAPI(
         title="Turnstile",
@@ -124,6 +126,8 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     )
     app.add_middleware(BodyArrival, deadline_s=args.body_timeout_s, room_bytes=BODIES * args.max_body_bytes)
     app.state.max_body_bytes = args.max_body_bytes
+    app.state.timeout_s = args.timeout_s
+    app.state.stream_timeout_s = args.stream_timeout_s
     app.state.large_bodies = LargeBodies()
     app.state.tenants = tenants
     app.state.rate_limits = RateLimits(args.rate_limit, args.most_replicas)

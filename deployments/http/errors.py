@@ -14,9 +14,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.http.error_types import anthropic_error_type, error_type
-from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
+from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, has_allowed_id, sent_request_id
 from deployments.http.unenforced import InTheseWords
 from grammar_workers.errors import shortened
 
@@ -59,7 +60,7 @@ ERRORS = errors(
         400: "The request or its grammar specification is at fault; says where.",
         401: "The server wants an API key.",
         404: "No such model, grammar or path.",
-        408: "The request did not arrive in time.",
+        408: "The request did not arrive in time, or the answer took longer than the server allows.",
         413: "The body is too large.",
         415: "The body is compressed.",
         429: "The server is at its capacity, or the tenant at its rate limit; see `Retry-After`.",
@@ -75,7 +76,8 @@ GENERATION: Answers = {
     200: {"content": {"text/event-stream": {"schema": {"type": "object", "description": "Server-sent events."}}}},
     **errors(
         {
-            408: "The request did not arrive in time, or the answer was not complete within its `timeout_s`.",
+            408: "The request did not arrive in time, or the answer was not complete within its `timeout_s`, or the "
+            "server's.",
             503: "The grammar did not arrive in time, or the server is shutting down; see `Retry-After`.",
         }
     ),
@@ -206,8 +208,24 @@ class ApiError(Exception):
         return cls(500, "internal error", code="internal_error")
 
 
+class CheckedIds:
+    """ASGI middleware: a request whose `x-request-id` is not as it may be gets no further, on any path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or has_allowed_id((request := Request(scope)).headers):
+            await self._app(scope, receive, send)
+            return
+        message = f"`{HEADER}` takes up to 128 letters, digits and . _ : / + = -"
+        refusal = ApiError(400, message, param=HEADER, code="invalid_value", headers={"Connection": "close"})
+        await _response(request, refusal)(scope, receive, send)
+
+
 def install_error_handlers(app: FastAPI) -> None:
     """Make every error of `app`, also those of the framework, leave in the one body."""
+    app.add_middleware(CheckedIds)
 
     @app.exception_handler(ApiError)
     async def _api_error(request: Request, error: ApiError) -> JSONResponse:

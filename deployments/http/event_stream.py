@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from deployments.http.unenforced import headers_of
 from deployments.routing.tiers import Generation
 
+logger = logging.getLogger("ray.serve")
+
 
 class EventStream(StreamingResponse):
-    """The blocks of a generation, which ends at once when the client goes away, wherever the response stands."""
+    """The blocks of a generation, which ends at once when the client goes away, wherever the response stands.
+
+    A client that takes nothing for `router.stream_timeout_s` has gone, too.
+    """
 
     media_type = "text/event-stream"
 
@@ -27,7 +34,17 @@ class EventStream(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Closing the blocks is not enough: before the first one they have not begun, and closing does nothing.
         async with aclosing(self._generation), aclosing(self._blocks):
-            await super().__call__(scope, receive, send)
+            patience_s: float = scope["app"].state.stream_timeout_s
+
+            async def send_in_time(message: Message) -> None:
+                try:
+                    async with asyncio.timeout(patience_s):
+                        await send(message)
+                except TimeoutError as error:
+                    logger.info("ended a stream whose client took nothing for %g s", patience_s)
+                    raise OSError("the client takes nothing") from error
+
+            await super().__call__(scope, receive, send_in_time)
 
 
 def block(data: dict[str, Any], event: str | None = None) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fastapi import Request
+from starlette.datastructures import Headers
 
 HEADER = "x-request-id"
 ANTHROPIC_HEADER = "request-id"
@@ -16,3 +17,9 @@ def sent_request_id(request: Request) -> str | None:
     """None where none was sent, or one that is not as it may be."""
     given = request.headers.get(HEADER)
     return None if given is None or _ALLOWED.fullmatch(given) is None else given
+
+
+def has_allowed_id(headers: Headers) -> bool:
+    """Whether a request sends one id at most, and one as it may be: it comes back, and stands in every log."""
+    given = headers.getlist(HEADER)
+    return not given or (len(given) == 1 and _ALLOWED.fullmatch(given[0]) is not None)

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from deployments.http.body_errors import of_json, of_validation
+from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError
 from grammar_workers.strict_json import JsonTextError, parse_json
 
@@ -60,7 +61,7 @@ def _check_parts(body: bytes) -> None:
 
 class StrictJsonRoute(APIRoute):
     """Reads bodies up to a size, with a parser that refuses NaN, lone surrogates, endless nesting and keys that stand
-    twice, and tells what is wrong with them.
+    twice, and tells what is wrong with them. The answer has a deadline, `request.state.deadline`.
     """
 
     def get_route_handler(self) -> Any:
@@ -70,8 +71,11 @@ class StrictJsonRoute(APIRoute):
             strict = _StrictRequest(request.scope, request.receive)
             if self.body_field is not None:
                 await strict.body()  # inside of the handler the framework would hide what is wrong with it
+            # From here on nothing of the request waits on its client any more, but on this server.
+            request.state.deadline = deadline = Deadline(request.app.state.timeout_s)
             try:
-                return await handler(strict)
+                async with deadline.bounds():
+                    return await handler(strict)
             except RequestValidationError as error:
                 refusal = strict.refusal or self._of_validation(error)
             raise refusal  # not as long as the error is there, which holds all that was in the body

@@ -159,19 +159,18 @@ def _start(
     """Start a local Ray, then `deploy`."""
     started = time.monotonic()
     progress("starting a local Ray")
-    try:
-        start_ray(metrics_port)
-    except Exception as error:
-        # Ray gives its own node 30 s, which is not always enough on a busy machine.
-        progress(f"starting a local Ray again: {error}")
-        ray.shutdown()
-        try:
-            start_ray(metrics_port)
-        except Exception as again:
-            raise StartError(f"Ray did not start: {again}") from again
-    signals.install()  # Ray has put its own in their place
-    if not signals.stop.is_set():
-        deploy(config, progress, signals.stop, deadline_s=deadline_s - (time.monotonic() - started))
+    ray_start = _RayStart(metrics_port, progress, signals.stop)
+    ray_start.start()
+    while ray_start.is_alive() and not signals.stop.is_set():
+        ray_start.join(POLL_S)
+        if ray_start.is_alive() and time.monotonic() > started + deadline_s:
+            signals.stop.set()  # it does not try again
+            raise StartError(f"Ray did not start within {deadline_s:.0f} s")
+    if signals.stop.is_set():
+        return
+    if ray_start.failure is not None:
+        raise ray_start.failure
+    deploy(config, progress, signals.stop, deadline_s=deadline_s - (time.monotonic() - started))
 
 
 def deploy(config: ServeDeploySchema, progress: Progress, stop: threading.Event, *, deadline_s: float) -> None:
@@ -208,6 +207,35 @@ def start_ray(metrics_port: int | None = None) -> None:
         object_store_memory=512 << 20,
         _metrics_export_port=metrics_port,
     )
+
+
+class _RayStart(threading.Thread):
+    """Starts a local Ray and ends when it is there, or with `failure`.
+
+    A thread of its own: Ray waits for its processes, and neither the deadline nor a signal may wait for that.
+    """
+
+    def __init__(self, metrics_port: int, progress: Progress, stop: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.failure: StartError | None = None
+        self._metrics_port = metrics_port
+        self._progress = progress
+        self._stop_asked = stop
+
+    def run(self) -> None:
+        try:
+            start_ray(self._metrics_port)
+        except Exception as error:
+            if self._stop_asked.is_set():
+                return
+            # Ray gives its own node 30 s, which is not always enough on a busy machine.
+            self._progress(f"starting a local Ray again: {error}")
+            ray.shutdown()
+            try:
+                start_ray(self._metrics_port)
+            except Exception as again:
+                self.failure = StartError(f"Ray did not start: {again}")
+                self.failure.__cause__ = again
 
 
 class _Deployment(threading.Thread):

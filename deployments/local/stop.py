@@ -56,8 +56,14 @@ def finish_requests(progress: Callable[[str], None], hurry: threading.Event, *, 
 
 
 def stop_all(progress: Callable[[str], None], hurry: threading.Event, *, gracefully: bool) -> int:
-    """Stop Serve and Ray, replicas first if `gracefully`; how many processes had to be killed after the deadline."""
+    """Stop Serve and Ray, replicas first if `gracefully`; how many processes had to be killed after the deadline.
+
+    What has been started of a Ray that is not there yet is killed at once, and does not count.
+    """
     progress("stopping Serve and Ray")
+    if not ray.is_initialized():
+        _kill_all()
+        return 0
     started = psutil.Process().children(recursive=True)
     deadline = time.monotonic() + DEADLINE_S
     worker = threading.Thread(target=_shut_down, args=(gracefully,), daemon=True)
@@ -70,6 +76,16 @@ def stop_all(progress: Callable[[str], None], hurry: threading.Event, *, gracefu
             process.kill()
     psutil.wait_procs(left, timeout=KILLED_S)
     return len(left)
+
+
+def _kill_all() -> None:
+    """The processes that this one has started, also those that come while it does so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=KILLED_S)
 
 
 def _shut_down(gracefully: bool) -> None:

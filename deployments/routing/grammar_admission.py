@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 from cachetools import TTLCache
 from ray.util.metrics import Histogram
@@ -35,8 +37,17 @@ ACTIVE_S = 5.0
 KNOWN_S = 3600.0
 """So long after it was ready last a grammar needs no turn."""
 
+REMEMBERED_BYTES = 16 << 20
+"""Of what compilers have said about known grammars. A longer answer than a sixteenth of it is not remembered."""
+_ENTRY_BYTES = 512
+"""What remembering costs beside the answer."""
+
 MOST_REMEMBERED = 16_384
-"""Known grammars, and active tenants."""
+"""Active tenants, and pairs of a known grammar and a tenant."""
+
+
+def _size(answer: bytes) -> int:
+    return len(answer) + _ENTRY_BYTES
 
 
 @contextlib.contextmanager
@@ -88,7 +99,8 @@ class NewGrammars:
     def __init__(self, at_once: int, routers: int = 1) -> None:
         self._at_once = at_once
         self._routers = routers
-        self._known: TTLCache[str, bool] = TTLCache(MOST_REMEMBERED, KNOWN_S)
+        self._known: TTLCache[str, bytes] = TTLCache(REMEMBERED_BYTES, KNOWN_S, getsizeof=_size)
+        self._told: TTLCache[tuple[str, str], bool] = TTLCache(MOST_REMEMBERED, KNOWN_S)
         self._under_way: dict[str, _Turn] = {}
         self._lines: dict[str, _Line] = {}
         self._waits = Histogram(
@@ -107,13 +119,21 @@ class NewGrammars:
         """Number of new grammars, of all tenants, that wait for a turn."""
         return sum(line.waiting for line in self._lines.values())
 
-    def knows(self, key: str) -> bool:
-        """Whether this grammar has been ready before."""
-        return key in self._known
+    def known(self, key: str, tenant: str | None = None) -> dict[str, Any] | None:
+        """What a compiler said when this grammar was ready last; None where it never was, or never told `tenant`."""
+        told = self._known.get(key) if tenant is None or (key, tenant) in self._told else None
+        return None if told is None else json.loads(told)
 
-    def learn(self, key: str) -> None:
-        """This grammar is ready: it needs no turn any more, and one that it has ends."""
-        self._known[key] = True
+    def forget(self, key: str) -> None:
+        """This grammar may not be ready any more."""
+        self._known.pop(key, None)
+
+    def learn(self, key: str, answer: dict[str, Any], tenant: str) -> None:
+        """This grammar is ready, a compiler tells `tenant`: it needs no turn any more, and one that it has ends."""
+        self._told[key, tenant] = True
+        told = json.dumps(answer).encode()
+        if _size(told) <= REMEMBERED_BYTES // 16:
+            self._known[key] = told
         if (turn := self._under_way.get(key)) is not None:
             self._end(turn)
 
@@ -127,12 +147,10 @@ class NewGrammars:
                 self._active[tenant] = True
 
     @contextlib.asynccontextmanager
-    async def turn(
-        self, tenant: str, key: str | None, timeout_s: float | None, at_once: int | None = None
-    ) -> AsyncIterator[None]:
+    async def turn(self, tenant: str, key: str | None, at_once: int | None = None) -> AsyncIterator[None]:
         """A turn for a grammar, until it is ready (`learn`), but not beyond the block, which ends with the first token,
         nor `LONGEST_TURN_S`; none is needed for one that is known or under way, or where there is none (None). Raises
-        `ApiError`: 429 where too many wait, 408 after `timeout_s`.
+        `ApiError` 429 where too many wait.
 
         `at_once`: the tenant's own limit, of all routers together, where it is smaller than the general one.
         """
@@ -146,7 +164,7 @@ class NewGrammars:
         line.users += 1
         try:
             came = asyncio.get_running_loop().time()
-            turn = _Turn(tenant, line, await self._wait(line, tenant, timeout_s))
+            turn = _Turn(tenant, line, await self._wait(line, tenant))
             self._waits.observe(turn.began - came)
             if key in self._known or self._under_way.setdefault(key, turn) is not turn:
                 self._end(turn)  # another request has brought the same grammar in the meantime
@@ -162,23 +180,19 @@ class NewGrammars:
             if not line.users:
                 del self._lines[tenant]
 
-    async def _wait(self, line: _Line, tenant: str, timeout_s: float | None) -> contextlib.ExitStack:
+    async def _wait(self, line: _Line, tenant: str) -> contextlib.ExitStack:
         """What ends the turn that this waits for."""
         if line.waiting >= MOST_WAITING:
             raise ApiError.full(f"{MOST_WAITING} new grammars of this tenant are waiting")
         line.waiting += 1
         try:
-            async with asyncio.timeout(timeout_s):
-                with contextlib.ExitStack() as over:
-                    await line.turns.acquire()
-                    over.callback(line.turns.release)
-                    if self._others_are_active(tenant):
-                        await line.among_others.acquire()
-                        over.callback(line.among_others.release)
-                    return over.pop_all()
-        except TimeoutError as error:
-            message = f"the output was not complete within {timeout_s:g} s"
-            raise ApiError(408, message, param="timeout_s", code="deadline_exceeded") from error
+            with contextlib.ExitStack() as over:
+                await line.turns.acquire()
+                over.callback(line.turns.release)
+                if self._others_are_active(tenant):
+                    await line.among_others.acquire()
+                    over.callback(line.among_others.release)
+                return over.pop_all()
         finally:
             line.waiting -= 1
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http import examples
+from deployments.http.deadline import Deadline
 from deployments.http.errors import ERRORS, ApiError, errors
 from deployments.http.fields import contradiction
 from deployments.http.limits import LimitedCaller
@@ -66,7 +67,9 @@ class GrammarStatus(BaseModel):
     status: Literal["queued", "compiling", "ready"]
     source: str | None = Field(None, description="Where it was found: a tier of the store, or `compiled`.")
     seconds: float | None = Field(None, description="How long this request waited for it.")
-    owner: str | None = Field(None, description="The tenant it was compiled for.")
+    owner: str | None = Field(
+        None, description="The tenant it was compiled for; told to that one and to administrators."
+    )
     notes: list[str] | None = Field(None, description="What the compiler ignored, as the specification says.")
     unenforced: list[Unenforced] | None = Field(
         None, description="Keywords that are not enforced, where `on_unsupported` is `report`."
@@ -90,9 +93,10 @@ _DISCARDING = errors({403: "The grammar belongs to another tenant.", 409: "The g
 class Grammars:
     """What the paths do."""
 
-    def __init__(self, tiers: Tiers, keys: GrammarKeys) -> None:
+    def __init__(self, tiers: Tiers, keys: GrammarKeys, *, timeout_s: float) -> None:
         self._tiers = tiers
         self._keys = keys
+        self._timeout_s = timeout_s
         self._background: set[asyncio.Task[Any]] = set()
 
     async def compile(self, body: GrammarBody, tenant: Tenant) -> Response:
@@ -100,17 +104,17 @@ class Grammars:
         assert specification is not None
         grammar = await self._keys.grammar(specification, param, on_unsupported=body.on_unsupported)
         if body.wait:
-            return _answer(await self._tiers.compile(grammar, tenant.name))
-        status = _told(await self._tiers.grammar_status(grammar.key), param)
+            return _answer(await self._tiers.compile(grammar, tenant.name), tenant)
+        status = _told(await self._status(grammar.key, tenant), param)
         if status["status"] == "unknown":
             task = asyncio.create_task(self._compile_quietly(grammar, tenant.name))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
             status = {"key": grammar.key, "status": "queued"}
-        return _answer(_known(status, param), accepted=True)
+        return _answer(_known(status, param), tenant, accepted=True)
 
-    async def status(self, key: str) -> Response:
-        return _answer(_known(_told(await self._tiers.grammar_status(key), "key"), "key"))
+    async def status(self, key: str, tenant: Tenant) -> Response:
+        return _answer(_known(_told(await self._status(key, tenant), "key"), "key"), tenant)
 
     async def discard(self, key: str, tenant: Tenant) -> Response:
         found = await self._tiers.discard_grammar(key, tenant.name, tenant.administrator)
@@ -122,9 +126,13 @@ class Grammars:
             raise ApiError.grammar_not_found(key)
         return JSONResponse(Discarded(key=key).model_dump())
 
+    async def _status(self, key: str, tenant: Tenant) -> dict[str, Any]:
+        return await self._tiers.grammar_status(key, tenant.name, tenant.administrator)
+
     async def _compile_quietly(self, grammar: Grammar, tenant: str) -> None:
         try:
-            await self._tiers.compile(grammar, tenant)
+            async with Deadline(self._timeout_s).bounds():
+                await self._tiers.compile(grammar, tenant)
         except ApiError as error:
             logger.info("grammar %s: %s", grammar.key, error.detail.message)
 
@@ -144,8 +152,8 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
 
     @api.get("/{key}", response_model=GrammarStatus)
     async def grammar_status(key: Key, tenant: Caller) -> Response:
-        """What became of a grammar; 404 when nobody knows the key, 400 with the reason when it was refused."""
-        return await grammars.status(key)
+        """What became of a grammar; 404 when nobody knows the key or it is another's, 400 with why it was refused."""
+        return await grammars.status(key, tenant)
 
     @api.delete("/{key}", response_model=Discarded, responses=_DISCARDING)
     async def discard_grammar(key: Key, tenant: Caller) -> Response:
@@ -170,7 +178,9 @@ def _known(status: dict[str, Any], param: str) -> dict[str, Any]:
     return status
 
 
-def _answer(status: dict[str, Any], *, accepted: bool = False) -> JSONResponse:
+def _answer(status: dict[str, Any], tenant: Tenant, *, accepted: bool = False) -> JSONResponse:
+    if not tenant.administrator and status.get("owner") != tenant.name:
+        status = {**status, "owner": None}
     body = GrammarStatus.model_validate(status).model_dump(exclude_none=True)
     code = 202 if accepted and status["status"] != "ready" else 200
     return JSONResponse(body, status_code=code, headers=headers_of(body))

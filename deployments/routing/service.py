@@ -23,9 +23,10 @@ from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
+from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import EventStream
-from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, sent_request_id
+from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
 from deployments.http.tenants import Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
@@ -89,8 +90,9 @@ class Service:
         self.system_fingerprint = f"fp_{hashlib.sha256(f'{version()} {self.model}'.encode()).hexdigest()[:10]}"
         self._started = int(time.time())
         self._chat_format: ChatFormat | None = None
+        self._max_length: int | None = None
         self._keys = GrammarKeys(tiers, allow_unenforced=args.router.allow_unenforced)
-        self.grammars = Grammars(tiers, self._keys)
+        self.grammars = Grammars(tiers, self._keys, timeout_s=args.router.timeout_s)
         self.reports = RecentReports(tiers.reports)
 
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
@@ -164,6 +166,9 @@ class Service:
             raise
 
     async def _begin(self, body: GenerationBody, request: Request, tenant: Tenant, span: Span) -> Begun:
+        deadline: Deadline = request.state.deadline
+        if body.timeout_s is not None:
+            deadline.set(body.timeout_s, "timeout_s")
         self._check_model(self._model_of(body.model))
         request_id = _request_id(request)
         drawn_seed = _drawn_seed(request_id)
@@ -175,7 +180,7 @@ class Service:
         if (name := self._model_of(body.model)) != self.model:
             generation_request["adapter"] = name
         chat_format = None if chat is None else await self._served_chat_format()
-        grammar = await self._grammar(body, chat_format)
+        grammar = await self._grammar(body, chat_format, tenant)
         readers: list[OutputParser] = []
         if chat is not None and chat_format is not None:
             generation_request |= chat_format.prompt_fields(chat)
@@ -189,6 +194,7 @@ class Service:
             choices=body.choices,
             thoughts=thoughts,
             new_grammars=tenant.limits.new_grammars,
+            deadline=deadline,
         )
         generation.span = span
         return Begun(request_id, generation, readers)
@@ -223,13 +229,14 @@ class Service:
         return (await self._card(name)).model_dump()
 
     async def _card(self, name: str) -> ModelCard:
-        info = await self._tiers.replica_info()
+        if self._max_length is None:  # which no replica changes
+            self._max_length = int((await self._tiers.replica_info())["max_length"])
         return ModelCard(
             id=name,
             object="model",
             created=self._started,
             owned_by="turnstile",
-            max_model_len=info["max_length"],
+            max_model_len=self._max_length,
         )
 
     def _model_of(self, name: str | None) -> str:
@@ -273,13 +280,13 @@ class Service:
             self._chat_format = ChatFormat(ToolDialect.of_model(self._args.tool_format, template), thinking)
         return self._chat_format
 
-    async def _grammar(self, body: GenerationBody, chat_format: ChatFormat | None) -> Grammar | None:
+    async def _grammar(self, body: GenerationBody, chat_format: ChatFormat | None, tenant: Tenant) -> Grammar | None:
         thinks = isinstance(body, ChatCompletionBody) and chat_format is not None and chat_format.thinks(body)
         if (key := body.grammar_key()) is not None:
             if thinks:
                 message = "a compiled grammar applies to the whole output: send `thinking: false`, or its specification"
                 raise ApiError(400, message, param="structured_outputs", code="invalid_value")
-            return Grammar(key, None, "structured_outputs")
+            return Grammar(key, None, "structured_outputs", only_own=not tenant.administrator)
         specification: GrammarSpecification
         places: tuple[tuple[str, str], ...] = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
@@ -302,14 +309,8 @@ async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: 
 
 
 def _request_id(request: Request) -> str:
-    """The answer's id. Raises `ApiError` 400."""
-    if HEADER not in request.headers:
-        return uuid.uuid4().hex
-    given = sent_request_id(request)
-    if given is None:
-        message = f"`{HEADER}` takes up to 128 letters, digits and . _ : / + = -"
-        raise ApiError(400, message, param=HEADER, code="invalid_value")
-    return given
+    """The answer's id."""
+    return sent_request_id(request) or uuid.uuid4().hex
 
 
 def _drawn_seed(request_id: str) -> int:

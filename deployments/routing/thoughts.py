@@ -6,7 +6,6 @@ thoughts, `most` tokens at most  |  <end of thoughts>  |  answer
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -31,7 +30,6 @@ async def limited(
 
     `generate` goes on behind `emitted_token_ids`; `encode` and `decode` are the model's.
     """
-    started = time.monotonic()
     text, emitted = "", list[int]()
     # The last tokens before the limit wait: where they end inside of a character, they are taken back.
     held: list[Event] = []
@@ -66,10 +64,7 @@ async def limited(
         yield {**last, "text": "", "token_ids": [], "finish_reason": "length"}
         return
     yield {**last, "text": limit.closes, "token_ids": closing}
-    left = request["timeout_s"]
-    left = None if left is None else max(left - (time.monotonic() - started), 1e-3)
-    going_on = {**request, "timeout_s": left, "emitted_token_ids": [*emitted, *closing]}
-    async with aclosing(generate(going_on)) as events:
+    async with aclosing(generate({**request, "emitted_token_ids": [*emitted, *closing]})) as events:
         async for event in events:
             yield event
 

@@ -24,6 +24,7 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from deployments.chat.thinking import ThoughtsLimit
+from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError, in_the_body
 from deployments.http.unenforced import InTheseWords, in_words
 from deployments.routing.grammar_admission import NewGrammars
@@ -63,6 +64,8 @@ class Grammar:
     specification: dict[str, Any] | None
     param: str
     places: tuple[tuple[str, str], ...] = ()
+    only_own: bool = False
+    """The key must be one of the tenant's."""
 
 
 @dataclasses.dataclass
@@ -113,9 +116,8 @@ class Generation:
         self.span.end(self.timings)
 
 
-def _refuses_grammar(call: asyncio.Future[Event]) -> bool:
-    error = call.exception()
-    return isinstance(error, ApiError) and error.detail.code in GRAMMAR_CODES
+def _is_about_grammar(error: BaseException | None) -> bool:
+    return isinstance(error, ApiError) and error.detail.code in (*GRAMMAR_CODES, "grammar_not_found")
 
 
 class Tiers:
@@ -144,20 +146,20 @@ class Tiers:
         choices: int = 1,
         thoughts: ThoughtsLimit | None = None,
         new_grammars: int | None = None,
+        deadline: Deadline | None = None,
     ) -> Generation:
         """Call both tiers; return when the grammar is ready and each choice's first event is there.
 
-        A grammar that is new waits for its turn, and compiles for `HEAD_START_S` before a replica is asked. Raises
-        `ApiError` as soon as either tier refuses; the other calls are cancelled then, as they are when the client goes
-        away (`asyncio.CancelledError`).
+        A grammar that is new waits for its turn, and compiles for `HEAD_START_S` before a replica is asked; one that
+        has been ready before waits for no compiler. Raises `ApiError` as soon as either tier refuses; the other calls
+        are cancelled then, as they are when the client goes away (`asyncio.CancelledError`). `deadline` bounds the
+        whole generation; None: by the request's `timeout_s`.
         """
-        timeout_s, started = request.get("timeout_s"), time.monotonic()
+        deadline, started = deadline or Deadline(request.get("timeout_s"), "timeout_s"), time.monotonic()
         key = None if grammar is None else grammar.key
-        async with self._new_grammars.turn(tenant, key, timeout_s, new_grammars):
-            if timeout_s is not None:
-                request = {**request, "timeout_s": max(timeout_s - (time.monotonic() - started), 1e-3)}
+        async with deadline.bounds(), self._new_grammars.turn(tenant, key, new_grammars):
             turn = time.monotonic()
-            generation = await self._start(request, grammar, tenant, choices, thoughts)
+            generation = await self._start(request, grammar, tenant, choices, thoughts, deadline)
             generation.timings += [("turn", started, turn), ("first event", turn, time.monotonic())]
             return generation
 
@@ -168,8 +170,11 @@ class Tiers:
         tenant: str,
         choices: int,
         thoughts: ThoughtsLimit | None,
+        deadline: Deadline,
     ) -> Generation:
-        is_new = grammar is not None and not self._new_grammars.knows(grammar.key)
+        only_to = tenant if grammar is not None and grammar.only_own else None
+        known = None if grammar is None else self._new_grammars.known(grammar.key, only_to)
+        is_new = grammar is not None and known is None
         compiled = asyncio.create_task(self._compile(grammar, tenant, request.get("traceparent", ""), is_new))
         events: list[AsyncGenerator[Event, None]] = []
         first: list[asyncio.Future[Event]] = []
@@ -178,18 +183,20 @@ class Tiers:
                 await asyncio.wait((compiled,), timeout=HEAD_START_S)
             _, artifact = compiled.result() if compiled.done() else (None, None)
             for index in range(choices):
-                events.append(self._events({**request, "choice_index": index}, grammar, artifact, tenant, thoughts))
+                one = {**request, "choice_index": index}
+                events.append(self._events(one, grammar, artifact, tenant, thoughts, deadline))
                 first.append(asyncio.ensure_future(anext(events[-1])))
-            calls: list[asyncio.Future[Any]] = [compiled, *first]
+            calls: list[asyncio.Future[Any]] = [compiled, *first] if known is None else [*first]
             done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
             # The compiler explains a refused grammar better than the replica, which may have heard of it sooner.
-            if any(_refuses_grammar(call) for call in first if call in done):
+            if is_new and any(_is_about_grammar(call.exception()) for call in first if call in done):
                 await asyncio.wait([compiled])
             for call in calls:
                 if call.done():
                     call.result()
-            answer, _ = compiled.result()
-            return Generation([call.result() for call in first], events, answer)
+            answer = _answer(compiled, known)
+            told = None if grammar is None or answer is None else _in_the_words_of(grammar, answer)
+            return Generation([call.result() for call in first], events, told)
         except BaseException:
             await _cancelled((*first, compiled))
             for one in events:
@@ -230,36 +237,47 @@ class Tiers:
         """`ModelReplica.detokenize`; raises `ApiError` where it refuses."""
         return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens)))
 
-    async def compile(
-        self, grammar: Grammar, tenant: str, traceparent: str = "", with_artifact: bool = False
-    ) -> dict[str, Any]:
+    async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
         """The compiler's answer (`GrammarCompiler.compile`) about a grammar that is ready now.
 
         Raises `ApiError` for any other.
         Its `unenforced` are data of `deployments.http.unenforced.Unenforced`. `tenant`: who pays for the compilation.
         """
+        answer, _ = await self._compiled(grammar, tenant)
+        return _in_the_words_of(grammar, answer)
+
+    async def _compiled(
+        self, grammar: Grammar, tenant: str, traceparent: str = "", with_artifact: bool = False
+    ) -> tuple[dict[str, Any], bytes | None]:
+        """As `compile`, in the compiler's own words, and apart from them the artifact, where it came along."""
         handle = self._compiler_of(grammar.key)
         answer = await self._retried(
             COMPILER,
-            lambda: handle.compile.remote(grammar.key, grammar.specification, tenant, traceparent, with_artifact),
+            lambda: handle.compile.remote(
+                grammar.key, grammar.specification, tenant, traceparent, with_artifact, grammar.only_own
+            ),
         )
+        if answer["status"] == "ready":
+            artifact = answer.pop("artifact", None)
+            self._new_grammars.learn(grammar.key, answer, tenant)
+            return answer, artifact
+        if not grammar.only_own:
+            self._new_grammars.forget(grammar.key)
         if answer["status"] == "refused":
             raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
-        if answer["status"] == "unknown":
-            raise ApiError.grammar_not_found(grammar.key)
-        unenforced = [
-            {"param": grammar.param, "pointer": in_the_body(one["pointer"], grammar.places), "reason": one["reason"]}
-            for one in answer.get("unenforced", ())
-        ]
-        return {**answer, "unenforced": unenforced}
+        raise ApiError.grammar_not_found(grammar.key)
 
-    async def grammar_status(self, key: str) -> dict[str, Any]:
+    async def grammar_status(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
         """What the grammar tier knows about a key (`GrammarCompiler.status`)."""
-        return await self._retried(COMPILER, lambda: self._compiler_of(key).status.remote(key))
+        return await self._retried(COMPILER, lambda: self._compiler_of(key).status.remote(key, tenant, administrator))
 
     async def discard_grammar(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
         """`GrammarCompiler.discard`."""
-        return await self._retried(COMPILER, lambda: self._compiler_of(key).discard.remote(key, tenant, administrator))
+        handle = self._compiler_of(key)
+        before = await self._retried(COMPILER, lambda: handle.discard.remote(key, tenant, administrator))
+        if before["status"] != "forbidden":
+            self._new_grammars.forget(key)
+        return before
 
     def _compiler_of(self, key: str) -> DeploymentHandle:
         """The session id is what the consistent hash looks at: one key always meets the same compiler's caches."""
@@ -268,14 +286,12 @@ class Tiers:
     async def _compile(
         self, grammar: Grammar | None, tenant: str, traceparent: str, with_artifact: bool
     ) -> tuple[dict[str, Any] | None, bytes | None]:
-        """The compiler's answer, and apart from it the artifact, where it came along."""
         if grammar is None:
             return None, None
-        answer = await self.compile(grammar, tenant, traceparent, with_artifact)
-        self._new_grammars.learn(grammar.key)
+        answer, artifact = await self._compiled(grammar, tenant, traceparent, with_artifact)
         fields = {"grammar_key": grammar.key, "tenant": tenant, "grammar_source": answer["source"]}
         logger.info("generating under grammar %s from %s", grammar.key, answer["source"], extra=fields)
-        return answer, answer.pop("artifact", None)
+        return answer, artifact
 
     async def _events(
         self,
@@ -284,18 +300,32 @@ class Tiers:
         artifact: bytes | None,
         tenant: str,
         thoughts: ThoughtsLimit | None,
+        deadline: Deadline,
     ) -> AsyncGenerator[Event, None]:
         """The events of one generation, over as many replicas as it takes; the last one has a finish reason."""
+
+        def generate(request: dict[str, Any]) -> AsyncGenerator[Event, None]:
+            return self._events_of_replicas(request, deadline)
+
         if grammar is not None:
             named = {"key": grammar.key, "specification": grammar.specification, "tenant": tenant}
             request = {**request, "grammar": {**named, "artifact": artifact}}
         with self._new_grammars.served(tenant):
-            found = self._events_of_replicas(request) if thoughts is None else self._limited(thoughts, request)
+            found = generate(request) if thoughts is None else self._limited(thoughts, request, generate)
             async with contextlib.aclosing(found) as events:
-                async for event in events:
+                while True:
+                    async with deadline.bounds():
+                        event = await anext(events, None)
+                    if event is None:
+                        return
                     yield event
 
-    def _limited(self, thoughts: ThoughtsLimit, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
+    def _limited(
+        self,
+        thoughts: ThoughtsLimit,
+        request: dict[str, Any],
+        generate: Callable[[dict[str, Any]], AsyncGenerator[Event, None]],
+    ) -> AsyncGenerator[Event, None]:
         async def encode(text: str) -> list[int]:
             tokens: list[int] = (await self.tokenize(text_request(text)))["tokens"]
             return tokens
@@ -304,17 +334,15 @@ class Tiers:
             text: str = (await self.detokenize(tokens))["prompt"]
             return text
 
-        return limited(thoughts, request, self._events_of_replicas, encode, decode)
+        return limited(thoughts, request, generate, encode, decode)
 
-    async def _events_of_replicas(self, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
+    async def _events_of_replicas(self, request: dict[str, Any], deadline: Deadline) -> AsyncGenerator[Event, None]:
         handle = self._replica.options(stream=True)
-        limit = request.get("timeout_s")
-        deadline = None if limit is None else time.monotonic() + limit
         emitted = list(request["emitted_token_ids"])
         pauses = self._retries.pauses(REPLICA)
         while True:
-            left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
-            call = handle.generate.remote({**request, "timeout_s": left, "emitted_token_ids": list(emitted)})
+            going_on = {"timeout_s": deadline.left, "emitted_token_ids": list(emitted)}
+            call = handle.generate.remote({**request, **going_on})
             stream = cast(DeploymentResponseGenerator[Event], call)
             ended = False
             try:
@@ -322,6 +350,8 @@ class Tiers:
                     if (error := event.get("error")) is not None:
                         if error["code"] == "unavailable":
                             raise ReplicaClosingError(error["message"])
+                        if error["code"] == "deadline_exceeded":
+                            raise deadline.passed()
                         raise ApiError.of_replica(error)
                     emitted += event["token_ids"]
                     pauses.reset()
@@ -354,6 +384,28 @@ async def _reports(tier: DeploymentHandle) -> list[dict[str, Any]] | None:
     except TimeoutError:
         return None
     return [report for report in found if not isinstance(report, BaseException)]
+
+
+def _answer(
+    compiled: asyncio.Task[tuple[dict[str, Any] | None, bytes | None]], known: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """The compiler's answer, or what it said before (`known`) where it has none now, for whatever reason."""
+    if known is None:
+        return compiled.result()[0]
+    if compiled.done():
+        if (error := compiled.exception()) is None or _is_about_grammar(error):
+            return compiled.result()[0]
+    else:
+        compiled.cancel()
+    return known
+
+
+def _in_the_words_of(grammar: Grammar, answer: dict[str, Any]) -> dict[str, Any]:
+    unenforced = [
+        {"param": grammar.param, "pointer": in_the_body(one["pointer"], grammar.places), "reason": one["reason"]}
+        for one in answer.get("unenforced", ())
+    ]
+    return {**answer, "unenforced": unenforced}
 
 
 def _accepted(answer: dict[str, Any]) -> dict[str, Any]:

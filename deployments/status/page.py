@@ -24,14 +24,14 @@ LINKS = (
 TIERS = ("Grammar compilers", "Model replicas")
 
 
-def status_page(model: str, version: str, reports: Reports | None) -> str:
-    """The page; `reports` None: for somebody who may not see them."""
+def status_page(model: str, version: str, reports: Reports | None, *, whole_keys: bool) -> str:
+    """The page; `reports` None: for somebody who may not see them. `whole_keys`: for an administrator."""
     title = f"Turnstile: {model}"
     links = "".join(f'<li><a href="{path}">{name}</a> <span>{what}</span></li>' for path, name, what in LINKS)
     if reports is None:
         body = "<p>What the tiers do is shown to those who send an API key: <code>Authorization: Bearer ...</code></p>"
     else:
-        body = _state(reports) + _tiers(reports) + _stores(reports) + _grammars(reports)
+        body = _state(reports) + _tiers(reports) + _stores(reports) + _grammars(reports, whole_keys)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -88,17 +88,17 @@ def _stores(reports: Reports) -> str:
     return _table("Where grammars were found", ("place", "hits", "misses", "share of hits"), rows)
 
 
-def _grammars(reports: Reports) -> str:
+def _grammars(reports: Reports, whole_keys: bool) -> str:
     slowest = [
         [
-            Html(_key(one["key"])),
+            Html(_key(one["key"], whole_keys)),
             f"{one['compile_seconds']:.3f} s",
             f"{one['automaton_states']:,}",
             f"{one['artifact_bytes'] / 1024:,.1f} KiB",
         ]
         for one in reports.slowest()
     ]
-    used = [[Html(_key(key)), f"{calls:,}"] for key, calls in reports.most_used()]
+    used = [[Html(_key(key, whole_keys)), f"{calls:,}"] for key, calls in reports.most_used()]
     return _table("Slowest grammars", ("key", "compiled in", "states", "stored"), slowest) + _table(
         "Most used grammars", ("key", "requests"), used
     )
@@ -108,8 +108,9 @@ class Html(str):
     """Text that is HTML already."""
 
 
-def _key(key: str) -> str:
-    return f'<code title="{escape(key)}">{escape(key[:12])}</code>'
+def _key(key: str, whole: bool) -> str:
+    title = f' title="{escape(key)}"' if whole else ""
+    return f"<code{title}>{escape(key[:12])}</code>"
 
 
 def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -18,6 +18,7 @@ from grammar_workers.keys import grammar_key
 from grammar_workers.options import GrammarOptions
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG, HELD_BACK, HeldBack
 from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.holders import KeyHolders
 from grammar_workers.service.ledger import GrammarLedger
 from grammar_workers.service.logs import log_as_serve_does
 from grammar_workers.service.metrics import TierMetrics
@@ -71,6 +72,7 @@ class GrammarCompiler:
         self._metrics = _Metrics(self._store, self._pool)
         self._ledger = GrammarLedger()
         self._held_back = HeldBack()
+        self._holders = KeyHolders()
         self._max_wait_s = max_wait_s
         self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics)
         for specification in precompile:
@@ -88,18 +90,22 @@ class GrammarCompiler:
         tenant: str = "",
         traceparent: str = "",
         with_artifact: bool = False,
+        only_own: bool = False,
     ) -> dict[str, Any]:
         """Make sure that the artifact of `specification` (or `job`) is in the store under `key`, its grammar key.
 
-        Without a specification it must be there already. Returns what `status` does, and where a ready artifact was
-        found: `{"source": "compiled" | <tier>, "seconds"}`, and if wanted and not large the `artifact` itself. Raises
-        `BackPressureError` (429) when too many compilations wait, of this tenant or altogether, or the wait was too
-        long.
+        Without a specification it must be there already, and with `only_own` be the tenant's. Returns what `status`
+        does, and where a ready artifact was found: `{"source": "compiled" | <tier>, "seconds"}`, and if wanted and not
+        large the `artifact` itself. Raises `BackPressureError` (429) when too many compilations wait, of this tenant or
+        altogether, or the wait was too long.
         """
         started = time.monotonic()
         span = tracing("compiler").begin("grammar", traceparent)
         try:
-            found = await self._artifact(key, specification, tenant)
+            if specification is not None:
+                self._holders.bring(key, tenant)
+            is_theirs = not only_own or specification is not None or await self._is_of(key, tenant)
+            found = await self._artifact(key, specification, tenant) if is_theirs else None
             if found is None:
                 span.end(error="unknown", key=key)
                 return {"key": key, "status": "unknown"}
@@ -127,11 +133,13 @@ class GrammarCompiler:
             return _refused(key, error)
         return {"key": key, "status": "unknown"} if found is None else found.data
 
-    async def status(self, key: str) -> dict[str, Any]:
+    async def status(self, key: str, tenant: str = "", administrator: bool = True) -> dict[str, Any]:
         """`{"key", "status"}`, one of "unknown", "queued", "compiling", "refused" (with `error`, see
         `GrammarError.to_dict`) and "ready" (with `notes`, `unenforced`, `owner`, `automaton_states`,
-        `artifact_bytes` and `compile_seconds`).
+        `artifact_bytes` and `compile_seconds`). A key of others is unknown to all but administrators.
         """
+        if not administrator and not await self._is_of(key, tenant):
+            return {"key": key, "status": "unknown"}
         match await self._service.state(key):
             case None:
                 return {"key": key, "status": "unknown"}
@@ -148,8 +156,10 @@ class GrammarCompiler:
         Returns the status it had; "forbidden" where it stays. Automata that replicas hold go on working.
         """
         before = await self.status(key)
-        if not administrator and before.get("owner", tenant) != tenant:
+        if not administrator and before["status"] == "ready" and before.get("owner", tenant) != tenant:
             return {"key": key, "status": "forbidden"}
+        if not administrator and before["status"] != "ready" and not self._holders.holds(key, tenant):
+            return {"key": key, "status": "unknown"}
         if before["status"] in ("ready", "refused"):
             await self._service.discard(key)
         return before
@@ -183,6 +193,16 @@ class GrammarCompiler:
     def __del__(self) -> None:
         if hasattr(self, "_pool"):
             self._pool.close()
+
+    async def _is_of(self, key: str, tenant: str) -> bool:
+        """Whether the tenant has brought the specification, as far as this process remembers, or the store knows.
+
+        What was compiled at the start is everybody's.
+        """
+        if self._holders.holds(key, tenant):
+            return True
+        found = await self._service.state(key)
+        return isinstance(found, StoredArtifact) and _ready(key, found)["owner"] in ("", tenant)
 
     async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         try:

@@ -88,6 +88,9 @@ class CompileService:
             raise refusal.with_traceback(None)  # else it would hold the frames of everybody who got it
         production = self._productions.get(key)
         if production is None:
+            began = time.monotonic()
+            if found := self._store.at_hand(key):  # threads may all be waiting for a store that hangs
+                return dataclasses.replace(found, timings=(("lookup", began, time.monotonic()),))
             if specification is None:
                 return await self._in_thread(self._store.lookup, key)
             production = self._productions[key] = _Production()
@@ -100,7 +103,7 @@ class CompileService:
             return refusal
         if production := self._productions.get(key):
             return "compiling" if production.job is not None and production.job.running() else "queued"
-        return await self._in_thread(self._store.lookup, key)
+        return self._store.at_hand(key) or await self._in_thread(self._store.lookup, key)
 
     async def discard(self, key: str) -> None:
         """Forget `key`: its artifact in this node's tiers and in the shared one, and its refusal."""

@@ -81,6 +81,8 @@ class FakeCompiler:
         self.calls: list[tuple[str, dict[str, Any] | None, dict[str, Any]]] = []
         self.tenants: list[str] = []
         self.traceparents: list[str] = []
+        self.only_own: list[bool] = []
+        self.asked: list[tuple[str, bool]] = []
         self.known: dict[str, Any] = {"status": "unknown"}
         self.reports: list[Any] = []
         self.held_back: list[tuple[str, int]] = []
@@ -102,7 +104,8 @@ class FakeCompiler:
         self.held_back.append((router, waiting))
         return [None]
 
-    async def status(self, key: str, *, options: dict[str, Any]) -> dict[str, Any]:
+    async def status(self, key: str, tenant: str, administrator: bool, *, options: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append((tenant, administrator))
         return {"key": key, **self.known}
 
     async def discard(self, key: str, tenant: str, administrator: bool, *, options: dict[str, Any]) -> dict[str, Any]:
@@ -117,12 +120,14 @@ class FakeCompiler:
         tenant: str,
         traceparent: str,
         with_artifact: bool,
+        only_own: bool,
         *,
         options: dict[str, Any],
     ) -> dict[str, Any]:
         self.calls.append((key, specification, options))
         self.tenants.append(tenant)
         self.traceparents.append(traceparent)
+        self.only_own.append(only_own)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         self.started.set()
         await self.release.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import Any
 
@@ -73,3 +74,41 @@ async def test_leaving(
     await asyncio.gather(connection, return_exceptions=True)
     await settled()
     assert len(generations) == 1 and replica.running == 0
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_a_client_that_takes_nothing(compiler: FakeCompiler, replica: FakeReplica, path: str) -> None:
+    """Its stream ends; one that waits for the model is not such a client."""
+    body = json.dumps({**BODIES[path], "stream": True}).encode()
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        if sent:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+        if len(sent) == 1:
+            replica.release.clear()  # the model takes its time
+            asyncio.get_running_loop().call_later(0.3, replica.release.set)
+        if len(sent) == 3:
+            await asyncio.Event().wait()
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    replica.length = 1000
+    app = application(compiler, replica, stream_timeout_s=0.1)
+    async with asyncio.timeout(30):
+        with contextlib.suppress(Exception):
+            await app(scope, receive, send)
+    await settled()
+    assert len(sent) == 3 and replica.running == 0

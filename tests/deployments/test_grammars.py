@@ -164,6 +164,52 @@ async def test_only_the_owner_and_administrators_discard(guarded: httpx.AsyncCli
     assert (await guarded.delete(path, headers=bearer("a"))).status_code == 404
 
 
+async def test_the_owner_is_told_to_itself_and_administrators(
+    guarded: httpx.AsyncClient, compiler: FakeCompiler
+) -> None:
+    compiler.known = {"status": "ready", **DETAILS}
+    compiler.answers = [{"source": "compiled", "seconds": 0.1, **compiler.known}]
+    for key, owner in (("a", "a"), ("b", None), ("root", "a")):
+        answers = [
+            await guarded.get(f"/v1/grammars/{KEY}", headers=bearer(key)),
+            *[
+                await guarded.post("/v1/grammars", json={"specification": REGEX, "wait": wait}, headers=bearer(key))
+                for wait in (True, False)
+            ],
+        ]
+        assert [answer.json().get("owner") for answer in answers] == [owner] * 3
+    assert {*compiler.asked} == {("a", False), ("b", False), ("operations", True)}
+
+
+async def test_a_key_alone_is_no_right_to_a_grammar(guarded: httpx.AsyncClient, compiler: FakeCompiler) -> None:
+    """The compiler is asked whose it is, unless it has told this router so, also where the router knows the grammar."""
+    chat = {"messages": [{"role": "user", "content": "hi"}]}
+    by_key = {**chat, "structured_outputs": {"key": KEY}}
+    in_full = {**chat, "response_format": REGEX}
+    assert (await guarded.post("/v1/chat/completions", json=in_full, headers=bearer("a"))).is_success
+    ready, compiler.answers = compiler.answers, [{"status": "unknown"}]
+    refused = await guarded.post("/v1/chat/completions", json=by_key, headers=bearer("b"))
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "grammar_not_found")
+    assert compiler.only_own == [False, True]
+    compiler.release.clear()  # the refusal of one tenant is no news for another
+    assert (await guarded.post("/v1/chat/completions", json=by_key, headers=bearer("a"))).is_success
+    compiler.release.set()
+    compiler.answers = ready
+    assert (await guarded.post("/v1/chat/completions", json=by_key, headers=bearer("root"))).is_success
+    assert compiler.only_own[-1] is False
+
+
+async def test_who_may_not_discard_does_not_make_a_grammar_new(
+    guarded: httpx.AsyncClient, compiler: FakeCompiler
+) -> None:
+    chat = {"messages": [{"role": "user", "content": "hi"}], "response_format": REGEX}
+    compiler.known = {"status": "ready", **DETAILS}
+    assert (await guarded.post("/v1/chat/completions", json=chat, headers=bearer("a"))).is_success
+    assert (await guarded.delete(f"/v1/grammars/{KEY}", headers=bearer("b"))).status_code == 403
+    compiler.release.clear()
+    assert (await guarded.post("/v1/chat/completions", json=chat, headers=bearer("a"))).is_success
+
+
 async def test_the_tenant_header_is_checked_and_means_nothing_beside_keys(
     http: httpx.AsyncClient, guarded: httpx.AsyncClient, compiler: FakeCompiler
 ) -> None:

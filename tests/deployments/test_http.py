@@ -105,6 +105,14 @@ async def test_a_strange_request_id_is_refused(http: httpx.AsyncClient, name: st
     assert error(response, 400)["param"] == "x-request-id"
 
 
+@pytest.mark.parametrize("path", ["/", "/health", "/docs", "/openapi.json", "/explorer/", "/v1/models", "/nowhere"])
+@pytest.mark.parametrize("ids", [["x" * 129], ["a b"], [""], ["one", "two"]])
+async def test_on_any_path(http: httpx.AsyncClient, path: str, ids: list[str]) -> None:
+    sent = [("x-request-id", one) for one in ids]
+    assert error(await http.get(path, headers=sent), 400)["param"] == "x-request-id"
+    assert (await http.get(path, headers={"x-request-id": "x" * 128})).status_code in (200, 404)
+
+
 async def test_a_repeated_request_id_draws_the_same_seed(http: httpx.AsyncClient, replica: FakeReplica) -> None:
     for request_id in ("mine", "mine", "other"):
         await http.post("/v1/completions", json={"prompt": "x"}, headers={"x-request-id": request_id})

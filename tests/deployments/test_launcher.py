@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 from ray.serve._private import constants
 
@@ -85,6 +87,45 @@ sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=60))
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
     assert result.returncode == 1
     assert result.stderr.strip() == "error: Ray did not start: the raylet did not answer"
+
+
+RAY_HANGS = """
+import pathlib, signal, subprocess, sys, time, ray
+from deployments.local.server import serve_locally
+def hang(**settings):
+    child = subprocess.Popen(["sleep", "600"])
+    print("Ray hangs beside", child.pid, flush=True)
+    time.sleep(600)
+ray.init = hang
+config = pathlib.Path("configs/local.yaml")
+sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=float(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (None, 1)])
+def test_a_signal_and_the_deadline_are_heard_while_ray_starts(number: signal.Signals | None, code: int) -> None:
+    """And nothing is left of what it had started."""
+    deadline_s = "600" if number is not None else "1"
+    command = [sys.executable, "-c", RAY_HANGS, deadline_s]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith("Ray hangs"):
+                child = psutil.Process(int(line.split()[-1]))
+                if number is not None:
+                    process.send_signal(number)
+                break
+        rest, error = process.communicate(timeout=120)
+    assert process.returncode == code, said
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    if number is None:
+        assert error.strip() == "error: Ray did not start within 1 s"
+    else:
+        assert rest.endswith("stopped cleanly\n")
 
 
 def test_servers_on_one_machine_share_no_port(tmp_path: Path) -> None:

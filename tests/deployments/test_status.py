@@ -123,6 +123,21 @@ async def test_figures_are_for_those_with_a_key(compiler: FakeCompiler, replica:
 
 
 @pytest.mark.anyio
+async def test_whole_keys_are_for_administrators(compiler: FakeCompiler, replica: FakeReplica) -> None:
+    """With one a grammar of somebody else could be named."""
+    compiler.reports = [compiler_report(1, ready(KEY, 0.1))]
+    people = [("tests", False), ("operations", True)]
+    keys = [
+        ApiKey(tenant=name, sha256=hashlib.sha256(name.encode()).hexdigest(), administrator=administrator)
+        for name, administrator in people
+    ]
+    async with client_of(application(compiler, replica, tenants=Tenants(keys))) as http:
+        for name, administrator in people:
+            page = (await http.get("/", headers={"Authorization": f"Bearer {name}"})).text
+            assert KEY[:12] in page and (KEY[:13] in page) == administrator
+
+
+@pytest.mark.anyio
 async def test_what_others_named_is_text(compiler: FakeCompiler, replica: FakeReplica) -> None:
     hostile = "<script>alert(1)</script>"
     compiler.reports = [compiler_report(1, ready(hostile, 0.1))]

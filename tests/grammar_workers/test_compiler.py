@@ -25,6 +25,7 @@ from grammar_workers.service import autoscaling, service
 from grammar_workers.service import deployment as compiler
 from grammar_workers.service.autoscaling import COMPILATION_BACKLOG, HELD_BACK
 from grammar_workers.service.deployment import GrammarCompiler
+from grammar_workers.service.holders import KeyHolders
 from grammar_workers.service.job import job
 from grammar_workers.service.pool import AbandonedError, CompileFailedError, CompilePool
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
@@ -347,6 +348,36 @@ def test_status_from_the_queue_to_the_end(shared: GrammarCompiler, tmp_path: Pat
         assert await statuses() == ["ready", "ready", "refused"]
         assert (await shared.status(keys[0]))["owner"] == "someone"
         assert (await shared.status(keys[2]))["error"]["pointer"] == "#/a"
+
+    asyncio.run(call())
+
+
+def test_a_key_is_its_tenants(shared: GrammarCompiler, log: Path) -> None:
+    """Who has only seen it learns nothing by it, and generates nothing under it; who brings the specification may."""
+    key, refused = new_key(), new_key()
+
+    async def named(tenant: str) -> list[str]:
+        used = await shared.compile(key, None, tenant, only_own=True)
+        return [used["status"], (await shared.status(key, tenant, administrator=False))["status"]]
+
+    async def call() -> None:
+        await shared.compile(key, {"do": "nothing"}, "owner")
+        await shared.compile(refused, {"do": "refuse"}, "owner")
+        assert await named("owner") == ["ready", "ready"]
+        assert await named("another") == ["unknown", "unknown"]
+        assert (await shared.status(key, "another", administrator=True))["status"] == "ready"
+        assert (await shared.compile(refused, None, "another", only_own=True))["status"] == "unknown"
+        assert (await shared.discard(refused, "another", False))["status"] == "unknown"
+        assert (await shared.status(refused))["status"] == "refused"
+        assert (await shared.compile(key, {"do": "nothing"}, "another"))["status"] == "ready"
+        assert await named("another") == ["ready", "ready"]
+        assert (await shared.discard(key, "another", False))["status"] == "forbidden"
+        assert (await shared.discard(refused, "owner", False))["status"] == "refused"
+        assert (await shared.status(refused))["status"] == "unknown"
+        # Another compiler, which nobody has brought anything, knows the owner of what is stored.
+        shared._holders = KeyHolders()
+        assert await named("owner") == ["ready", "ready"]
+        assert await named("another") == ["unknown", "unknown"]
 
     asyncio.run(call())
 

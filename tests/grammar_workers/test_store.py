@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import secrets
+import socket
 import stat
 import threading
 from pathlib import Path
@@ -14,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grammar_workers.artifacts import artifact
+from grammar_workers.artifacts.artifact import FORMAT_VERSION
 from grammar_workers.artifacts.store import GrammarStore, open_store
-from grammar_workers.artifacts.store.file_tier import FileTier
+from grammar_workers.artifacts.store.file_tier import MAX_ARTIFACT_BYTES, FileTier
 from grammar_workers.errors import ArtifactError
 from tests.grammar_workers.flights import single_flight
 
@@ -157,6 +159,59 @@ def test_eviction_removes_what_a_crashed_writer_left(tmp_path: Path) -> None:
     FileTier(tmp_path, capacity_bytes=1 << 20).put(new_key(), b"data")
     assert not left.exists()
     assert fresh.exists()
+
+
+def put_in_place(kind: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            here = os.open(path.parent, os.O_RDONLY)  # its whole path would be too long
+            listener.bind(f"/proc/self/fd/{here}/{path.name}")
+            os.close(here)
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 40 if kind == "sparse file" else MAX_ARTIFACT_BYTES + 1)
+
+
+NO_ARTIFACTS = ["pipe", "folder", "link", "socket", "sparse file", "large file"]
+
+
+@pytest.mark.parametrize("kind", NO_ARTIFACTS)
+def test_what_is_no_artifact_is_missing_and_nobody_waits_for_it(kind: str, tmp_path: Path) -> None:
+    store, key = open_store(f"file://{tmp_path}", FINGERPRINT), new_key()
+    put_in_place(kind, tmp_path / key[:2] / f"{key}.v{FORMAT_VERSION}.tfsm")
+    assert store.get(key) is None
+    store.put(key, data := new_artifact(key))
+    assert store.get(key) == data
+    other = open_store(f"file://{tmp_path}", FINGERPRINT).get(key)
+    assert other == (None if kind == "folder" else data)
+
+
+@pytest.mark.parametrize("kind", NO_ARTIFACTS)
+def test_eviction_passes_over_what_is_no_artifact(kind: str, tmp_path: Path) -> None:
+    in_the_way = tmp_path / "ab" / f"{'ab' * 32}.v1.tfsm"
+    put_in_place(kind, in_the_way)
+    (tmp_path / "cd").write_text("no folder")
+    if kind in ("folder", "pipe", "socket"):
+        os.utime(in_the_way, (0, 0))
+    tier = FileTier(tmp_path, capacity_bytes=1 << 20)
+    tier.put(key := "ee" * 32, b"data")
+    assert tier.get(key) == b"data"
+    assert "errors" not in tier.counters.snapshot()
+
+
+def test_nothing_larger_than_a_file_may_be_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("grammar_workers.artifacts.store.file_tier.MAX_ARTIFACT_BYTES", 1000)
+    tier = FileTier(tmp_path, capacity_bytes=1 << 20)
+    tier.put(key := new_key(), b"x" * 1001)
+    assert tier.get(key) is None
+    assert tier.counters.snapshot() == {"no_space": 1}
 
 
 def test_a_full_disk_degrades(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from grammar_workers.artifacts.store import GrammarStore, open_store
 from grammar_workers.artifacts.store import locks as locks_module
-from grammar_workers.artifacts.store.locks import FileLock, ProcessLock, RedisLock
+from grammar_workers.artifacts.store.locks import FileLock, LockUnavailableError, ProcessLock, RedisLock
 from grammar_workers.artifacts.store.redis_client import RedisClient
 from tests.grammar_workers.flights import single_flight
 from tests.grammar_workers.test_store import new_artifact, new_key
@@ -173,3 +174,21 @@ def test_locks_exclude_per_key_and_can_be_taken_again(kind: str, tmp_path: Path)
         first()
         second()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nothing", "pipe", "folder"])
+def test_a_lock_file_that_is_none_makes_nothing_and_holds_nobody(kind: str, tmp_path: Path) -> None:
+    locks, target = tmp_path / "locks", tmp_path / "elsewhere"
+    locks.mkdir()
+    path = locks / "a.lock"
+    if kind == "link":
+        target.write_text("kept")
+    if kind.startswith("link"):
+        path.symlink_to(target)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+    with pytest.raises(LockUnavailableError):
+        FileLock(locks).try_acquire("a")
+    assert target.exists() == (kind == "link")

@@ -14,7 +14,7 @@ import socket
 import sys
 from asyncio.subprocess import PIPE
 
-HALF_A_HEADER = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-slow"
+HALF_A_HEADER = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-slow"
 HALF_A_BODY = (
     HALF_A_HEADER + b": 1\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n" + b" " * 40_000
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import stat
 import tempfile
 import threading
 import time
@@ -16,6 +17,8 @@ from grammar_workers.artifacts.store.counters import Counters
 logger = logging.getLogger(__name__)
 
 MAX_FILES = 100_000
+MAX_ARTIFACT_BYTES = 64 << 20
+"""Of one file."""
 TIME_TO_LIVE_S = 7 * 24 * 3600
 """A file that nobody has read for so long goes, though there be room."""
 MIN_FREE_BYTES = 256 << 20
@@ -53,11 +56,12 @@ class FileTier:
 
     def get(self, key: str) -> bytes | None:
         try:
-            with open(self._path(key), "rb") as file:
-                if os.fstat(file.fileno()).st_size > self.capacity_bytes:
-                    raise OSError("file larger than the tier")
+            with open(self._path(key), "rb", opener=_open_file) as file:
+                status, most = os.fstat(file.fileno()), min(MAX_ARTIFACT_BYTES, self.capacity_bytes)
+                if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                    raise OSError(f"{key} is no file of at most {most} bytes")
                 self._touch(file.fileno())
-                return file.read()
+                return file.read(most)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -69,7 +73,7 @@ class FileTier:
             path = self._path(key)
             path.parent.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(path.parent).free
-            if len(data) > self.capacity_bytes or free - len(data) < MIN_FREE_BYTES:
+            if len(data) > min(MAX_ARTIFACT_BYTES, self.capacity_bytes) or free - len(data) < MIN_FREE_BYTES:
                 self.counters.add("no_space")
                 return
             _write_whole(path, data)
@@ -78,10 +82,7 @@ class FileTier:
             self._degraded("write", error)
 
     def discard(self, key: str) -> None:
-        try:
-            self._path(key).unlink(missing_ok=True)
-        except OSError as error:
-            self._degraded("remove", error)
+        self._remove(self._path(key))
 
     def stats(self) -> dict[str, int | str]:
         """As the last scan of the folder left them, which all processes of the node share."""
@@ -89,6 +90,12 @@ class FileTier:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key}{_VERSIONED_SUFFIX}"
+
+    def _remove(self, path: Path | str) -> None:
+        try:
+            Path(path).unlink(missing_ok=True)
+        except OSError as error:
+            self._degraded("remove", error)
 
     def _touch(self, descriptor: int) -> None:
         try:
@@ -120,7 +127,7 @@ class FileTier:
         for used_at, size, path in files:
             if left_bytes <= self.capacity_bytes and left_files <= MAX_FILES and used_at >= expired:
                 break
-            Path(path).unlink(missing_ok=True)
+            self._remove(path)
             self.counters.add("evicted")
             left_bytes -= size
             left_files -= 1
@@ -130,11 +137,15 @@ class FileTier:
         """(time of last use, bytes on disk, path) of every artifact; removes what crashed writers left behind."""
         found = []
         for folder in self.folder.glob("[0-9a-f][0-9a-f]"):
+            if not folder.is_dir():
+                continue
             with os.scandir(folder) as entries:
                 for entry in entries:
                     try:
                         status = entry.stat(follow_symlinks=False)
                     except FileNotFoundError:  # another process evicted it
+                        continue
+                    if not stat.S_ISREG(status.st_mode):
                         continue
                     if entry.name.endswith(_SUFFIX):
                         found.append((status.st_mtime, max(status.st_size, status.st_blocks * 512), entry.path))
@@ -142,8 +153,13 @@ class FileTier:
                         entry.name.startswith(_TEMPORARY_PREFIX)
                         and time.time() - status.st_mtime > _TEMPORARY_LIFETIME_S
                     ):
-                        Path(entry.path).unlink(missing_ok=True)
+                        self._remove(entry.path)
         return found
+
+
+def _open_file(path: str, flags: int) -> int:
+    """Waits for no writer of a pipe, and follows no link."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -13,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
+from grammar_workers.artifacts.store.bounded_socket import Allowance, bounded
 from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
 from grammar_workers.artifacts.store.counters import Counters
 
@@ -20,6 +22,10 @@ logger = logging.getLogger(__name__)
 
 SOCKET_TIMEOUT_S = 0.25
 CONNECT_TIMEOUT_S = 0.1
+DEADLINE_S = 1.0
+"""Of a whole call: connecting, logging in, sending and every byte of the reply."""
+MOST_REPLY_BYTES = 1 << 16
+"""Where a call does not say more."""
 SLOW_S = 0.1
 """An answer that takes longer counts against the server: a compilation makes five calls; most take less. That is before
 anybody has measured here what an answer saves (`GrammarStore.found_elsewhere`)."""
@@ -44,6 +50,8 @@ class RedisClient:
         self.patience_s = SLOW_S
         self.breaker = CircuitBreaker()
         self.counters = Counters()
+        self._allowance = Allowance()
+        self._under_way: dict[int, float] = {}  # thread -> since when
         self._redis = redis.Redis.from_url(
             url,
             password=os.environ.get(PASSWORD_VARIABLE) or None,  # the URL's wins over it
@@ -52,17 +60,23 @@ class RedisClient:
             retry=Retry(NoBackoff(), 0),
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
         )
+        pool = self._redis.connection_pool
+        pool.connection_class = bounded(pool.connection_class, self._allowance)
 
-    def call(self, command: Callable[[redis.Redis], Result]) -> Result:
-        """The result of `command`, or `RedisUnavailableError` within the timeouts, whatever the server does."""
+    def call(self, command: Callable[[redis.Redis], Result], *, most_bytes: int = MOST_REPLY_BYTES) -> Result:
+        """The result of `command`, or `RedisUnavailableError` within the deadline, whatever the server does."""
+        self._count_the_missing()
         if not self.breaker.allows():
             raise RedisUnavailableError("circuit breaker is open")
         started = time.monotonic()
+        thread = threading.get_ident()
+        self._under_way[thread] = started
+        self._allowance.begin(DEADLINE_S, most_bytes)
         try:
             result = command(self._redis)
         except redis.ResponseError as error:
             # The server is there but refuses: full, read-only, forbidden. Asking again costs little.
-            self.breaker.succeeded()
+            self._answered_after(time.monotonic() - started)
             self._count("refused", error)
             if isinstance(error, redis.ReadOnlyError):
                 # A primary that is one no longer keeps its connections; new ones lead to its successor.
@@ -77,12 +91,25 @@ class RedisClient:
             self.breaker.failed()
             self._count("errors", error)
             raise RedisUnavailableError("no answer") from error
-        if (seconds := time.monotonic() - started) > self.patience_s:
+        finally:
+            self._under_way.pop(thread, None)
+        self._answered_after(time.monotonic() - started)
+        return result
+
+    def _answered_after(self, seconds: float) -> None:
+        if seconds > self.patience_s:
             self.breaker.failed()
             self._count("slow", f"{seconds:.3f} s")
         else:
             self.breaker.succeeded()
-        return result
+
+    def _count_the_missing(self) -> None:
+        """A thread that is still away after twice its deadline, with a name that nobody resolves, is a failure, too."""
+        before = time.monotonic() - 2 * DEADLINE_S
+        for thread, started in list(self._under_way.items()):
+            if started < before and self._under_way.pop(thread, None) is not None:
+                self.breaker.failed()
+                self._count("errors", "a call does not come back")
 
     def _count(self, event: str, reason: object) -> None:
         if self.counters.add(event) == 1:

@@ -17,7 +17,10 @@ PREFIX = f"turnstile:grammar:{FORMAT_VERSION}:"
 """Versioned, so that old and new replicas of a rolling upgrade do not read each other's format."""
 TIME_TO_LIVE_S = 7 * 24 * 3600
 """Since an artifact was stored. Within it the server's `maxmemory` and `allkeys-lru` bound what is kept."""
-MAX_ARTIFACT_BYTES = 64 << 20
+_FRAME_BYTES = 1 << 16
+"""Of a reply, beside its data."""
+MAX_ARTIFACT_BYTES = 16 << 20
+"""More would not arrive within a call's deadline."""
 
 
 class RedisTier:
@@ -37,7 +40,8 @@ class RedisTier:
 
     def get(self, key: str) -> bytes | None:
         # A range read bounds what a hostile entry can make us receive; a missing key reads as b"".
-        data = self._call(lambda redis: redis.getrange(PREFIX + key, 0, MAX_ARTIFACT_BYTES))
+        most = MAX_ARTIFACT_BYTES
+        data = self._call(lambda redis: redis.getrange(PREFIX + key, 0, most), most_bytes=most + _FRAME_BYTES)
         if not isinstance(data, bytes) or not data:
             return None
         return data
@@ -56,9 +60,9 @@ class RedisTier:
     def stats(self) -> dict[str, int | str]:
         return {"breaker": self._client.breaker.state}
 
-    def _call(self, command: Any) -> Any:
+    def _call(self, command: Any, **bounds: int) -> Any:
         try:
-            return self._client.call(command)
+            return self._client.call(command, **bounds)
         except RedisUnavailableError:
             return None
 

@@ -93,6 +93,14 @@ class GrammarStore:
                 return StoredArtifact(data, tier.name)
         return None
 
+    def at_hand(self, key: str) -> StoredArtifact | None:
+        """As `lookup`, in this process's memory alone: at once."""
+        memory = self._tiers[0]
+        if (data := memory.get(key)) is None:
+            return None
+        memory.counters.add("hits")
+        return StoredArtifact(data, memory.name)
+
     def put(self, key: str, data: bytes) -> None:
         """Store an artifact in every tier; raises `ArtifactError` if `data` is not one for `key`."""
         artifact.verify(data, key=key, fingerprint=self._fingerprint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -15,13 +16,30 @@ import psutil
 import pytest
 
 from deployments.haproxy import admin
+from deployments.haproxy.configuration import hardened
 from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, PER_ADDRESS, TRUSTED_PROXIES, Settings
 from deployments.http.errors import ErrorBody
 from tests.deployments.haproxy.processes import HAProxy, haproxy, router, talk
 from tests.redis_server import free_port
 
-HEAD = b"POST /0 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+HEAD = b"POST /0 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
 MOST = 4
+
+
+def frame(kind: int, flags: int, stream: int, data: bytes) -> bytes:
+    """Of HTTP/2."""
+    return len(data).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + data
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+POST_OF_HTTP_2 = (
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    + frame(4, 0, 0, b"")
+    + frame(1, 4, 1, b"\x83\x86" + literal(b":path", b"/0") + literal(b":authority", b"localhost"))
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +66,13 @@ def narrow(tmp_path: Path, routers: int) -> Iterator[HAProxy]:
         trusted_proxies=("127.0.0.8/31", "10.0.0.0/8"),
     )
     with haproxy(tmp_path / "node", settings, routers) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory, routers: int) -> Iterator[HAProxy]:
+    """One of this machine alone, which is called `named`."""
+    with haproxy(tmp_path_factory.mktemp("own"), Settings(connections=100, hosts=("named",)), routers) as process:
         yield process
 
 
@@ -104,8 +129,8 @@ def test_deadlines(quick: HAProxy) -> None:
         "a body bit by bit": ((HEAD % 100, *[b"a"] * 20), 0.1),
         "half of a long body": ((HEAD % 100_000, b"a" * 50_000), 0),
         "half of a header of HTTP/2": ((b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0\0\1\0\1\0\0\0\0\1aa",), 0),
-        "a slow router": ((b"GET /2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",), 0),
-        "a slow stream": ((b"GET /stream/2 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",), 0),
+        "a slow router": ((b"GET /2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",), 0),
+        "a slow stream": ((b"GET /stream/2 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",), 0),
     }
     with ThreadPoolExecutor(len(cases)) as threads:
         sent = [threads.submit(talk, quick.port, *parts, pause_s=pause) for parts, pause in cases.values()]
@@ -117,6 +142,23 @@ def test_deadlines(quick: HAProxy) -> None:
     assert answers["nothing"][0] == b""
     assert error(answers["half a body"][0], 408)["type"] == "invalid_request_error"
     error(answers["half of a long body"][0], 400)
+
+
+@pytest.mark.parametrize("part", [b"", frame(0, 0, 1, b"a"), frame(0, 0, 1, b""), frame(6, 0, 0, b"a ping..")])
+def test_a_body_of_http_2_bit_by_bit(quick: HAProxy, part: bytes) -> None:
+    """It has one deadline; the connection may go on with other requests."""
+    came = b""
+    with socket.create_connection(("127.0.0.1", quick.port), timeout=20) as connection:
+        connection.sendall(POST_OF_HTTP_2)
+        for _ in range(200):
+            time.sleep(0.02)
+            connection.settimeout(0.001)
+            with suppress(TimeoutError):
+                came += connection.recv(1 << 16)
+            if b"did not arrive in time" in came:
+                break
+            connection.sendall(part)
+    assert b"did not arrive in time" in came
 
 
 def test_an_address_with_too_many_connections(narrow: HAProxy) -> None:
@@ -206,12 +248,36 @@ def test_a_router_that_dies(narrow: HAProxy) -> None:
 @pytest.mark.parametrize(
     ("said", "status", "code"),
     [(404, 503, "not_ready"), (408, 408, None), (429, 429, "server_full"), (500, 500, "internal_error")]
-    + [(503, 503, "router_lost")],
+    + [(503, 503, "router_lost"), (400, 400, None), (403, 403, None), (426, 426, None)],
 )
 def test_what_serve_says_in_plain_text(quick: HAProxy, said: int, status: int, code: str | None) -> None:
     """Its proxy, where it knows no application, and the routers, where they are full."""
     assert error(get(quick.port, f"/plain/{said}"), status)["code"] == code
     assert get(quick.port, "/plain/200").text == "0123456789"
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("LOCALHOST:8000", 200), ("127.0.0.1", 200), ("127.8.9.1:80", 200), ("[::1]:8000", 200)]
+    + [("a.localhost", 200), ("named:8000", 200), (None, 200)]
+    + [
+        (name, 403)
+        for name in ("evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "1.2.3.4", "x")
+    ],
+)
+def test_a_page_elsewhere_is_not_led_to_a_server_of_this_machine(own: HAProxy, host: str | None, status: int) -> None:
+    """By a name of its own that resolves to 127.0.0.1, with which the browser takes the answers for the page's."""
+    version, named = (b"1.0", b"") if host is None else (b"1.1", f"host: {host}\r\n".encode())
+    answer, _ = talk(own.port, b"GET /0 HTTP/" + version + b"\r\nconnection: close\r\n" + named + b"\r\n")
+    assert int(answer.split()[1]) == status
+    assert status == 200 or error(answer, 403)["code"] == "host_not_allowed"
+
+
+@pytest.mark.parametrize(("address", "hosts"), [("0.0.0.0", ()), ("10.1.2.3", ()), ("127.0.0.1", ("*",))])
+def test_others_may_be_called_anything(tmp_path: Path, address: str, hosts: tuple[str, ...]) -> None:
+    text = HAProxy(tmp_path / "node", [], Settings()).written_by_serve()
+    assert "known_host" in hardened(text, Settings(), tmp_path)
+    assert "known_host" not in hardened(text.replace("127.0.0.1", address), Settings(hosts=hosts), tmp_path)
 
 
 def test_as_serve_starts_it(tmp_path: Path, routers: int) -> None:

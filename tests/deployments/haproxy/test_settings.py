@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deployments.haproxy.configuration import UnknownConfiguration, hardened
-from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, PER_ADDRESS, TRUSTED_PROXIES, Settings
+from deployments.haproxy.settings import CONNECTIONS, HEALTH_PORT, HOSTS, PER_ADDRESS, TRUSTED_PROXIES, Settings
 from tests.deployments.haproxy.processes import PROGRAM, HAProxy
 
 
@@ -20,13 +20,15 @@ def test_nothing_said() -> None:
 
 def test_what_may_be_said() -> None:
     settings = Settings.from_environment(
-        {HEALTH_PORT: "8002", PER_ADDRESS: "0", CONNECTIONS: "300", TRUSTED_PROXIES: "10.0.0.0/8,192.168.1.7 fd00::/8"}
+        {HEALTH_PORT: "8002", PER_ADDRESS: "0", CONNECTIONS: "300", HOSTS: "a.example, [fd00::1]"}
+        | {TRUSTED_PROXIES: "10.0.0.0/8,192.168.1.7 fd00::/8"}
     )
     assert settings == Settings(
         health_port=8002,
         connections=300,
         connections_per_address=0,
         trusted_proxies=("10.0.0.0/8", "192.168.1.7/32", "fd00::/8"),
+        hosts=("a.example", "[fd00::1]"),
     )
 
 
@@ -38,6 +40,8 @@ def test_what_may_be_said() -> None:
         (PER_ADDRESS, "-1"),
         (CONNECTIONS, "0"),
         (TRUSTED_PROXIES, "10.0.0.1/8"),
+        (HOSTS, "a b; http-request"),
+        (HOSTS, "a:8000"),
     ],
 )
 def test_what_may_not(name: str, value: str) -> None:
