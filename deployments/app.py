@@ -52,6 +52,7 @@ def grammar_compiler(
         store_url,
         processes=args.processes,
         compile_timeout_s=args.compile_timeout_s,
+        compile_cpu_s=args.compile_cpu_s,
         memory_limit_mb=args.memory_limit_mb,
         max_wait_s=args.max_wait_s,
         options=args.options.model_dump(),

@@ -142,6 +142,9 @@ class CompilerArguments(Scale):
         "long hold nobody up.",
     )
     compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation; its process is killed after it.")
+    compile_cpu_s: float = Field(
+        2.0, gt=0, description="CPU seconds of the longest compilation. Raise it on cores that are slow."
+    )
     memory_limit_mb: int = Field(4096, ge=64, description="Memory of one compile process, in MiB.")
     max_wait_s: float = Field(
         120.0, gt=0, description="Longest wait for a compilation, queue included; after it the answer is 429."

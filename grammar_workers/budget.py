@@ -1,7 +1,8 @@
 """The work of one compilation, counted against `Limits`: in steps, not seconds, so that the answer is always the same.
 
-A step is half a microsecond's work or less, so that a refusal comes within two seconds. One budget is shared by all
-that works for a compilation: it is that of the thread it runs in.
+A step is half a microsecond's work or less, so that a refusal comes within two seconds. Steps are estimates: where one
+falls short, the clock of a compile process ends it (`cpu_s` of `service.pool`). One budget is shared by all that works
+for a compilation: it is that of the thread it runs in.
 """
 
 from __future__ import annotations

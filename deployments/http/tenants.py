@@ -9,23 +9,34 @@ A key file is YAML, with the SHA-256 of each key, never the key itself:
         administrator: true
     limits: # of single tenants, over all router replicas together
       search: {rate_limit: {requests_per_minute: 120, burst: 20}, concurrent_requests: 16, new_grammars: 4}
+
+The file is read again every few seconds. A key that it no longer has is refused within `RELOAD_S`, all keys where the
+file is gone; a file that cannot be used is reported in the log, and the keys before it stay.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import logging
+import time
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deployments.arguments import RateLimit
 from deployments.http.errors import ApiError
 
+logger = logging.getLogger("ray.serve")
+
+RELOAD_S = 5.0
+"""How long the keys of a file are used before it is read again."""
+_EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
 TENANT_HEADER = "x-turnstile-tenant"
 ANONYMOUS = "anonymous"
 _NAME = Field(pattern=r"^[A-Za-z0-9._-]{1,64}$", description="Name of the client in quotas, queues and logs.")
@@ -75,13 +86,51 @@ class _KeyFile(BaseModel):
             raise ValueError(f"`limits` names tenants without a key: {', '.join(sorted(unknown))}")
         return self
 
+    @field_validator("keys")
+    @classmethod
+    def _check_digests(cls, keys: list[ApiKey]) -> list[ApiKey]:
+        for digest, many in Counter(key.sha256 for key in keys).items():
+            if digest == _EMPTY_DIGEST:
+                raise ValueError(f"{digest} is the SHA-256 of the empty text, which is no key")
+            if many > 1:
+                raise ValueError(f"{digest} occurs {many} times; a key has one tenant")
+        return keys
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a mapping that has a name twice, of which YAML takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        for name, many in Counter(self.construct_object(key) for key, _ in node.value).items():
+            if many > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{name!r} occurs {many} times", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _read_keys(text: bytes) -> _KeyFile:
+    return _KeyFile.model_validate(yaml.load(text, _Loader))
+
 
 class Tenants:
-    """Finds the tenant of a request. `keys` None: everybody may ask, and a header says which tenant it is for."""
+    """Finds the tenant of a request.
 
-    def __init__(self, keys: list[ApiKey] | None = None, limits: Mapping[str, TenantLimits] | None = None) -> None:
+    Args:
+        keys: The API keys. None: everybody may ask, and a header says which tenant it is for.
+        limits: Limits of single tenants, by name.
+        path: File that is read again for keys that are new or revoked. None: the keys never change.
+    """
+
+    def __init__(
+        self,
+        keys: list[ApiKey] | None = None,
+        limits: Mapping[str, TenantLimits] | None = None,
+        path: Path | None = None,
+    ) -> None:
         self._limits = limits or {}
         self._by_digest = None if keys is None else {key.sha256: key for key in keys}
+        self._path = path
+        self._text: bytes | None = None
+        self._read_at = time.monotonic()
 
     @classmethod
     def from_file(cls, path: str | None) -> Tenants:
@@ -89,13 +138,32 @@ class Tenants:
         if path is None:
             return cls()
         try:
-            file = _KeyFile.model_validate(yaml.safe_load(Path(path).expanduser().read_text()))
-            return cls(file.keys, file.limits)
-        except (OSError, yaml.YAMLError, ValidationError) as error:
+            whole = Path(path).expanduser()
+            file = _read_keys(whole.read_bytes())
+            return cls(file.keys, file.limits, whole)
+        except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
             raise ValueError(f"the API key file {path} cannot be used: {error}") from error
+
+    def _reload(self) -> None:
+        """Read the file again where that was long ago."""
+        if self._path is None or time.monotonic() - self._read_at < RELOAD_S:
+            return
+        self._read_at = time.monotonic()
+        try:
+            text = self._path.read_bytes()
+            if text != self._text:
+                file = _read_keys(text)
+                self._by_digest, self._limits = {key.sha256: key for key in file.keys}, file.limits
+                self._text = text
+        except FileNotFoundError:
+            logger.error("API key file is gone, refusing all keys: path=%s", self._path)
+            self._by_digest, self._text = {}, None
+        except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+            logger.error("API key file cannot be used, keeping the keys before it: path=%s error=%s", self._path, error)
 
     def tenant(self, api_key: str | None, header: str | None) -> Tenant:
         """Raises `ApiError` 401 without a valid key where keys are configured."""
+        self._reload()
         if self._by_digest is None:
             try:
                 return Tenant(name=header or ANONYMOUS, administrator=True)
@@ -103,7 +171,8 @@ class Tenants:
                 message = f"`{TENANT_HEADER}` takes up to 64 letters, digits, dots, underscores and hyphens"
                 raise ApiError(400, message, param=TENANT_HEADER, code="invalid_value") from error
         # A digest is looked up, so how long that takes tells nothing about the keys.
-        entry = self._by_digest.get(hashlib.sha256((api_key or "").encode()).hexdigest())
+        # The bytes that were sent: headers are decoded as Latin-1.
+        entry = self._by_digest.get(hashlib.sha256(api_key.encode("latin-1")).hexdigest()) if api_key else None
         if entry is None:
             missing = "send an API key: `Authorization: Bearer ...` or `x-api-key: ...`"
             what = missing if api_key is None else "the API key is not valid"

@@ -81,6 +81,7 @@ class OwnCompiler:
             {"model": model, "trust_remote_code": settings.trust_remote_code},
             processes=settings.compile_processes,
             timeout_s=settings.compile_timeout_s,
+            cpu_s=settings.compile_cpu_s,
             # vLLM's processes have no nice value, and on a CPU they wait for each other in a loop that fills a core.
             idle=False,
         )

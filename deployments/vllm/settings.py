@@ -44,6 +44,7 @@ class PluginSettings(BaseModel):
         description="Compilations at a time, in processes of their own; 0: only grammars compiled before are taken.",
     )
     compile_timeout_s: float = Field(30.0, gt=0, description="Longest compilation.")
+    compile_cpu_s: float = Field(2.0, gt=0, description="CPU seconds of the longest compilation.")
     trust_remote_code: bool = Field(
         False,
         description="Whether the tokenizer may be Python code of the model's; under vLLM its own argument decides.",

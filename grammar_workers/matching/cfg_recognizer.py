@@ -176,7 +176,7 @@ class CfgRecognizer:
         if length > limit * self._vocabulary.longest_token:
             raise TooManyTokensError
         if length > _MOST_BYTES:
-            raise LimitExceededError(f"the shortest way to an end has {length} bytes, more than {_MOST_BYTES}")
+            raise LimitExceededError(f"the shortest way to an end has more than {_MOST_BYTES} bytes")
         text = bytearray()
         while stacks not in (FINISHED, NOTHING):
             _, state, stacks = self._cheapest[stacks]

@@ -1,4 +1,4 @@
-"""The tokens that spell a text which may say what is repeated once, with how often."""
+"""The tokens that spell a text whose repeated parts are stored once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 from grammar_workers.errors import ArtifactError
-from grammar_workers.pushdown.repeated_text import Repeated, Text
+from grammar_workers.pushdown.repeated_text import Repeated, Text, merged
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
@@ -23,24 +23,18 @@ def spell(text: Text, vocabulary: Vocabulary, limit: int) -> list[TokenId]:
 
     Where a part is repeated often, tokens do not reach over its ends.
     """
+    if text.length > limit * vocabulary.longest_token:
+        raise TooManyTokensError
     tokens: list[TokenId] = []
-    plain = b""
-    for part in (*_inlined(text), b""):
+    for part in merged(_inlined(text)):
         if isinstance(part, bytes):
-            plain += part
-            if part:
-                continue
-        if len(plain) > limit * vocabulary.longest_token:
-            raise TooManyTokensError
-        if plain:
-            spelled = vocabulary.encode(plain)
+            spelled = vocabulary.encode(part)
             if spelled is None:
                 raise ArtifactError("a way to an end that the vocabulary cannot spell")
             tokens += spelled
-            plain = b""
-        if isinstance(part, Repeated):
+        elif isinstance(part, Repeated):
             tokens += _spell_repeated(part, vocabulary, limit - len(tokens))
-        elif isinstance(part, int):
+        else:
             tokens.append(part)
         if len(tokens) > limit:
             raise TooManyTokensError
@@ -49,7 +43,7 @@ def spell(text: Text, vocabulary: Vocabulary, limit: int) -> list[TokenId]:
 
 def _inlined(text: Text) -> Iterator[bytes | TokenId | Repeated]:
     """The parts of a text, short repetitions written out."""
-    for part in text.parts:
+    for part in text.flat():
         if isinstance(part, Repeated) and part.count * part.text.length <= _BLOCK_BYTES:
             yield from itertools.chain.from_iterable(itertools.repeat(list(_inlined(part.text)), part.count))
         else:

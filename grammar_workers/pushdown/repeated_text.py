@@ -1,25 +1,43 @@
-"""Texts too long to write out: what is repeated is said once, with how often. And how they are put together."""
+"""Texts too long to write out: a part that occurs more than once is stored once. And how texts are put together."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from grammar_workers.types import TokenId
 
+_Part = TypeVar("_Part")
 Mark = tuple[int, int, int]
 """(state, counter, depth), see `shortest`."""
 NOWHERE: Mark = (-1, -1, -1)
 _MOST_LINKS = 4096
+_INLINED_BYTES = 1024
+"""Parts of at most this length are copied into the text that holds them; longer ones are shared."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Text:
-    """A text of `length` bytes in parts: bytes, tokens without bytes (their length counts as 1), and repeated texts."""
+    """A text of `length` bytes in parts: bytes, tokens without bytes (their length counts as 1), repeated texts, and
+    other texts, which may occur in many places. So `length` may be exponential in what the text takes: compare it with
+    a limit before iterating over the text.
+    """
 
     length: int
-    parts: tuple[bytes | TokenId | Repeated, ...]
+    parts: tuple[bytes | TokenId | Repeated | Text, ...]
+
+    def flat(self) -> Iterator[bytes | TokenId | Repeated]:
+        """Iterate over the parts, and over those of the texts among them in their place."""
+        pending: list[Iterator[bytes | TokenId | Repeated | Text]] = [iter(self.parts)]
+        while pending:
+            for part in pending[-1]:
+                if isinstance(part, Text):
+                    pending.append(iter(part.parts))
+                    break
+                yield part
+            else:
+                pending.pop()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,18 +85,27 @@ def marked(trail: Trail | None, least: int) -> Iterator[Trail]:
 def text_of(trail: Trail | None, begin: Trail | None = None) -> Text:
     """The text of a trail, or what of it comes after the link `begin`."""
     length = length_of(trail) - length_of(begin)
-    parts: list[bytes | TokenId | Repeated] = []
+    parts: list[bytes | TokenId | Repeated | Text] = []
     while trail is not begin:
         assert trail is not None
-        if isinstance(trail.part, Text):
+        if isinstance(trail.part, Text) and trail.part.length <= _INLINED_BYTES:
             parts += reversed(trail.part.parts)
         else:
             parts.append(trail.part)
         trail = trail.before
-    merged: list[bytes | TokenId | Repeated] = []
-    for is_bytes, group in itertools.groupby(reversed(parts), lambda part: isinstance(part, bytes)):
-        if is_bytes:
-            merged.append(b"".join(part for part in group if isinstance(part, bytes)))
-        else:
-            merged += group
-    return Text(length, tuple(merged))
+    return Text(length, tuple(merged(reversed(parts))))
+
+
+def merged(parts: Iterable[_Part]) -> Iterator[_Part | bytes]:
+    """The parts of a text, bytes in a row joined."""
+    plain = bytearray()
+    for part in parts:
+        if isinstance(part, bytes):
+            plain += part
+            continue
+        if plain:
+            yield bytes(plain)
+            plain.clear()
+        yield part
+    if plain:
+        yield bytes(plain)

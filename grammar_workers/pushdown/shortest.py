@@ -218,8 +218,9 @@ class _Search:
         if not rounds:
             return counter, Trail(trail, b"", length_of(trail), (state, counter, depth))
 
-        def bytes_per_count(link: Trail) -> float:
-            return (length_of(trail) - link.length) / counted(counter, link)
+        def bytes_per_count(link: Trail) -> int:
+            # A fraction with 32 bits: lengths may be larger than any float.
+            return ((length_of(trail) - link.length) << 32) // counted(counter, link)
 
         begun = min(rounds, key=bytes_per_count)
         period = counted(counter, begun)

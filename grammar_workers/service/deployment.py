@@ -40,8 +40,8 @@ class GrammarCompiler:
     Ready (the constructor returns) when its processes have loaded and warmed the vocabulary of `model` and the
     artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
     compilations run at a time, and as many that take long, in `processes + 1` processes, each within
-    `compile_timeout_s` seconds and `memory_limit_mb` MiB; nobody waits for one longer than `max_wait_s`. `options` are
-    those of `GrammarOptions`; `trust_remote_code` as in `load_vocabulary`.
+    `compile_timeout_s` seconds, `compile_cpu_s` seconds of CPU and `memory_limit_mb` MiB; nobody waits for one longer
+    than `max_wait_s`. `options` are those of `GrammarOptions`; `trust_remote_code` as in `load_vocabulary`.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class GrammarCompiler:
         *,
         processes: int = 1,
         compile_timeout_s: float = 30.0,
+        compile_cpu_s: float = 2.0,
         memory_limit_mb: int = 4096,
         max_wait_s: float = 120.0,
         options: dict[str, Any] | None = None,
@@ -65,6 +66,7 @@ class GrammarCompiler:
             {"model": model, "options": self._options, "trust_remote_code": trust_remote_code},
             processes=processes,
             timeout_s=compile_timeout_s,
+            cpu_s=compile_cpu_s,
             memory_limit_mb=memory_limit_mb,
         )
         self._fingerprint = self._pool.wait_ready()

@@ -71,8 +71,8 @@ class CompilePool:
     """A few compile processes, each minded by a thread that hands it jobs, kills it at their deadlines and replaces it.
 
     `target` and `arguments` say what the processes load (see `fork_server.main`); they are forked by a process that has
-    loaded it, which another thread keeps alive. A process that exceeds `timeout_s` or its memory is replaced and its
-    job refused; when one dies its job is run once more, then refused; the other jobs go on.
+    loaded it, which another thread keeps alive. A process that exceeds `timeout_s`, `cpu_s` of its CPU or its memory is
+    replaced and its job refused; when one dies its job is run once more, then refused; the other jobs go on.
 
     There is one process more than the `processes` jobs that run at a time: jobs that outlast their slice of time may
     have all but one of them (`Lanes`). Tenants take turns; at most `tenant_queue_size` jobs of one and `queue_size`
@@ -90,6 +90,7 @@ class CompilePool:
         *,
         processes: int = 1,
         timeout_s: float = 30.0,
+        cpu_s: float = 2.0,
         memory_limit_mb: int = 4096,
         queue_size: int = 4096,
         tenant_queue_size: int = 1024,
@@ -98,6 +99,7 @@ class CompilePool:
     ) -> None:
         self._server_arguments = (target, arguments, memory_limit_mb, idle)
         self._timeout_s = timeout_s
+        self._cpu_s = cpu_s
         self._memory_limit_mb = memory_limit_mb
         self._start_timeout_s = start_timeout_s
         self.queue_size = queue_size
@@ -333,7 +335,12 @@ class CompilePool:
                 limit = f"compilation took longer than the limit of {self._timeout_s:g} s"
                 run.job.result.set_exception(ResourceLimitError(limit))
                 return False
-            outlasts = took >= LONGEST_SLICE_S or worker.cpu_seconds - cpu_began >= SLICE_S
+            used = worker.cpu_seconds - cpu_began
+            if used >= self._cpu_s:
+                limit = f"compilation took more CPU than the limit of {self._cpu_s:g} s (compile_cpu_s)"
+                run.job.result.set_exception(ResourceLimitError(limit))
+                return False
+            outlasts = took >= LONGEST_SLICE_S or used >= SLICE_S
             if outlasts and not self._may_go_on(run):
                 return False
             patience = min(_LOOK_S, self._timeout_s - took)

@@ -28,7 +28,7 @@ TARGET = "tests.grammar_workers.compile_jobs:load"
 PROGRAM = """
 import sys
 from grammar_workers.service.pool import CompilePool
-pool = CompilePool("tests.grammar_workers.compile_jobs:load", {})
+pool = CompilePool("tests.grammar_workers.compile_jobs:load", {}, cpu_s=600)
 pool.wait_ready()
 if sys.argv[1] == "busy":
     pool.submit("0" * 64, {"do": "spin"})
@@ -43,7 +43,7 @@ CompilePool("tests.grammar_workers.compile_jobs:load", {"failure": "hang"}).wait
 
 @contextmanager
 def running(arguments: dict[str, Any] | None = None, **settings: Any) -> Iterator[CompilePool]:
-    pool = CompilePool(TARGET, arguments or {}, **settings)
+    pool = CompilePool(TARGET, arguments or {}, **{"cpu_s": 600, **settings})
     try:
         pool.wait_ready()
         yield pool
@@ -194,6 +194,15 @@ def test_the_deadline_kills_and_the_neighbours_go_on(action: str, tmp_path: Path
         eventually(lambda: not alive(pid))
         eventually(lambda: len(pool.pids) == 3)
         assert run(pool, "nothing")
+
+
+def test_the_clock_of_a_process_ends_what_no_budget_counted() -> None:
+    with running(cpu_s=0.1) as pool:
+        before = set(pool.pids)
+        with pytest.raises(ResourceLimitError, match=r"more CPU than the limit of 0\.1 s"):
+            run(pool, "spin")
+        assert run(pool, "sleep", seconds=0.3)
+        eventually(lambda: len(pool.pids) == 2 and len(before & set(pool.pids)) == 1)
 
 
 def test_the_memory_limit() -> None:

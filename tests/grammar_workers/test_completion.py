@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import random
+import sys
 import time
+import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -84,6 +87,65 @@ def test_what_would_be_too_long_is_refused_at_once(schema: Any) -> None:
     with pytest.raises(LimitExceededError, match="tokens"):
         fsm.shortest_completion(fsm.initial_state)
     assert time.process_time() - begun < 2
+
+
+def chain(many: int, make: Callable[[Any], Any], last: Any) -> dict[str, Any]:
+    """A schema of `many` definitions, each made from a reference to the next one."""
+    definitions = {f"d{i}": make({"$ref": f"#/$defs/d{i + 1}"}) for i in range(many)}
+    return {"$defs": {**definitions, f"d{many}": last}, "$ref": "#/$defs/d0"}
+
+
+TWICE: dict[str, Callable[[Any], Any]] = {
+    "items": lambda part: {"type": "array", "items": part, "minItems": 2},
+    "many items": lambda part: {"type": "array", "items": part, "minItems": 100_000},
+    "prefix": lambda part: {"type": "array", "prefixItems": [part, part], "minItems": 2},
+    "properties": lambda part: {"type": "object", "properties": {"a": part, "b": part}, "required": ["a", "b"]},
+    "contains": lambda part: {"type": "array", "contains": part, "minContains": 2, "maxItems": 2},
+    "unique": lambda part: {"type": "array", "items": part, "minItems": 2, "uniqueItems": True},
+}
+
+
+@pytest.mark.parametrize("many", [22, 200])
+@pytest.mark.parametrize("make", TWICE.values(), ids=TWICE)
+def test_a_text_that_doubles_with_each_level_is_not_written_out(make: Callable[[Any], Any], many: int) -> None:
+    """Also where its length, of more than 1024 bits with many items, is larger than any float."""
+    schema = chain(many, make, {"type": "integer"})
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitExceededError):
+            fsm.shortest_completion(fsm.initial_state, 150)
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_shared_text_is_spelled_in_each_place() -> None:
+    schema = chain(8, TWICE["items"], {"const": 7})
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    value: Any = 7
+    for _ in range(8):
+        value = [value, value]
+    assert json.loads(check_completion(fsm, fsm.initial_state)) == value
+
+
+def test_a_chain_of_long_texts_is_spelled_without_recursion() -> None:
+    schema = chain(1500, lambda part: {"type": "array", "items": part, "minItems": 1}, {"const": "a" * 2000})
+    fsm = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    tokens = fsm.shortest_completion(fsm.initial_state)
+    assert len(text_of(fsm.vocabulary, tokens)) == 2002 + 2 * 1500
+
+
+def test_the_length_of_a_shortest_text_may_have_more_digits_than_python_prints() -> None:
+    rules = [f"r{i} ::= r{i + 1} r{i + 1}" for i in range(2_200)]
+    text = "\n".join(["root ::= r0", *rules, 'r2200 ::= "a" | "(" r0 ")"'])
+    most = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        with pytest.raises(LimitExceededError, match="shortest text"):
+            compile_grammar({"type": "grammar", "syntax": "gbnf", "text": text}, bytes_vocabulary())
+    finally:
+        sys.set_int_max_str_digits(most)
 
 
 def test_a_limit_of_tokens() -> None:

@@ -5,8 +5,10 @@ Work is counted in Python calls, not in seconds: the bound is the same on every 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -15,7 +17,9 @@ from typing import Any
 import pytest
 
 from grammar_workers import GrammarError, GrammarOptions, Limits, compile_grammar
+from grammar_workers.budget import Budget, running
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.languages.tags import leaves
 from tests.grammar_workers.hostile_specifications import hostile_specification
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 
@@ -408,3 +412,46 @@ def test_tight_limits_of_one_caller_are_not_those_of_another() -> None:
     with pytest.raises(LimitExceededError):
         compile_grammar(specification, bytes_vocabulary(), limits=Limits(max_regex_states=10))
     assert accepts(compile_grammar(specification, bytes_vocabulary()), '"' + "a" * 40 + '"')
+
+
+# -- steps stand for time -------------------------------------------------------------------------------------------
+
+
+def repeated(levels: int, inner: dict[str, Any], **keywords: Any) -> dict[str, Any]:
+    """A tag of nested formats."""
+    return {"type": "structural_tag", "format": nested(levels, lambda one: {**keywords, "content": one}, inner)}
+
+
+SMALL_NUMBERS = [float(f"{number + 1}e{number - 300}") for number in range(600)]
+
+
+@pytest.mark.parametrize(
+    "specification",
+    [
+        regex("(" + "(?:(?=ab.*cd)|[a-z])" * 300 + ")*"),
+        regex("(?:(?:(?=ab.*cd)|[a-z])*)" * 300),
+        regex("(?:(?=(?:a.*b){9})|[a-z])*" * 50),
+        regex(".*" + "".join(f"(?<!ab{chr(97 + i % 26)}.{chr(97 + i // 26)}d)." for i in range(200))),
+        json_schema({"type": "number", "not": {"enum": SMALL_NUMBERS}}),
+        repeated(5, {"type": "regex", "pattern": "[a-z]+b"}, type="repeat", min=0, max=50),
+        repeated(5, {"type": "const_string", "value": "ab"}, type="repeat", min=0, max=50),
+        repeated(5, {"type": "grammar", "grammar": 'start: "a" start "b" | "c"'}, type="repeat", min=0, max=50),
+        json_schema(members(NAMES[:600], minProperties=300)),
+        json_schema(members(NAMES[:600], minProperties=300, additionalProperties=False)),
+    ],
+)
+def test_what_no_step_counted_is_counted(specification: dict[str, Any]) -> None:
+    """Each took five seconds of CPU or more at fewer than `max_steps`."""
+    budget = Budget(Limits())
+    begun = time.thread_time()
+    with contextlib.suppress(LimitExceededError), running(budget):
+        compile_grammar(specification, bytes_vocabulary())
+    assert time.thread_time() - begun < 10, "the two seconds that are promised, on a machine five times as slow"
+
+
+def test_a_leaf_that_is_repeated_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    spellable = leaves.spellable_text
+    monkeypatch.setattr(leaves, "spellable_text", lambda *arguments: compiled.append(1) or spellable(*arguments))
+    compile_grammar(repeated(3, {"type": "regex", "pattern": "a+b"}, type="repeat", min=0, max=5), bytes_vocabulary())
+    assert len(compiled) == 1

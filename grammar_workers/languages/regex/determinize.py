@@ -46,6 +46,11 @@ class _Automaton:
     accepting: list[int]
 
     @functools.cached_property
+    def accepts_any(self) -> bool:
+        """True if a text is accepted."""
+        return any(self.accepting)
+
+    @functools.cached_property
     def universal(self) -> int:
         """The state that accepts every rest, -1 when there is none."""
         for state, row in enumerate(self.moves):
@@ -146,6 +151,7 @@ class SubsetConstruction:
             return number
 
         for behind, threads in states:
+            self._budget.spend(self._many_classes * (1 + len(behind) // 4))
             accepting.append(int(any(bits & ENDS and self._all_accept(owed) for owed, bits in threads)))
             reached: list[dict[_Obligations, int]] = [{} for _ in range(self._many_classes)]
             for owed, bits in threads:
@@ -153,6 +159,7 @@ class SubsetConstruction:
                     self._read(source, owed, bits & ~ENDS, reached)
             row = []
             for character, pending in enumerate(reached):
+                self._budget.spend(2 * len(pending))
                 if not pending:
                     row.append(DEAD)
                     continue
@@ -187,6 +194,7 @@ class SubsetConstruction:
         for character, after in enumerate(self._following(source, bits)):
             if not after:
                 continue
+            self._budget.spend(1 + len(owed) // 2)
             still = self._advanced(owed, character) if owed else owed
             if still is not None:
                 pending = reached[character]
@@ -209,7 +217,7 @@ class SubsetConstruction:
         todo = list(pending.items())
         while todo:
             owed, bits = todo.pop()
-            self._budget.spend(12)
+            self._budget.spend(12 + len(owed))
             if bits & source.universal:
                 bits = source.universal | ENDS
             gates = bits & source.gate_bits
@@ -218,11 +226,13 @@ class SubsetConstruction:
                 if (owed, bit) in passed:
                     continue
                 passed.add((owed, bit))
+                self._budget.spend(8 + len(owed) + len(behind) // 4)
                 added = self._pass(source, bit, behind, at_start=at_start)
                 if added is not None:
                     todo.append((owed | added, source.gates[bit].target))
         # A thread that owes more adds nothing where one that owes less is.
         for owed in settled:
+            self._budget.spend(len(settled) * (2 + len(owed)) // 16)
             for less, bits in settled.items():
                 if less < owed:
                     settled[owed] &= 0 if bits & source.universal else ~bits
@@ -241,7 +251,7 @@ class SubsetConstruction:
             return None if matches == gate.negative else _NOTHING
         number = self._ahead(gate.index, gate.negative, behind, at_start=at_start)
         automaton = self._aheads[number]
-        if not any(automaton.accepting):
+        if not automaton.accepts_any:
             return None
         return _NOTHING if automaton.universal == 0 else frozenset([(number, 0)])
 

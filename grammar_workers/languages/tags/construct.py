@@ -54,6 +54,8 @@ class Ends:
 
 
 _NONE = Ends()
+_FORMAT_STEPS = 16
+"""A format, laid out once more wherever it is repeated."""
 
 
 class Construction:
@@ -66,6 +68,8 @@ class Construction:
         self._speller = Speller(vocabulary)
         self._leaves = leaves
         self._laid = Layout(limits)
+        # What formats that are repeated allow, by identity; each is kept, so that no other one gets its identity.
+        self._contents: dict[tuple[int, Ends], tuple[formats.Format, Content]] = {}
 
     def run(self, format_: formats.Format, pointer: str) -> FormatNfa:
         """Raises GrammarError with pointers that begin with `pointer`."""
@@ -77,6 +81,7 @@ class Construction:
 
     def _add(self, format_: formats.Format, pointer: str, first: State, ends: Ends) -> State:
         """Lay a format out from state `first`; the state behind it."""
+        self._budget.spend(_FORMAT_STEPS)
         match format_:
             case formats.ConstStringFormat():
                 return self._laid.spell(self._speller.spell(format_.value, f"{pointer}/value"), first)
@@ -118,13 +123,10 @@ class Construction:
                 return self._token_dispatch(format_, pointer, first, ends)
         if isinstance(format_, Listed):
             return self._listed(format_, pointer, first, ends)
-        found = self._leaves.format_content(format_, pointer)
+        _, found = self._contents.get((id(format_), ends)) or self._contents.setdefault(
+            (id(format_), ends), (format_, self._content(format_, pointer, ends))
+        )
         if isinstance(found, Dfa):
-            if isinstance(format_, formats.SpecificationFormat):
-                for end in ends.texts:
-                    found = up_to_end(found, end, self._vocabulary, self._limits)
-                if found.is_empty:
-                    raise UnsatisfiableError("no text fits before the end of the tag", pointer=pointer)
             return self._laid.embed(found, first)
         if isinstance(found, RuleNfa):
             return self._laid.embed_rule(found, first)
@@ -140,6 +142,16 @@ class Construction:
             if place == pointer and error.pointer is not None:
                 error.pointer = pointer
             raise
+
+    def _content(self, format_: formats.Format, pointer: str, ends: Ends) -> Content:
+        """What a leaf allows before the ends of its tag."""
+        found = self._leaves.format_content(format_, pointer)
+        if isinstance(found, Dfa) and isinstance(format_, formats.SpecificationFormat):
+            for end in ends.texts:
+                found = up_to_end(found, end, self._vocabulary, self._limits)
+            if found.is_empty:
+                raise UnsatisfiableError("no text fits before the end of the tag", pointer=pointer)
+        return found
 
     def _any_of(self, format_: formats.OrFormat, pointer: str, first: State, ends: Ends) -> State:
         """The alternatives; JSON in one style is one value, for its beginning does not tell which is meant."""

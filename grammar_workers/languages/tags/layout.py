@@ -24,6 +24,8 @@ class Layout:
         self.nfa = FormatNfa()
         self._limits = limits
         self._budget = budget_of(limits)
+        # By identity; each automaton is kept, so that no other one gets its identity.
+        self._texts: dict[int, tuple[Dfa, _Text]] = {}
 
     def state(self) -> State:
         self._budget.spend(4)
@@ -61,7 +63,7 @@ class Layout:
 
     def states_of(self, automaton: Dfa, first: State) -> list[State]:
         """States that move like those of an automaton; `first` leads to the first of them."""
-        return self._copy(_text_of(automaton), first)
+        return self._copy(self._text_of(automaton), first)
 
     def embed(self, automaton: Dfa, first: State) -> State:
         last = self.state()
@@ -87,7 +89,7 @@ class Layout:
                 f"{self._limits.max_regex_states * 4} (limit max_regex_states)",
                 pointer=f"{pointer}/{name}",
             )
-        text = _text_of(automaton)
+        text = self._text_of(automaton)
         if most_characters is not None:
             text = _up_to(text, most_characters)
         last = self.state()
@@ -105,6 +107,13 @@ class Layout:
             self.nfa.boundaries.update(dict.fromkeys(copies[-1], over))
         return last
 
+    def _text_of(self, automaton: Dfa) -> _Text:
+        """The moves of an automaton, which is laid out once more wherever its format is repeated."""
+        known = self._texts.get(id(automaton))
+        if known is None:
+            known = self._texts[id(automaton)] = automaton, _text_of(automaton)
+        return known[1]
+
     def _copy(self, text: _Text, first: State | None = None) -> list[State]:
         """States that move so; `first` leads to the first of them."""
         states = [self.state() for _ in text.moves]
@@ -118,6 +127,7 @@ class Layout:
 
     def embed_rule(self, rule: RuleNfa, first: State) -> State:
         """The same for the deterministic automaton of a rule of a grammar."""
+        self._budget.spend(sum(map(len, rule.edges)))
         states = [self.state() for _ in range(len(rule))]
         self.nfa.silent[first].append(states[0])
         for state, moves in zip(states, rule.edges, strict=True):

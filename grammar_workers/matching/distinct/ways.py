@@ -19,7 +19,7 @@ from grammar_workers.matching.distinct.steps import Place, Steps
 from grammar_workers.matching.distinct.values import NUMBER
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.matching.spelling import TooManyTokensError
-from grammar_workers.pushdown.repeated_text import Repeated, Text
+from grammar_workers.pushdown.repeated_text import Repeated, Text, merged
 from grammar_workers.types import TokenId
 
 _MOST_KNOWN = 1 << 13
@@ -94,13 +94,7 @@ class Ways:
                 length += 1
             if length > limit:
                 raise TooManyTokensError
-        joined: list[bytes | TokenId | Repeated] = []
-        for is_bytes, group in itertools.groupby(parts, lambda part: isinstance(part, bytes)):
-            if is_bytes:
-                joined.append(b"".join(part for part in group if isinstance(part, bytes)))
-            else:
-                joined += group
-        return Text(length, tuple(joined))
+        return Text(length, tuple(merged(parts)))
 
     def _plan(self, place: Place, limit: int) -> Iterator[bytes | TokenId]:
         """The shortest text of the underlying automaton, byte by byte."""
@@ -108,7 +102,7 @@ class Ways:
         if text.length > limit:
             raise TooManyTokensError
         if text.length > _MOST_BYTES:
-            raise LimitExceededError(f"the shortest way to an end has {text.length} bytes, more than {_MOST_BYTES}")
+            raise LimitExceededError(f"the shortest way to an end has more than {_MOST_BYTES} bytes")
         return _written(text)
 
     def _is_first_way_alive(self, place: Place) -> bool:
@@ -185,7 +179,7 @@ def _text_to(reached: _Reached) -> bytes:
 
 
 def _written(text: Text) -> Iterator[bytes | TokenId]:
-    for part in text.parts:
+    for part in text.flat():
         if isinstance(part, bytes):
             yield from (part[place : place + 1] for place in range(len(part)))
         elif isinstance(part, Repeated):

@@ -73,19 +73,18 @@ def check_names(container: Objects, graph: Graph) -> None:
 def _always_ends(graph: Graph, leads_on: Callable[[Node, Edge, tuple[bool, ...]], bool]) -> bool:
     """Whether from every node a way leads to one at which the container may end, over edges that `leads_on` approves of
     for a label."""
+    sources: dict[Node, list[tuple[Node, Edge | None, tuple[bool, ...]]]] = {}
+    for node, skipped in graph.skips.items():
+        sources.setdefault(skipped, []).append((node, None, ()))
+    for node, edges in graph.edges.items():
+        for edge in edges:
+            for label, target in edge.targets.items():
+                sources.setdefault(target, []).append((node, edge, label))
     good = set(graph.closings)
-    nodes = {*graph.closings, *graph.edges, *graph.skips}
-    while True:
-        more = {
-            node
-            for node in nodes - good
-            if graph.skips.get(node) in good
-            or any(
-                target in good and leads_on(node, edge, label)
-                for edge in graph.edges.get(node, ())
-                for label, target in edge.targets.items()
-            )
-        }
-        if not more:
-            return nodes == good
-        good |= more
+    pending = list(good)
+    while pending:
+        for node, led_by, label in sources.get(pending.pop(), ()):
+            if node not in good and (led_by is None or leads_on(node, led_by, label)):
+                good.add(node)
+                pending.append(node)
+    return good == {*graph.closings, *graph.edges, *graph.skips}

@@ -94,10 +94,15 @@ def living_graph(
     # Until which position each node can be entered and still end: what may follow later may follow earlier, too.
     living = {node: node.last for node in closings}
     pending = list(closings)
+    # In the order of the positions where they enter, so that each is looked at once however often its target changes.
+    for waiting in sources.values():
+        waiting.sort(key=lambda source: -source[2])
     while pending:
         reached = pending.pop()
-        for node, latest, entry in sources.get(reached, ()):
-            if entry <= living[reached] and latest > living.get(node, -1):
+        waiting = sources.get(reached, [])
+        while waiting and waiting[-1][2] <= living[reached]:
+            node, latest, _ = waiting.pop()
+            if latest > living.get(node, -1):
                 living[node] = latest
                 pending.append(node)
     edges: dict[Node, list[Edge]] = {}

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from grammar_workers.budget import remembered
+from grammar_workers.budget import budget_of, remembered
 from grammar_workers.dfa.dfa import Dfa, explore, literal_set, minimize
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.compile import compile_regex
@@ -62,6 +62,8 @@ def spellings(labels: Mapping[Decimal, int]) -> Dfa:
     """Every spelling of these values without an exponent, each with its label: zeros may follow a fraction."""
     plain = {value: format(value, "f") for value in labels}
     decimals = max((len(text.partition(".")[2]) for text in plain.values()), default=0) + 1
+    # Each value is written with each number of digits.
+    budget_of(Limits()).spend(decimals * sum(len(text) + decimals for text in plain.values()) >> 3)
     texts: dict[str, int] = {}
     longest: dict[str, str] = {}
     for value, text in plain.items():
