@@ -60,6 +60,8 @@ def hardened(configuration: str, settings: Settings, folder: Path) -> str:
     serves = any(line.strip().startswith("use_backend") for line in frontend.lines)
     by_head[NO_BACKEND].lines = ["    " + _return(replies.NO_SUCH_PATH if serves else replies.NOT_READY)]
     refusal = _return(replies.STOPPING, f"{{ str({STOPPING}) -f {folder / STOPPING_FILE} }}")
+    for section in sections:
+        _answer_without_routers(section)
     added = [_addresses(), *_health(frontend, settings, refusal)]
     frontend.begin_with(
         f"maxconn {settings.connections}",
@@ -84,6 +86,23 @@ def _sections(configuration: str) -> list[_Section]:
         elif line.strip() and sections:
             sections[-1].lines.append(line)
     return sections
+
+
+def _answer_without_routers(backend: _Section) -> None:
+    """Answer 503 at once while no router of a backend is up.
+
+    Serve sends such requests to a proxy of its own (`backup`), which holds them until there is a router. The backup
+    stays in the configuration, because a pod without routers must pass its readiness probe to be able to answer.
+    """
+    servers = [line.split() for line in backend.lines if re.match(r"\s+server\b", line)]
+    if not backend.head.startswith("backend ") or not any(words[-1] == "backup" for words in servers):
+        return
+    name = backend.head.split()[1]
+    routers = [words[1] for words in servers if words[-1] != "backup"]
+    backend.begin_with(
+        *(f"acl router_up srv_is_up({name}/{router})" for router in routers),
+        _return(replies.NO_ROUTER, "!router_up" if routers else ""),
+    )
 
 
 def _set_defaults(defaults: _Section, settings: Settings) -> None:

@@ -34,6 +34,7 @@ class Reply:
         return f"status {self.status} content-type application/json string '{quoted}'{retry}"
 
 
+NO_ROUTER = Reply(503, "no router can be reached", "router_lost", retry_after_s=1)
 OWN = (
     Reply(400, "the request is not valid HTTP, or it ended early"),
     Reply(403, "this is not allowed"),
@@ -42,7 +43,7 @@ OWN = (
     Reply(429, "too many requests", retry_after_s=1),
     Reply(500, "internal error"),
     Reply(502, "the connection to the router broke: repeat the request", "router_lost"),
-    Reply(503, "no router can be reached", "router_lost", retry_after_s=1),
+    NO_ROUTER,
     Reply(504, "the router did not answer in time", "router_lost"),
 )
 """Where no rule says what to answer."""

@@ -2,41 +2,79 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
+import yaml
 
+from deployments.config_file import config_problems
 from deployments.haproxy.settings import TRUSTED_PROXIES
+from deployments.http.tenants import Tenants
+from tests.documents import blocks
 from tests.k8s.manifests import K8S, OVERLAYS, REPOSITORY, build, of_kind, ray_groups, ray_service
+from tests.k8s.test_manifests import KUBERNETES_VERSION
 
+EXAMPLE = REPOSITORY / "examples" / "kubernetes"
 DOCUMENT = (REPOSITORY / "docs" / "kubernetes.md").read_text()
 
 
-@pytest.mark.usefixtures("kustomize")
-def test_the_readers_own_overlay_chooses_the_image_of_every_ray_node(tmp_path: Path) -> None:
-    example, trusting, addition = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
-    assert "../turnstile/k8s/overlays/cpu-demo" in example
-    demo = K8S / "overlays" / "cpu-demo"
-    overlay = os.path.relpath(demo, tmp_path.resolve())
-    (tmp_path / "kustomization.yaml").write_text(example.replace("../turnstile/k8s/overlays/cpu-demo", overlay))
-    groups = ray_groups(ray_service(build(tmp_path)))
-    images = {group["template"]["spec"]["containers"][0]["image"] for group in groups.values()}
-    assert images == {"turnstile:0.2.0"}
-    trusted = tmp_path / "trusted"
-    trusted.mkdir()
-    (trusted / "kustomization.yaml").write_text(f"resources: [{os.path.relpath(demo, trusted.resolve())}]\n{trusting}")
-    for group in ray_groups(ray_service(build(trusted))).values():
+@pytest.fixture
+def beside(tmp_path: Path, kustomize: None) -> Path:
+    """The folder `my-turnstile` beside a clone called `turnstile`, as in the document."""
+    for part in ("k8s", "examples"):
+        shutil.copytree(REPOSITORY / part, tmp_path / "turnstile" / part)
+    (tmp_path / "my-turnstile").mkdir()
+    return tmp_path / "my-turnstile"
+
+
+def test_the_readers_own_overlay_chooses_the_image_of_every_ray_node(beside: Path) -> None:
+    example, *additions = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    (beside / "kustomization.yaml").write_text(example + "".join(additions))
+    manifests = build(beside)
+    for group in ray_groups(ray_service(manifests)).values():
         (container,) = group["template"]["spec"]["containers"]
+        assert container["image"] == "turnstile:0.2.0"
         assert {"name": TRUSTED_PROXIES, "value": "10.244.0.0/16"} in container["env"]
-    monitored = tmp_path / "monitored"
-    monitored.mkdir()
-    addition = addition.replace("../../components", os.path.relpath(K8S / "components", monitored.resolve()))
-    (monitored / "kustomization.yaml").write_text(
-        f"resources: [{os.path.relpath(demo, monitored.resolve())}]\n{addition}"
-    )
-    assert of_kind(build(monitored), "PodMonitor")
+    for kind in ("PodMonitor", "PrometheusRule"):
+        (monitoring,) = of_kind(manifests, kind)
+        assert monitoring["metadata"]["namespace"] == "turnstile"
+    assert all(manifest["metadata"].get("namespace", "turnstile") == "turnstile" for manifest in manifests)
+
+
+def test_the_complete_overlay_is_copied_and_built_as_the_document_says(beside: Path) -> None:
+    (commands,) = [block.text for block in blocks("docs/kubernetes.md", "sh") if "cp -r examples" in block.text]
+    beside.rmdir()
+    subprocess.run(["bash", "-ec", commands], cwd=beside.parent / "turnstile", check=True)
+    manifests = build(beside)
+    for manifest in manifests:
+        if manifest["apiVersion"] in ("v1", "apps/v1", "networking.k8s.io/v1"):
+            kubernetes_validate.validate(manifest, KUBERNETES_VERSION, strict=True)
+    service = ray_service(manifests)
+    config = yaml.safe_load(service["spec"]["serveConfigV2"])
+    assert config == yaml.safe_load((EXAMPLE / "serve.yaml").read_text()) and config_problems(config) == []
+    (container,) = ray_groups(service)["grammar"]["template"]["spec"]["containers"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    keys = Path(config["applications"][0]["args"]["router"]["api_keys"])
+    (volume,) = [
+        each
+        for each in ray_groups(service)["grammar"]["template"]["spec"]["volumes"]
+        if each["name"] == mounts[str(keys.parent)]
+    ]
+    (secret,) = of_kind(manifests, "Secret")
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"] and keys.name in secret["data"]
+    (ingress,) = of_kind(manifests, "Ingress")
+    assert "turnstile-serve-svc" in str(ingress["spec"])
+
+
+def test_the_keys_of_the_complete_overlay_are_right() -> None:
+    tenants = Tenants.from_file(str(EXAMPLE / "keys.yaml"))
+    search = tenants.tenant("search-example-key", None)
+    assert search.name == "search" and search.limits.concurrent_requests == 16
+    assert tenants.tenant("operations-example-key", None).administrator
 
 
 def test_every_overlay_is_presented() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 import pytest
 import yaml
 
@@ -153,6 +155,12 @@ def test_ports_are_open_to_those_who_need_them_only(manifests: list[Manifest]) -
 def test_the_namespace_enforces_the_restricted_profile(manifests: list[Manifest]) -> None:
     (namespace,) = of_kind(manifests, "Namespace")
     assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_the_store_is_a_service_of_the_overlay(manifests: list[Manifest], arguments: AppArguments) -> None:
+    store = urlsplit(arguments.store)
+    services = {each["metadata"]["name"]: each["spec"] for each in of_kind(manifests, "Service")}
+    assert store.port in [port["port"] for port in services[str(store.hostname)]["ports"]]
 
 
 def test_each_redis_has_a_password_and_fits_its_memory(manifests: list[Manifest]) -> None:

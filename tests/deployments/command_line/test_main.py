@@ -25,7 +25,7 @@ def test_every_argument_is_explained(command: str, capsys: pytest.CaptureFixture
 def test_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    listed = re.findall(r"^    (\w+)", capsys.readouterr().out, re.MULTILINE)
+    listed = re.findall(r"^    ([a-z-]+)", capsys.readouterr().out, re.MULTILINE)
     assert tuple(listed) == COMMANDS
 
 

@@ -82,6 +82,8 @@ class HAProxy:
     routers: list[int]
     settings: Settings
     port: int = dataclasses.field(default_factory=free_port)
+    fallback: int | None = None
+    """Port of the proxy of Serve that holds requests while no router is up."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
@@ -106,7 +108,9 @@ class HAProxy:
         servers = [ServerConfig(f"r{port}", "127.0.0.1", port) for port in self.routers]
         backend = BackendConfig("http-turnstile", "/", servers=servers, app_name="turnstile")
         backend.http_health_check_path = "/0"
-        api.set_backend_configs({"http-turnstile": backend} if servers else {})
+        if self.fallback is not None:
+            backend.fallback_server = ServerConfig("fallback", "127.0.0.1", self.fallback)
+        api.set_backend_configs({"http-turnstile": backend} if servers or self.fallback else {})
         api._generate_config_file_internal()
         return self.configuration.read_text()
 
@@ -151,9 +155,9 @@ def _answers(path: Path, pid: int) -> bool:
 
 
 @contextmanager
-def haproxy(folder: Path, settings: Settings, *routers: int) -> Iterator[HAProxy]:
+def haproxy(folder: Path, settings: Settings, *routers: int, fallback: int | None = None) -> Iterator[HAProxy]:
     """A running one."""
-    process = HAProxy(folder, list(routers), settings)
+    process = HAProxy(folder, list(routers), settings, fallback=fallback)
     try:
         process.start()
         yield process

@@ -241,6 +241,24 @@ def test_without_application_or_router(tmp_path: Path) -> None:
         assert error(get(gone.port), 503)["code"] == "router_lost"
 
 
+@pytest.mark.parametrize("many", [0, 2])
+def test_no_request_is_held_while_no_router_is_up(tmp_path: Path, routers: int, many: int) -> None:
+    """Serve's own proxy would hold it. The node goes on passing its probe: else nobody would be left to answer."""
+    gone = [free_port() for _ in range(many)]
+    with haproxy(tmp_path / "node", Settings(connections=100), *gone, fallback=routers) as node:
+        for _ in range(40):  # until the checks have found the routers to be gone
+            if (answer := get(node.port)).status_code == 503:
+                break
+            time.sleep(0.5)
+        assert error(answer, 503)["code"] == "router_lost" and answer.headers["retry-after"] == "1"
+        assert get(node.port, "/-/healthz").status_code == 200
+
+
+def test_a_backup_is_no_hindrance_while_a_router_is_up(tmp_path: Path, routers: int) -> None:
+    with haproxy(tmp_path / "node", Settings(connections=100), routers, fallback=free_port()) as node:
+        assert get(node.port).text == "0123456789"
+
+
 def test_a_router_that_dies(narrow: HAProxy) -> None:
     assert error(get(narrow.port, "/die"), 502)["code"] == "router_lost"
 
