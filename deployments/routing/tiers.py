@@ -164,6 +164,8 @@ class Tiers:
         only_to = tenant if grammar is not None and grammar.only_own else None
         known = None if grammar is None else self._new_grammars.known(grammar.key, only_to)
         is_new = grammar is not None and known is None
+        if grammar is not None and known is not None:  # a compiler has said already whose it is
+            grammar = dataclasses.replace(grammar, only_own=False)
         compiled = asyncio.create_task(self._compile(grammar, tenant, request.get("traceparent", ""), is_new))
         events: list[AsyncGenerator[Event, None]] = []
         first: list[asyncio.Future[Event]] = []

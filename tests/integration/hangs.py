@@ -160,7 +160,7 @@ async def run(only: str) -> int:
         print("| " + " | ".join(["what", *KINDS, "memory", "well again"]) + " |", flush=True)
         print("|---" * (len(KINDS) + 3) + "|", flush=True)
         stops = _processes(server)
-        for name in [name for name in (*WAYS, *stops) if only in name]:
+        for name in [name for name in (*stops, *WAYS) if only in name]:
             before = _memory(server)
             case = _lying(redis, name) if name in WAYS else _stopped(stops[name]())
             with case:
