@@ -51,7 +51,11 @@ def _others_artifacts(command: Command) -> Iterable[bytes]:
 
 def _forgetful(command: Command) -> Iterable[bytes]:
     """No lie, but nothing is kept."""
-    return [{b"GETRANGE": b"$0\r\n\r\n", b"GET": NULL, b"PTTL": b":-2\r\n", b"SET": OK}.get(command[0], b":1\r\n")]
+    return [
+        {b"GETRANGE": b"$0\r\n\r\n", b"GET": NULL, b"PTTL": b":-2\r\n", b"SET": OK, b"INFO": b"$0\r\n\r\n"}.get(
+            command[0], b":1\r\n"
+        )
+    ]
 
 
 def _null_locks(command: Command) -> Iterable[bytes]:
