@@ -174,8 +174,8 @@ class Tiers:
                 await asyncio.wait((compiled,), timeout=HEAD_START_S)
             _, artifact = compiled.result() if compiled.done() else (None, None)
             for index in range(choices):
-                one = {**request, "choice_index": index}
-                events.append(self._events(one, grammar, artifact, tenant, thoughts, deadline))
+                choice = {**request, "choice_index": index}
+                events.append(self._events(choice, grammar, artifact, tenant, thoughts, deadline))
                 first.append(asyncio.ensure_future(anext(events[-1])))
             calls: list[asyncio.Future[Any]] = [compiled, *first] if known is None else [*first]
             done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
