@@ -54,6 +54,8 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m tests.integration.hostile --requests 1000
 	@$(BIN)/python -m tests.integration.connections
 	@$(BIN)/python -m tests.integration.stops
+	@$(BIN)/python -m tests.integration.hangs
+	@$(BIN)/python -m tests.integration.phases
 	@$(BIN)/python -m benchmarks.flood
 
 chaos: $(VENV)/.installed ## Kill, stop and lose parts of a server on five local Ray nodes under load; prints a table

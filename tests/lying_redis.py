@@ -49,6 +49,15 @@ def _others_artifacts(command: Command) -> Iterable[bytes]:
     return [b":1\r\n" if command[0] in (b"DEL", b"EVAL") else OK]
 
 
+def _forgetful(command: Command) -> Iterable[bytes]:
+    """No lie, but nothing is kept."""
+    return [
+        {b"GETRANGE": b"$0\r\n\r\n", b"GET": NULL, b"PTTL": b":-2\r\n", b"SET": OK, b"INFO": b"$0\r\n\r\n"}.get(
+            command[0], b":1\r\n"
+        )
+    ]
+
+
 def _null_locks(command: Command) -> Iterable[bytes]:
     """Nobody gets a lock, though there is none."""
     return [{b"GETRANGE": b"$0\r\n\r\n", b"PTTL": b":-2\r\n", b"EVAL": b":0\r\n"}.get(command[0], NULL)]
@@ -60,7 +69,9 @@ def _locks_without_end(command: Command) -> Iterable[bytes]:
     return [{b"GETRANGE": b"$0\r\n\r\n", b"PTTL": b":-1\r\n", b"GET": held, b"EVAL": b":0\r\n"}.get(command[0], NULL)]
 
 
+HONEST = "forgetful"
 WAYS: dict[str, Way] = {
+    HONEST: _forgetful,
     "silence": lambda command: None,
     "drip": _drip,
     "dripped error": _dripped_error,

@@ -175,6 +175,8 @@ class Tiers:
         only_to = tenant if grammar is not None and grammar.only_own else None
         known = None if grammar is None else self._new_grammars.known(grammar.key, only_to)
         is_new = grammar is not None and known is None
+        if grammar is not None and known is not None:  # a compiler has said already whose it is
+            grammar = dataclasses.replace(grammar, only_own=False)
         compiled = asyncio.create_task(self._compile(grammar, tenant, request.get("traceparent", ""), is_new))
         events: list[AsyncGenerator[Event, None]] = []
         first: list[asyncio.Future[Event]] = []
@@ -183,8 +185,8 @@ class Tiers:
                 await asyncio.wait((compiled,), timeout=HEAD_START_S)
             _, artifact = compiled.result() if compiled.done() else (None, None)
             for index in range(choices):
-                one = {**request, "choice_index": index}
-                events.append(self._events(one, grammar, artifact, tenant, thoughts, deadline))
+                choice = {**request, "choice_index": index}
+                events.append(self._events(choice, grammar, artifact, tenant, thoughts, deadline))
                 first.append(asyncio.ensure_future(anext(events[-1])))
             calls: list[asyncio.Future[Any]] = [compiled, *first] if known is None else [*first]
             done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
