@@ -21,7 +21,7 @@ from ray.serve.metrics import Counter, Gauge, Histogram
 from gpu_workers.config import AnyEngineConfig, EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.guided.grammar_source import GrammarSource
-from gpu_workers.inference_engine import InferenceEngine
+from gpu_workers.inference_engine import InferenceEngine, in_turn
 from gpu_workers.model.loader import load, token_limit
 from gpu_workers.model.prompt import chat_template, detokenize, generation_prompt, tokenize
 from gpu_workers.output import GenerationOutput
@@ -131,17 +131,18 @@ class Replica:
         """The tokens of a `TokenizeRequest`, or `{"error": ...}` as in `generate`."""
         parsed = TokenizeRequest.model_validate(request)
         try:
-            answer = await asyncio.to_thread(tokenize, self._engine.tokenizer, parsed)
+            threads = self._engine.tokenizing
+            answer = await in_turn(threads, parsed.tenant, tokenize, self._engine.tokenizer, parsed)
         except RequestError as error:
             return {"error": error.to_dict()}
         return {"count": len(answer["tokens"]), "max_model_len": self._engine.max_length, **answer}
 
-    async def detokenize(self, tokens: list[int]) -> dict[str, Any]:
+    async def detokenize(self, tokens: list[int], tenant: str = "") -> dict[str, Any]:
         """The text of tokens as `prompt`, or `{"error": ...}` as in `generate`."""
         tokenizer = self._engine.tokenizer
         limit = token_limit(tokenizer, self._engine.vocabulary.size)
         try:
-            return {"prompt": await asyncio.to_thread(detokenize, tokenizer, tokens, limit)}
+            return {"prompt": await in_turn(self._engine.tokenizing, tenant, detokenize, tokenizer, tokens, limit)}
         except RequestError as error:
             return {"error": error.to_dict()}
 

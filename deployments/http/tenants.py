@@ -15,7 +15,6 @@ file is gone; a file that cannot be used is reported in the log, and the keys be
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from collections import Counter
 from collections.abc import Hashable
@@ -28,8 +27,9 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from deployments.http.errors import ApiError
+from grammar_workers.logs import SERVE, get_logger
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 RELOAD_S = 5.0
 """How long the keys of a file are used before it is read again."""
@@ -85,7 +85,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _read_keys(text: bytes) -> list[ApiKey]:
-    return _KeyFile.model_validate(yaml.load(text, _Loader)).keys  # noqa: S506 - a SafeLoader
+    return _KeyFile.model_validate(yaml.load(text, _Loader)).keys
 
 
 class Tenants:

@@ -139,11 +139,11 @@ class Service:
         response.headers[ANTHROPIC_HEADER] = begun.request_id
         return response
 
-    async def count_tokens(self, body: CountTokensBody) -> dict[str, Any]:
+    async def count_tokens(self, body: CountTokensBody, tenant: Tenant) -> dict[str, Any]:
         """`/v1/messages/count_tokens`."""
         try:
             self._check_model(body.model)
-            counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)))
+            counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
         except ApiError as error:
             raise messages.in_these_words(error) from error
         return TokenCount(input_tokens=counted["count"]).model_dump()
@@ -188,25 +188,25 @@ class Service:
         generation.span = span
         return Begun(request_id, generation, readers)
 
-    async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
+    async def tokenize(self, body: TokenizeBody, tenant: Tenant) -> dict[str, Any]:
         """`/tokenize`. A chat's tokens are those that a chat completion of the same fields would begin with."""
         self._check_model(self._model_of(body.model))
         prompt = {} if body.chat is None else await self._chat_prompt(body.chat)
-        return await self._tokens(body.request(prompt))
+        return await self._tokens(body.request(prompt), tenant)
 
     async def _chat_prompt(self, chat: ChatCompletionBody) -> dict[str, Any]:
         """The prompt of a chat completion as replicas take it."""
         self._check_size(chat.sent_characters(), "messages")
         return chat.prompt_fields() | (await self._served_chat_format()).prompt_fields(chat)
 
-    async def _tokens(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _tokens(self, request: dict[str, Any], tenant: Tenant) -> dict[str, Any]:
         self._check_prompt(request)
-        return await self._tiers.tokenize(request)
+        return await self._tiers.tokenize({**request, "tenant": tenant.name})
 
-    async def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
+    async def detokenize(self, body: DetokenizeBody, tenant: Tenant) -> dict[str, Any]:
         """`/detokenize`."""
         self._check_model(self._model_of(body.model))
-        return await self._tiers.detokenize(body.tokens)
+        return await self._tiers.detokenize(body.tokens, tenant.name)
 
     async def models(self) -> dict[str, Any]:
         cards = [await self._card(name) for name in self._args.model_names]

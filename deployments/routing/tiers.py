@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar, cast
@@ -30,9 +29,10 @@ from deployments.routing.retries import REPLICA_LOST, Retries
 from deployments.routing.thoughts import limited
 from deployments.tokens.body import text_request
 from grammar_workers.errors import GRAMMAR_CODES
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.tracing import Span, Timing
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 Event = dict[str, Any]
 """What a replica yields: `text`, `token_ids`, `finish_reason`, `prompt_tokens`, maybe `reports`; or `error`."""
@@ -167,7 +167,11 @@ class Tiers:
                 await asyncio.wait((compiled,), timeout=HEAD_START_S)
             _, artifact = compiled.result() if compiled.done() else (None, None)
             for index in range(choices):
-                events.append(self._events({**request, "choice_index": index}, grammar, artifact, tenant, thoughts))
+                events.append(
+                    self._events(
+                        {**request, "choice_index": index, "tenant": tenant}, grammar, artifact, tenant, thoughts
+                    )
+                )
                 first.append(asyncio.ensure_future(anext(events[-1])))
             calls: list[asyncio.Future[Any]] = [compiled, *first]
             done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
@@ -202,9 +206,9 @@ class Tiers:
         """`ModelReplica.tokenize`; raises `ApiError` where it refuses."""
         return _accepted(await self._retried(REPLICA, lambda: self._replica.tokenize.remote(request)))
 
-    async def detokenize(self, tokens: list[int]) -> dict[str, Any]:
+    async def detokenize(self, tokens: list[int], tenant: str) -> dict[str, Any]:
         """`ModelReplica.detokenize`; raises `ApiError` where it refuses."""
-        return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens)))
+        return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens, tenant)))
 
     async def compile(
         self, grammar: Grammar, tenant: str, traceparent: str = "", with_artifact: bool = False
@@ -273,11 +277,11 @@ class Tiers:
 
     def _limited(self, thoughts: ThoughtsLimit, request: dict[str, Any]) -> AsyncGenerator[Event, None]:
         async def encode(text: str) -> list[int]:
-            tokens: list[int] = (await self.tokenize(text_request(text)))["tokens"]
+            tokens: list[int] = (await self.tokenize({**text_request(text), "tenant": request["tenant"]}))["tokens"]
             return tokens
 
         async def decode(tokens: list[int]) -> str:
-            text: str = (await self.detokenize(tokens))["prompt"]
+            text: str = (await self.detokenize(tokens, request["tenant"]))["prompt"]
             return text
 
         return limited(thoughts, request, self._events_of_replicas, encode, decode)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import Any
 
@@ -15,9 +14,10 @@ from deployments.vllm.engine import VllmEngine
 from gpu_workers.config import VllmEngineConfig
 from gpu_workers.replica import Replica
 from gpu_workers.request import GrammarReference
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 _LAST_WORDS_S = 1.0
 

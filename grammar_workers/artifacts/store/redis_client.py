@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -15,8 +14,9 @@ from redis.retry import Retry
 
 from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
 from grammar_workers.artifacts.store.counters import Counters
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SOCKET_TIMEOUT_S = 0.25
 CONNECT_TIMEOUT_S = 0.1
