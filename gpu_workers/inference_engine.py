@@ -13,9 +13,11 @@ from gpu_workers.output import FinishReason, GenerationOutput
 from gpu_workers.request import GenerationRequest, RequestError
 from grammar_workers import Vocabulary
 from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.memory_guard import GUARD, ProcessFullError
 from grammar_workers.service.tenant_threads import TenantThreads
 
 _Result = TypeVar("_Result")
+OUT_OF_MEMORY = "the request takes more memory than this process has left (process_growth_mb)"
 
 
 @dataclass(slots=True)
@@ -87,9 +89,14 @@ class InferenceEngine(Protocol):
 
 
 async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Run a function in `threads`. Raises RequestError where too many calls wait, and what `function` raises."""
+    """Run a function in `threads`. Raises RequestError where too many calls wait or the process is full, and what
+    `function` raises.
+    """
     try:
+        GUARD.check()
         return await threads.run(tenant, function, *arguments)
+    except (MemoryError, ProcessFullError) as error:
+        raise RequestError(str(error) or OUT_OF_MEMORY, code="out_of_memory", status=503) from error
     except QueueFullError as error:
         message = "too many prompts of this client wait to be tokenized; try again later"
         raise RequestError(message, code="server_full", status=429) from error

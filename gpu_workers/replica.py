@@ -33,6 +33,7 @@ from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
 from grammar_workers.gc_control import collect_seldom
+from grammar_workers.service.memory_guard import GUARD
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.tracing import tracing
 
@@ -46,7 +47,8 @@ class Replica:
     """Generates under grammars that other processes compile: everything that does not depend on the kind of engine.
 
     `model`: a folder or Hugging Face id, `vocabulary` its own; `store_url`: where compiled grammars are kept;
-    `compiler`: handle of the GrammarCompiler deployment; `keeps`: as in `GrammarSource`. A subclass gives its engine to
+    `compiler`: handle of the GrammarCompiler deployment; `keeps`: as in `GrammarSource`. The process may grow by
+    `process_growth_mb` once it is ready. A subclass gives its engine to
     `_begin`. Once constructed a replica answers at full speed; once configured, under the grammars known beforehand,
     too.
     """
@@ -60,8 +62,10 @@ class Replica:
         vocabulary: Vocabulary,
         *,
         keeps: bool = False,
+        process_growth_mb: int = 4096,
     ) -> None:
         self._model = model
+        self._process_growth_mb = process_growth_mb
         self._compiler = compiler
         self._grammar_timeout_s = config.grammar_timeout_s
         self._grammars = GrammarSource(
@@ -76,6 +80,7 @@ class Replica:
         """From here on requests are answered; what `engine` has generated so far is no traffic."""
         self._engine = engine
         self._metrics = _Metrics(engine, self._grammars)
+        GUARD.start(self._process_growth_mb)
         collect_seldom()
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -213,12 +218,13 @@ class ModelReplica(Replica):
         compiler: DeploymentHandle,
         *,
         engine: dict[str, Any],
+        process_growth_mb: int = 4096,
     ) -> None:
         config = EngineConfig.model_validate(engine)
         loaded = load(model, config)
         warm_up(loaded.vocabulary)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        super().__init__(model, store_url, compiler, config, loaded.vocabulary)
+        super().__init__(model, store_url, compiler, config, loaded.vocabulary, process_growth_mb=process_growth_mb)
         drafter = load_draft_model(config, loaded) or load_eagle(config, loaded)
         self._engine = Engine(loaded, config, self._grammars.fetch, drafter)
         # Serve constructs a replica inside its event loop, which cannot be waited for here.

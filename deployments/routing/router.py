@@ -12,6 +12,7 @@ from deployments.http.tenants import Tenants
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
 from grammar_workers.gc_control import collect_seldom
+from grammar_workers.service.memory_guard import GUARD
 
 
 @serve.deployment(name="Router")
@@ -25,6 +26,7 @@ class Router:
         self._service = Service(tiers, args)
         self._tenants = Tenants.from_file(args.router.api_keys)
         self._args = args.router
+        GUARD.start(args.router.process_growth_mb)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """Called by Serve after the constructor (`serve.ingress` without an application)."""

@@ -40,6 +40,7 @@ from deployments.status.reports import RecentReports
 from deployments.tokens.body import DetokenizeBody, TokenizeBody, conversation_request
 from deployments.version import version
 from grammar_workers.errors import shortened
+from grammar_workers.service.memory_guard import GUARD, ProcessFullError
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.tracing import Span, tracing
 
@@ -155,6 +156,7 @@ class Service:
         """
         span = tracing("router").begin("request", request.headers.get("traceparent"))
         try:
+            _check_memory()
             return await self._begin(body, request, tenant, span)
         except ApiError as error:
             span.end(error=error.detail.message, status=error.status)
@@ -200,6 +202,7 @@ class Service:
         return chat.prompt_fields() | (await self._served_chat_format()).prompt_fields(chat)
 
     async def _tokens(self, request: dict[str, Any], tenant: Tenant) -> dict[str, Any]:
+        _check_memory()
         self._check_prompt(request)
         return await self._tiers.tokenize({**request, "tenant": tenant.name})
 
@@ -289,6 +292,14 @@ class Service:
         if thinks and chat_format is not None:
             specification, places = chat_format.thinking.specification(specification), Thinking.places(places)
         return await self._keys.grammar(specification, param, places, on_unsupported=body.on_unsupported)
+
+
+def _check_memory() -> None:
+    """Raises `ApiError` 503 while this router is full."""
+    try:
+        GUARD.check()
+    except ProcessFullError as error:
+        raise ApiError(503, str(error), code="out_of_memory") from error
 
 
 async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: Generation) -> Response:

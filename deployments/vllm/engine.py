@@ -74,7 +74,7 @@ class VllmEngine:
             max_length=self.max_length,
             longest_token=vocabulary.longest_token,
         )
-        self.tokenizing = TenantThreads("tokenize")
+        self.tokenizing = TenantThreads("tokenize", may_end=True)
         self._threads = TenantThreads("grammar")
 
     @property

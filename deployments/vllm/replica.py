@@ -33,11 +33,14 @@ class VllmReplica(Replica):
         compiler: DeploymentHandle,
         *,
         engine: dict[str, Any],
+        process_growth_mb: int = 4096,
     ) -> None:
         config = VllmEngineConfig.model_validate(engine)
         vocabulary = load_vocabulary(model, trust_remote_code=config.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
-        super().__init__(model, store_url, compiler, config, vocabulary, keeps=True)
+        super().__init__(
+            model, store_url, compiler, config, vocabulary, keeps=True, process_growth_mb=process_growth_mb
+        )
         self._leaving = False
         # Serve constructs a replica inside its event loop, which vLLM's client belongs to from here on.
         self._begin(VllmEngine(model, store_url, config, vocabulary, tokenizer, self._grammars, self._leave))

@@ -60,7 +60,7 @@ class Engine:
             max_length=loaded.max_length,
             longest_token=loaded.vocabulary.longest_token,
         )
-        self.tokenizing = TenantThreads("tokenize")
+        self.tokenizing = TenantThreads("tokenize", may_end=True)
         self._threads = TenantThreads("grammar")
         self._config = config
         self._fetch_grammar = fetch_grammar

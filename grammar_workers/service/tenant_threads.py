@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from grammar_workers.service.fair_queue import FairQueue
+from grammar_workers.service.memory_guard import GUARD
 
 _Result = TypeVar("_Result")
 _MOST_THREADS = 4
@@ -20,10 +21,13 @@ _MOST_WAITING, _MOST_WAITING_OF_ONE = 4096, 1024
 class TenantThreads:
     """Runs functions in threads of its own. Used by one event loop.
 
-    One tenant has all threads but one at most, so that its long calls leave one to the others.
+    One tenant has all threads but one at most, so that its long calls leave one to the others. `may_end`: the memory
+    guard may end a call at any place.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, may_end: bool = False) -> None:
+        self._may_end = may_end
+        self._name = name
         self._most = min(_MOST_THREADS, max(2, os.cpu_count() or 1))
         self._threads = ThreadPoolExecutor(self._most, thread_name_prefix=name)
         self._waiting: FairQueue[tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]] = FairQueue(
@@ -49,6 +53,8 @@ class TenantThreads:
             if result.done():  # cancelled
                 continue
             self._running[tenant] += 1
+            if self._may_end:
+                function = functools.partial(GUARD.call, f"{self._name} for tenant {tenant}", function)
             running = loop.run_in_executor(self._threads, function, *arguments)
             running.add_done_callback(functools.partial(self._end, tenant, result))
 
