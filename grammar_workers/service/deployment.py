@@ -40,7 +40,8 @@ class GrammarCompiler:
     artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
     compilations run at a time, and as many that take long, in `processes + 1` processes, each within
     `compile_timeout_s` seconds, `compile_cpu_s` seconds of CPU and `memory_limit_mb` MiB; nobody waits for one longer
-    than `max_wait_s`. The process may grow by `process_growth_mb` once it is ready. `options` are those of `GrammarOptions`; `trust_remote_code` as in `load_vocabulary`.
+    than `max_wait_s`. The process may grow by `process_growth_mb` once it is ready. `options` are those of
+    `GrammarOptions`; `trust_remote_code` as in `load_vocabulary`.
     """
 
     def __init__(
