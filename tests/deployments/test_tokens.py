@@ -198,3 +198,9 @@ async def test_tokenizing_waits_in_the_turn_of_its_tenant(http: httpx.AsyncClien
     assert replica.tenants == ["search", "search"]
     assert (await http.post("/v1/completions", json={"prompt": "a"}, headers=headers)).status_code == 200
     assert replica.requests[-1]["tenant"] == "search"
+
+
+async def test_the_document_says_that_a_source_is_needed(http: httpx.AsyncClient) -> None:
+    schema = (await http.get("/openapi.json")).json()["components"]["schemas"]["TokenizeBody"]
+    assert (await http.post("/tokenize", json={})).status_code == 400
+    assert {name for one in schema["oneOf"] for name in one["required"]} == {"prompt", "messages"}
