@@ -45,6 +45,7 @@ soak: $(VENV)/.installed ## The long checks at full scale (MASKBENCH=folder)
 	@$(BIN)/python -m benchmarks.json_schema_suite
 	@$(BIN)/python -m benchmarks.soundness --data $(MASKBENCH) --processes 2
 	@$(BIN)/python -m tests.grammar_workers.hostile_specifications --seconds 1800
+	@$(BIN)/python -m tests.grammar_workers.bombs --seconds 7200
 	@$(BIN)/python -m tests.grammar_workers.fuzz --seconds 7200 --processes 2
 	@$(BIN)/python -m benchmarks.banned_words --generations 10000
 	@$(BIN)/python -m benchmarks.tool_calls --data $(MASKBENCH)

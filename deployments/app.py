@@ -32,7 +32,13 @@ def build_app(args: AppArguments) -> Application:
     replica = (
         cast(Deployment, kind)
         .options(**args.replica.deployment_options(), user_config={"precompile": args.compiler.plain_precompile()})
-        .bind(args.model_source, args.store_url, compiler, engine=args.replica.engine.model_dump())
+        .bind(
+            args.model_source,
+            args.store_url,
+            compiler,
+            engine=args.replica.engine.model_dump(),
+            process_growth_mb=args.replica.process_growth_mb,
+        )
     )
     return router(args, compiler, replica)
 
@@ -54,6 +60,7 @@ def grammar_compiler(
         compile_timeout_s=args.compile_timeout_s,
         compile_cpu_s=args.compile_cpu_s,
         memory_limit_mb=args.memory_limit_mb,
+        process_growth_mb=args.process_growth_mb,
         max_wait_s=args.max_wait_s,
         options=args.options.model_dump(),
         precompile=args.plain_precompile(),

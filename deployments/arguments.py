@@ -46,6 +46,12 @@ class Scale(_Arguments):
     max_queued_requests: int = Field(
         1024, ge=1, description="Requests that may wait at each caller before the next is answered with 429."
     )
+    process_growth_mb: int = Field(
+        4096,
+        ge=64,
+        description="MiB by which the process of a replica may grow once it is ready. Above that it refuses requests "
+        "and ends the call that has grown most, before the kernel or Ray ends the process.",
+    )
     drain_s: float = Field(10.0, ge=0, description="How long a replica that is told to stop may finish its requests.")
 
     @property

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Protocol, get_args
+from typing import Any, Protocol, TypeVar, get_args
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from gpu_workers.output import FinishReason, GenerationOutput
-from gpu_workers.request import GenerationRequest
+from gpu_workers.request import GenerationRequest, RequestError
 from grammar_workers import Vocabulary
+from grammar_workers.service.fair_queue import QueueFullError
+from grammar_workers.service.memory_guard import GUARD, ProcessFullError
+from grammar_workers.service.tenant_threads import TenantThreads
+
+_Result = TypeVar("_Result")
+OUT_OF_MEMORY = "the request takes more memory than this process has left (process_growth_mb)"
 
 
 @dataclass(slots=True)
@@ -40,6 +46,10 @@ class InferenceEngine(Protocol):
 
     @property
     def vocabulary(self) -> Vocabulary: ...
+
+    @property
+    def tokenizing(self) -> TenantThreads:
+        """Threads for the tokenizer."""
 
     @property
     def max_length(self) -> int:
@@ -76,3 +86,17 @@ class InferenceEngine(Protocol):
 
     def close(self) -> None:
         """Ends every generation with an error event and the engine with them."""
+
+
+async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Run a function in `threads`. Raises RequestError where too many calls wait or the process is full, and what
+    `function` raises.
+    """
+    try:
+        GUARD.check()
+        return await threads.run(tenant, function, *arguments)
+    except (MemoryError, ProcessFullError) as error:
+        raise RequestError(str(error) or OUT_OF_MEMORY, code="out_of_memory", status=503) from error
+    except QueueFullError as error:
+        message = "too many prompts of this client wait to be tokenized; try again later"
+        raise RequestError(message, code="server_full", status=429) from error

@@ -21,7 +21,7 @@ from ray.serve.metrics import Counter, Gauge, Histogram
 from gpu_workers.config import AnyEngineConfig, EngineConfig
 from gpu_workers.engine.engine import Engine
 from gpu_workers.guided.grammar_source import GrammarSource
-from gpu_workers.inference_engine import InferenceEngine
+from gpu_workers.inference_engine import InferenceEngine, in_turn
 from gpu_workers.model.loader import load, token_limit
 from gpu_workers.model.prompt import chat_template, detokenize, generation_prompt, tokenize
 from gpu_workers.output import GenerationOutput
@@ -34,6 +34,7 @@ from grammar_workers.artifacts.store import open_store
 from grammar_workers.compile import compilations
 from grammar_workers.gc_control import collect_seldom
 from grammar_workers.service.logs import log_as_serve_does
+from grammar_workers.service.memory_guard import GUARD
 from grammar_workers.service.metrics import TierMetrics, begin_at_zero
 from grammar_workers.tracing import tracing
 
@@ -47,7 +48,8 @@ class Replica:
     """Generates under grammars that other processes compile: everything that does not depend on the kind of engine.
 
     `model`: a folder or Hugging Face id, `vocabulary` its own; `store_url`: where compiled grammars are kept;
-    `compiler`: handle of the GrammarCompiler deployment; `keeps`: as in `GrammarSource`. A subclass gives its engine to
+    `compiler`: handle of the GrammarCompiler deployment; `keeps`: as in `GrammarSource`. The process may grow by
+    `process_growth_mb` once it is ready. A subclass gives its engine to
     `_begin`. Once constructed a replica answers at full speed; once configured, under the grammars known beforehand,
     too.
     """
@@ -61,9 +63,11 @@ class Replica:
         vocabulary: Vocabulary,
         *,
         keeps: bool = False,
+        process_growth_mb: int = 4096,
     ) -> None:
         log_as_serve_does()
         self._model = model
+        self._process_growth_mb = process_growth_mb
         self._compiler = compiler
         self._grammar_timeout_s = config.grammar_timeout_s
         self._grammars = GrammarSource(
@@ -78,6 +82,7 @@ class Replica:
         """From here on requests are answered; what `engine` has generated so far is no traffic."""
         self._engine = engine
         self._metrics = _Metrics(engine, self._grammars)
+        GUARD.start(self._process_growth_mb)
         collect_seldom()
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -133,17 +138,18 @@ class Replica:
         """The tokens of a `TokenizeRequest`, or `{"error": ...}` as in `generate`."""
         parsed = TokenizeRequest.model_validate(request)
         try:
-            answer = await asyncio.to_thread(tokenize, self._engine.tokenizer, parsed)
+            threads = self._engine.tokenizing
+            answer = await in_turn(threads, parsed.tenant, tokenize, self._engine.tokenizer, parsed)
         except RequestError as error:
             return {"error": error.to_dict()}
         return {"count": len(answer["tokens"]), "max_model_len": self._engine.max_length, **answer}
 
-    async def detokenize(self, tokens: list[int]) -> dict[str, Any]:
+    async def detokenize(self, tokens: list[int], tenant: str = "") -> dict[str, Any]:
         """The text of tokens as `prompt`, or `{"error": ...}` as in `generate`."""
         tokenizer = self._engine.tokenizer
         limit = token_limit(tokenizer, self._engine.vocabulary.size)
         try:
-            return {"prompt": await asyncio.to_thread(detokenize, tokenizer, tokens, limit)}
+            return {"prompt": await in_turn(self._engine.tokenizing, tenant, detokenize, tokenizer, tokens, limit)}
         except RequestError as error:
             return {"error": error.to_dict()}
 
@@ -214,12 +220,13 @@ class ModelReplica(Replica):
         compiler: DeploymentHandle,
         *,
         engine: dict[str, Any],
+        process_growth_mb: int = 4096,
     ) -> None:
         config = EngineConfig.model_validate(engine)
         loaded = load(model, config)
         warm_up(loaded.vocabulary)
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        super().__init__(model, store_url, compiler, config, loaded.vocabulary)
+        super().__init__(model, store_url, compiler, config, loaded.vocabulary, process_growth_mb=process_growth_mb)
         drafter = load_draft_model(config, loaded) or load_eagle(config, loaded)
         self._engine = Engine(loaded, config, self._grammars.fetch, drafter)
         # Serve constructs a replica inside its event loop, which cannot be waited for here.

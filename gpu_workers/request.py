@@ -205,6 +205,7 @@ class GenerationRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     request_id: str
+    tenant: str = Field(default="", description="Who shares threads with others by turns.")
     prompt: str | list[int] | None = Field(default=None, description="Text, or token ids taken as they are.")
     messages: list[dict[str, Any]] | None = Field(
         default=None, description="Chat messages for the model's chat template."
@@ -258,6 +259,7 @@ class TokenizeRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    tenant: str = ""
     prompt: str | None
     messages: list[dict[str, Any]] | None
     tools: list[dict[str, Any]] | None = None

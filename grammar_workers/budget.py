@@ -38,7 +38,8 @@ class Budget:
         """Count steps; raises LimitExceededError."""
         self.steps += steps
         if self.steps > self._most:
-            raise LimitExceededError(f"{self._what} takes more than {self.limits.max_steps} steps (limit max_steps)")
+            most = self.limits.max_steps if self._what == "compiling" else self._most
+            raise LimitExceededError(f"{self._what} takes more than {most} steps (limit max_steps)")
 
     def check_states(self, many: int) -> None:
         """Raise LimitExceededError when the automaton of a pattern has more states than it may."""

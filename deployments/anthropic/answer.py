@@ -8,7 +8,6 @@ Both are one sequence of events: the whole answer is what they add up to.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any, Literal
@@ -21,8 +20,9 @@ from deployments.http.errors import ApiError
 from deployments.http.event_stream import block
 from deployments.openai.completions import GrammarReport, grammar_report
 from deployments.routing.tiers import Generation
+from grammar_workers.logs import SERVE, get_logger
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 Event = dict[str, Any]
 """`type` and what belongs to the type."""

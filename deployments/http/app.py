@@ -96,17 +96,17 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     @api.post("/v1/messages/count_tokens", response_model=TokenCount, responses=COUNT, tags=["tokens"])
     async def count_tokens(body: CountTokensBody, tenant: LimitedCaller) -> Response:
         """How many tokens the prompt of a message would have."""
-        return JSONResponse(await service.count_tokens(body))
+        return JSONResponse(await service.count_tokens(body, tenant))
 
     @api.post("/tokenize", response_model=Tokens, responses=ERRORS, tags=["tokens"])
     async def tokenize(body: TokenizeBody, tenant: LimitedCaller) -> Response:
         """The tokens of a prompt; of a conversation those that a chat completion would count."""
-        return JSONResponse(await service.tokenize(body))
+        return JSONResponse(await service.tokenize(body, tenant))
 
     @api.post("/detokenize", response_model=Detokenized, responses=ERRORS, tags=["tokens"])
     async def detokenize(body: DetokenizeBody, tenant: LimitedCaller) -> Response:
         """The text of tokens."""
-        return JSONResponse(await service.detokenize(body))
+        return JSONResponse(await service.detokenize(body, tenant))
 
     @api.get("/", include_in_schema=False)
     async def status(visitor: Visitor) -> Response:

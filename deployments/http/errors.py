@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -20,8 +19,9 @@ from deployments.http.error_types import anthropic_error_type, error_type
 from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, has_allowed_id, sent_request_id
 from deployments.http.unenforced import InTheseWords
 from grammar_workers.errors import shortened
+from grammar_workers.logs import SERVE, get_logger
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 ANTHROPIC_PATH = "/v1/messages"
 """Under it errors are told in Anthropic's words."""

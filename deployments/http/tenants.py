@@ -17,7 +17,6 @@ file is gone; a file that cannot be used is reported in the log, and the keys be
 from __future__ import annotations
 
 import hashlib
-import logging
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping
@@ -31,8 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from deployments.arguments import RateLimit
 from deployments.http.errors import ApiError
+from grammar_workers.logs import SERVE, get_logger
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 RELOAD_S = 5.0
 """How long the keys of a file are used before it is read again."""

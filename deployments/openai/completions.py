@@ -6,7 +6,6 @@ asked for, then `data: [DONE]`. An error after the first byte is one more block 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -27,8 +26,9 @@ from deployments.openai.logprobs import (
     diagnostics,
 )
 from deployments.routing.tiers import Event, Generation
+from grammar_workers.logs import SERVE, get_logger
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 
 class Usage(BaseModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path, Response
@@ -22,11 +21,12 @@ from deployments.http.unenforced import Unenforced, headers_of
 from deployments.openai.constraints import ON_UNSUPPORTED, ResponseFormat, StructuredOutputs
 from deployments.routing.grammar_keys import GrammarKeys
 from deployments.routing.tiers import Grammar, Tiers
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.validation import StrictModel
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 Key = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Grammar key, as an answer's `grammar.key` has it.")]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -11,9 +10,10 @@ from ray.exceptions import RayActorError
 from ray.serve.exceptions import ReplicaUnavailableError
 from ray.util.metrics import Counter
 
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.service.metrics import begin_at_zero
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 REPLICA_LOST = (RayActorError, ReplicaUnavailableError)
 """The replica of a call has died, is unreachable, or has left the routing table."""

@@ -13,6 +13,7 @@ from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
 from grammar_workers.gc_control import collect_seldom
 from grammar_workers.service.logs import log_as_serve_does
+from grammar_workers.service.memory_guard import GUARD
 
 
 @serve.deployment(name="Router")
@@ -28,6 +29,7 @@ class Router:
         self._service = Service(self._tiers, args)
         self._tenants = Tenants.from_file(args.router.api_keys)
         self._args = args.router
+        GUARD.start(args.router.process_growth_mb)
 
     async def check_health(self) -> None:
         """Called by Serve every few seconds: tell the compilers how much of their demand waits in this router."""

@@ -41,6 +41,7 @@ from deployments.status.reports import RecentReports
 from deployments.tokens.body import DetokenizeBody, TokenizeBody, conversation_request
 from deployments.version import version
 from grammar_workers.errors import shortened
+from grammar_workers.service.memory_guard import GUARD, ProcessFullError
 from grammar_workers.specification import GrammarSpecification
 from grammar_workers.tracing import Span, tracing
 
@@ -141,11 +142,11 @@ class Service:
         response.headers[ANTHROPIC_HEADER] = begun.request_id
         return response
 
-    async def count_tokens(self, body: CountTokensBody) -> dict[str, Any]:
+    async def count_tokens(self, body: CountTokensBody, tenant: Tenant) -> dict[str, Any]:
         """`/v1/messages/count_tokens`."""
         try:
             self._check_model(body.model)
-            counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)))
+            counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
         except ApiError as error:
             raise messages.in_these_words(error) from error
         return TokenCount(input_tokens=counted["count"]).model_dump()
@@ -157,6 +158,7 @@ class Service:
         """
         span = tracing("router").begin("request", request.headers.get("traceparent"))
         try:
+            _check_memory()
             return await self._begin(body, request, tenant, span)
         except ApiError as error:
             span.end(error=error.detail.message, status=error.status)
@@ -199,25 +201,26 @@ class Service:
         generation.span = span
         return Begun(request_id, generation, readers)
 
-    async def tokenize(self, body: TokenizeBody) -> dict[str, Any]:
+    async def tokenize(self, body: TokenizeBody, tenant: Tenant) -> dict[str, Any]:
         """`/tokenize`. A chat's tokens are those that a chat completion of the same fields would begin with."""
         self._check_model(self._model_of(body.model))
         prompt = {} if body.chat is None else await self._chat_prompt(body.chat)
-        return await self._tokens(body.request(prompt))
+        return await self._tokens(body.request(prompt), tenant)
 
     async def _chat_prompt(self, chat: ChatCompletionBody) -> dict[str, Any]:
         """The prompt of a chat completion as replicas take it."""
         self._check_size(chat.sent_characters(), "messages")
         return chat.prompt_fields() | (await self._served_chat_format()).prompt_fields(chat)
 
-    async def _tokens(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _tokens(self, request: dict[str, Any], tenant: Tenant) -> dict[str, Any]:
+        _check_memory()
         self._check_prompt(request)
-        return await self._tiers.tokenize(request)
+        return await self._tiers.tokenize({**request, "tenant": tenant.name})
 
-    async def detokenize(self, body: DetokenizeBody) -> dict[str, Any]:
+    async def detokenize(self, body: DetokenizeBody, tenant: Tenant) -> dict[str, Any]:
         """`/detokenize`."""
         self._check_model(self._model_of(body.model))
-        return await self._tiers.detokenize(body.tokens)
+        return await self._tiers.detokenize(body.tokens, tenant.name)
 
     async def models(self) -> dict[str, Any]:
         cards = [await self._card(name) for name in self._args.model_names]
@@ -301,6 +304,14 @@ class Service:
         if thinks and chat_format is not None:
             specification, places = chat_format.thinking.specification(specification), Thinking.places(places)
         return await self._keys.grammar(specification, param, places, on_unsupported=body.on_unsupported)
+
+
+def _check_memory() -> None:
+    """Raises `ApiError` 503 while this router is full."""
+    try:
+        GUARD.check()
+    except ProcessFullError as error:
+        raise ApiError(503, str(error), code="out_of_memory") from error
 
 
 async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: Generation) -> Response:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
@@ -32,9 +31,10 @@ from deployments.routing.retries import REPLICA_LOST, Retries
 from deployments.routing.thoughts import limited
 from deployments.tokens.body import text_request
 from grammar_workers.errors import GRAMMAR_CODES
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.tracing import Span, Timing
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 Event = dict[str, Any]
 """What a replica yields: `text`, `token_ids`, `finish_reason`, `prompt_tokens`, maybe `reports`; or `error`."""
@@ -185,7 +185,7 @@ class Tiers:
                 await asyncio.wait((compiled,), timeout=HEAD_START_S)
             _, artifact = compiled.result() if compiled.done() else (None, None)
             for index in range(choices):
-                choice = {**request, "choice_index": index}
+                choice = {**request, "choice_index": index, "tenant": tenant}
                 events.append(self._events(choice, grammar, artifact, tenant, thoughts, deadline))
                 first.append(asyncio.ensure_future(anext(events[-1])))
             calls: list[asyncio.Future[Any]] = [compiled, *first] if known is None else [*first]
@@ -235,9 +235,9 @@ class Tiers:
         """`ModelReplica.tokenize`; raises `ApiError` where it refuses."""
         return _accepted(await self._retried(REPLICA, lambda: self._replica.tokenize.remote(request)))
 
-    async def detokenize(self, tokens: list[int]) -> dict[str, Any]:
+    async def detokenize(self, tokens: list[int], tenant: str) -> dict[str, Any]:
         """`ModelReplica.detokenize`; raises `ApiError` where it refuses."""
-        return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens)))
+        return _accepted(await self._retried(REPLICA, lambda: self._replica.detokenize.remote(tokens, tenant)))
 
     async def compile(self, grammar: Grammar, tenant: str) -> dict[str, Any]:
         """The compiler's answer (`GrammarCompiler.compile`) about a grammar that is ready now.
@@ -329,11 +329,11 @@ class Tiers:
         generate: Callable[[dict[str, Any]], AsyncGenerator[Event, None]],
     ) -> AsyncGenerator[Event, None]:
         async def encode(text: str) -> list[int]:
-            tokens: list[int] = (await self.tokenize(text_request(text)))["tokens"]
+            tokens: list[int] = (await self.tokenize({**text_request(text), "tenant": request["tenant"]}))["tokens"]
             return tokens
 
         async def decode(tokens: list[int]) -> str:
-            text: str = (await self.detokenize(tokens))["prompt"]
+            text: str = (await self.detokenize(tokens, request["tenant"]))["prompt"]
             return text
 
         return limited(thoughts, request, generate, encode, decode)

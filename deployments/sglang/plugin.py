@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from deployments.version import version
 from deployments.vllm.interface import Methods, check_methods
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger("sglang.turnstile")
+logger = get_logger("sglang.turnstile")
 
 NAME = "turnstile"
 _METHODS: Methods = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, PrivateAttr, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http.body_errors import place_of_problem, shown_place
@@ -25,6 +25,8 @@ _OF_CHATS = (*_CHAT_FIELDS[2:], "add_generation_prompt", "continue_final_message
 
 class TokenizeBody(StrictModel):
     """Body of `POST /tokenize`: a text, or a conversation that the chat template renders."""
+
+    model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]})
 
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
     prompt: str | None = Field(None, description="Text, as for `/v1/completions`.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 from concurrent.futures import Future
 from typing import Any
 
@@ -18,9 +17,10 @@ from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.loop_thread import LoopThread
 from gpu_workers.vllm.reference import Reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError
+from grammar_workers.logs import get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _CACHE_MB = 128
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import functools
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -24,14 +24,16 @@ from deployments.vllm.sampling import check_supported, sampling_params
 from deployments.vllm.settings import BACKEND
 from gpu_workers.config import VllmEngineConfig
 from gpu_workers.guided.grammar_source import GrammarSource
-from gpu_workers.inference_engine import Statistics
+from gpu_workers.inference_engine import Statistics, in_turn
 from gpu_workers.model.loader import token_limit
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import FinishReason, GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from grammar_workers import TokenFSM, Vocabulary
+from grammar_workers.logs import SERVE, get_logger
+from grammar_workers.service.tenant_threads import TenantThreads
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 
 class VllmEngine:
@@ -66,7 +68,14 @@ class VllmEngine:
         model_config = self._llm.vllm_config.model_config
         self.max_length: int = model_config.max_model_len
         self._token_limit = token_limit(tokenizer, model_config.get_vocab_size())
-        self._prompts = PromptEncoder(tokenizer, token_limit=self._token_limit, max_length=self.max_length)
+        self._prompts = PromptEncoder(
+            tokenizer,
+            token_limit=self._token_limit,
+            max_length=self.max_length,
+            longest_token=vocabulary.longest_token,
+        )
+        self.tokenizing = TenantThreads("tokenize", may_end=True)
+        self._threads = TenantThreads("grammar")
 
     @property
     def running(self) -> int:
@@ -112,11 +121,12 @@ class VllmEngine:
         """`generate` without its deadline. Raises RequestError."""
         check_supported(request.sampling)
         request.sampling.check_token_ids(self._token_limit)
-        prompt = await asyncio.to_thread(self._prompts.encode, request)
+        prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
         fsm = None if request.grammar is None else await self._automaton(request.grammar)
         room = self.max_length - len(prompt)
         limits = {"max_tokens": min(request.sampling.max_tokens or room, room), "prompt_tokens": len(prompt)}
-        reader = await asyncio.to_thread(OutputReader, request, self.vocabulary, fsm, **limits)
+        make_reader = functools.partial(OutputReader, request, self.vocabulary, fsm, **limits)
+        reader = await in_turn(self._threads, request.tenant, make_reader)
         if reader.finish_reason is not None:
             yield GenerationOutput(finish_reason=reader.finish_reason, prompt_tokens=len(prompt))
             return
@@ -126,7 +136,8 @@ class VllmEngine:
                 self.statistics.sampled_tokens += len(output.token_ids)
                 self.statistics.masks += 0 if fsm is None else len(output.token_ids)
                 if output.finish_reason is None and completion.finish_reason is not None:
-                    output = await asyncio.to_thread(reader.end, output, completion.finish_reason)
+                    ended = reader.end, output, completion.finish_reason
+                    output = await in_turn(self._threads, request.tenant, *ended)
                 yield output
                 if output.finish_reason is not None:
                     return

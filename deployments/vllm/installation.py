@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import functools
 import json
-import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from http import HTTPStatus
@@ -33,9 +32,10 @@ from gpu_workers.request import RequestError
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
 from grammar_workers.errors import GrammarError
+from grammar_workers.logs import get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
-logger = logging.getLogger("vllm.turnstile")
+logger = get_logger("vllm.turnstile")
 
 _METHODS: Methods = {
     "StructuredOutputGrammar": {

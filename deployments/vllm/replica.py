@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import Any
 
@@ -15,9 +14,10 @@ from deployments.vllm.engine import VllmEngine
 from gpu_workers.config import VllmEngineConfig
 from gpu_workers.replica import Replica
 from gpu_workers.request import GrammarReference
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 _LAST_WORDS_S = 1.0
 
@@ -33,11 +33,14 @@ class VllmReplica(Replica):
         compiler: DeploymentHandle,
         *,
         engine: dict[str, Any],
+        process_growth_mb: int = 4096,
     ) -> None:
         config = VllmEngineConfig.model_validate(engine)
         vocabulary = load_vocabulary(model, trust_remote_code=config.trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=config.trust_remote_code)
-        super().__init__(model, store_url, compiler, config, vocabulary, keeps=True)
+        super().__init__(
+            model, store_url, compiler, config, vocabulary, keeps=True, process_growth_mb=process_growth_mb
+        )
         self._leaving = False
         # Serve constructs a replica inside its event loop, which vLLM's client belongs to from here on.
         self._begin(VllmEngine(model, store_url, config, vocabulary, tokenizer, self._grammars, self._leave))

@@ -6,7 +6,6 @@ back with their tokens; the others with their hidden states alone, to be drawn o
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,8 +24,9 @@ from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
 from gpu_workers.speculative.eagle_drafter import EagleDrafter
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _LIMITS = {"recompile_limit": 1 << 12, "accumulated_recompile_limit": 1 << 12}
 

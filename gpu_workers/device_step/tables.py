@@ -10,7 +10,6 @@ requests visit more of them; whoever is in a state that is not here is worked ou
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,9 +20,10 @@ import torch
 from torch import Tensor
 
 from grammar_workers import TokenFSM
+from grammar_workers.logs import get_logger
 from grammar_workers.matching.export import LEAVES, DeviceTables
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _IDLE_STEPS = 256
 """An automaton that no step has used for so long gives its place to another."""

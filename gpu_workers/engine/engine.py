@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from gpu_workers.config import EngineConfig
@@ -15,6 +14,7 @@ from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Mes
 from gpu_workers.engine.step_loop import StepLoop
 from gpu_workers.guided.automaton_view import add_surroundings
 from gpu_workers.guided.masks import ForbiddenTokenError
+from gpu_workers.inference_engine import in_turn
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput, OutputStream
@@ -25,8 +25,10 @@ from gpu_workers.sequence.particle import ParticleGroup
 from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import TokenFSM
+from grammar_workers.logs import get_logger
+from grammar_workers.service.tenant_threads import TenantThreads
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FAILED_STEPS_UNHEALTHY = 3
 
@@ -52,7 +54,14 @@ class Engine:
         self.vocabulary = loaded.vocabulary
         self.max_length = loaded.max_length
         self._token_limit = loaded.head.token_limit
-        self._prompts = PromptEncoder(loaded.tokenizer, token_limit=self._token_limit, max_length=loaded.max_length)
+        self._prompts = PromptEncoder(
+            loaded.tokenizer,
+            token_limit=self._token_limit,
+            max_length=loaded.max_length,
+            longest_token=loaded.vocabulary.longest_token,
+        )
+        self.tokenizing = TenantThreads("tokenize", may_end=True)
+        self._threads = TenantThreads("grammar")
         self._config = config
         self._fetch_grammar = fetch_grammar
         self.step_loop = StepLoop(loaded, config, draft_model)
@@ -78,7 +87,7 @@ class Engine:
                 if request.adapter is not None:
                     raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
                 request.sampling.check_token_ids(self._token_limit)
-                prompt = await asyncio.to_thread(self._prompts.encode, request)
+                prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
                 if request.sampling.beam_search is not None:
                     async with contextlib.aclosing(self._search(request, prompt)) as found:
                         async for output in found:
@@ -106,7 +115,8 @@ class Engine:
             while not finished:
                 output = await stream.next()
                 if request.sampling.diagnostics and sequence.constraint is not None:
-                    await asyncio.to_thread(add_surroundings, output.reports, sequence.constraint.fsm, self.vocabulary)
+                    arguments = output.reports, sequence.constraint.fsm, self.vocabulary
+                    await in_turn(self._threads, request.tenant, add_surroundings, *arguments)
                 finished = output.finish_reason is not None
                 output.spans = sequence.times.spans() if finished else []
                 yield output
@@ -161,7 +171,8 @@ class Engine:
                 sequence.times.note("fetched")
             request = sequence.request
             if request.emitted_token_ids or request.sampling.finish_within_budget:
-                return Constrain(sequence, fsm, await asyncio.to_thread(sequence.replay, fsm))  # may take long
+                replayed = await in_turn(self._threads, request.tenant, sequence.replay, fsm)  # may take long
+                return Constrain(sequence, fsm, replayed)
             return Constrain(sequence, fsm, sequence.replay(fsm))
         except RequestError as error:
             return Fail(sequence, error)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -41,8 +40,9 @@ from gpu_workers.sequence.particle import Particle
 from gpu_workers.sequence.sequence import Sequence, State
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import GrammarError
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

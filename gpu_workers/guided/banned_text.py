@@ -8,7 +8,7 @@ A token is let go only when no banned word can still begin in it, as the text go
 output returns to the token that the word begins in, and that token is excluded at that position. What comes in its
 place may complete a word that begins in text that was let go before: then the first held token is the one excluded. So
 no position is tried twice with the same token, the text before a held token never changes, and after `PATIENCE` tries
-at one position the output ends there.
+at one position the output is cut there, with the finish reason `length`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -19,10 +18,11 @@ from grammar_workers.artifacts.automaton_cache import AutomatonCache
 from grammar_workers.artifacts.store import GrammarStore
 from grammar_workers.artifacts.store.counters import Counters
 from grammar_workers.errors import ArtifactError, LimitExceededError
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.service.metrics import Stats
 from grammar_workers.shared_task import SharedTask
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 _SMALL_BYTES = 4096
 PLACES_AHEAD = 256

@@ -23,6 +23,7 @@ from gpu_workers.guided.forced_text import ForcedText, ForcedTextFinder
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from grammar_workers import TokenFSM
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.service.memory_guard import GUARD
 
 T = TypeVar("T")
 
@@ -168,7 +169,7 @@ def advance(fsm: TokenFSM, state: int, token_id: int) -> int:
 def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:
     """A shortest way to finish from `state`; None where it takes more than `limit` tokens, or is too long to find."""
     try:
-        return fsm.shortest_completion(state, limit)
+        return GUARD.call(f"completion under grammar {fsm.key}", fsm.shortest_completion, state, limit)
     except LimitExceededError:
         return None
 

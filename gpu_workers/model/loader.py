@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +19,10 @@ from gpu_workers.model.model_runner import ModelRunner, ScheduledTokens
 from gpu_workers.model.output_head import OutputHead
 from gpu_workers.model.quantization import quantize_int8
 from grammar_workers import Vocabulary
+from grammar_workers.logs import get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _PROBE_TOKENS = 12
 # Relative to the largest logit. Models compute norms and rotations in float32 even when their weights are float64.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -35,17 +36,20 @@ def generation_prompt(tokenizer: Tokenizer, **template_arguments: Any) -> str:
 class PromptEncoder:
     """The tokenizer with its chat template. Thread-safe as far as the tokenizer is."""
 
-    def __init__(self, tokenizer: Tokenizer, *, token_limit: int, max_length: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, token_limit: int, max_length: int, longest_token: int) -> None:
         self._tokenizer = tokenizer
         self._token_limit = token_limit
         self._max_length = max_length
+        named = [len(name.encode()) for name in tokenizer.get_added_vocab()]
+        self._most_bytes = max_length * max(longest_token, *named, 1)
 
     def encode(self, request: GenerationRequest) -> list[int]:
         """Token ids of the prompt, at least one and few enough to leave room for output. Raises RequestError."""
         param = "messages" if request.messages is not None else "prompt"
         if request.messages is not None:
-            token_ids = render(self._tokenizer, request)
+            token_ids = render(self._tokenizer, request, check=self._check_bytes)
         elif isinstance(request.prompt, str):
+            self._check_bytes(request.prompt)
             token_ids = self._tokenizer(request.prompt)["input_ids"]
         else:
             token_ids = list(request.prompt or ())
@@ -59,6 +63,14 @@ class PromptEncoder:
             raise RequestError(message, code="context_length_exceeded", param=param)
         return token_ids
 
+    def _check_bytes(self, text: str) -> None:
+        """Raise RequestError for a text that no tokens few enough can spell, which takes long to tokenize."""
+        if (size := len(text.encode(errors="replace"))) >= self._most_bytes:
+            message = (
+                f"the prompt has {size} bytes; the {self._max_length - 1} tokens that fit with any output have fewer"
+            )
+            raise RequestError(message, code="context_length_exceeded")
+
 
 def render(
     tokenizer: Tokenizer,
@@ -67,12 +79,14 @@ def render(
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
     add_special_tokens: bool = False,
+    check: Callable[[str], None] = lambda text: None,
 ) -> list[int]:
-    """Token ids of the messages. Templates write special tokens themselves. Raises RequestError."""
+    """Token ids of the messages. Templates write special tokens themselves. Raises RequestError, as does `check` of
+    the rendered text.
+    """
     if tokenizer.chat_template is None:
         raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
     prefix = request.answer_prefix if add_generation_prompt else ""
-    as_text = bool(prefix) or add_special_tokens
     try:
         conversation: Any = request.messages
         tools: Any = request.tools
@@ -81,15 +95,13 @@ def render(
             tools=tools,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            return_dict=False,
-            tokenize=not as_text,
+            tokenize=False,
             **request.template_arguments,
         )
     except Exception as error:  # a template is a program of the model's author and may raise anything
         message = f"the chat template refuses these messages: {error}"
         raise RequestError(message, code="invalid_messages", param="messages") from error
-    if not as_text:
-        return list(rendered)
+    check(rendered)
     return list(tokenizer(rendered + prefix, add_special_tokens=add_special_tokens)["input_ids"])
 
 

@@ -100,6 +100,7 @@ class Sequence:
         self._drafter = drafter
         self._result = StepResult()
         self._banned = None if sampling.banned_words is None else BannedText(sampling.banned_words, sampling.stop)
+        self._gave_up = False  # a limit on tries has cut the output
         self._budget = FinishBudget() if sampling.finish_within_budget else None
         self._names = TokenNames(vocabulary) if sampling.reports else None
         self._text = OutputText(request, vocabulary)
@@ -212,7 +213,7 @@ class Sequence:
         if self.state is not State.UNSETTLED:
             return
         if self._text.stopped:
-            return self._finish("stop")
+            return self._finish("length" if self._gave_up else "stop")
         complete = False
         if self.constraint is not None:
             if self.constraint.behind:
@@ -379,18 +380,17 @@ class Sequence:
         ends = self._text.ends(token_id)
         self._banned.append(HeldToken(token_id, b"" if ends else self._vocabulary.token_bytes(token_id), report))
         over = ends or self._left <= 0
-        gave_up = False
         while (position := self._banned.go_back(over=over)) is not None:
             self._roll_back(position)
-            gave_up = over = len(self._banned.excluded(position)) >= PATIENCE
-            if not gave_up:
+            self._gave_up = over = len(self._banned.excluded(position)) >= PATIENCE
+            if not self._gave_up:
                 return
         first = self.output_length - len(self._banned)
         for at, held in enumerate(self._banned.release(over=over), first):
             self.stream.push(held.token_id, self._text.append(held.token_id, at), held.report)
             if self._text.stopped:
                 return
-        self._text.stopped = gave_up
+        self._text.stopped = self._gave_up
 
     def _roll_back(self, position: int) -> None:
         """Forgets the output from `position` on; the token before it is computed again, for its hidden state."""

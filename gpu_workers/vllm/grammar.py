@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Sequence
 from typing import Any, Self
@@ -14,9 +13,10 @@ from gpu_workers.vllm.budget import OutputBudget, packed
 from gpu_workers.vllm.reference import Reference
 from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
+from grammar_workers.logs import get_logger
 from grammar_workers.types import MaskRow
 
-logger = logging.getLogger("vllm.turnstile")
+logger = get_logger("vllm.turnstile")
 
 
 class RequestGrammar:

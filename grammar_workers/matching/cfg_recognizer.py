@@ -33,6 +33,8 @@ _MOST_BYTES = 1 << 18
 """Of the shortest way to an end: about a second of work."""
 _WIDE = utf8_sequences(0x80, 0xD7FF) + utf8_sequences(0xE000, 0x10FFFF)
 """The characters from U+0080 on, as sequences of inclusive byte ranges."""
+_TOKENS_AT_MOST = 32
+"""One token may take this part of `max_steps`, some hundredths of a second: a request may ask for thousands."""
 _LEAST_FREE = 40
 """With fewer free ASCII characters than this, too few tokens are free to be worth a tree of the others."""
 
@@ -186,7 +188,7 @@ class CfgRecognizer:
     # -- configurations ------------------------------------------------------------------------------------------
 
     def _work(self) -> Budget:
-        return Budget(self._limits, what="one token of an ambiguous grammar")
+        return Budget(self._limits, self._limits.max_steps // _TOKENS_AT_MOST, "one token of an ambiguous grammar")
 
     def _number(self, stacks: StackSet) -> int:
         number = self._numbers.get(stacks)

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,12 @@ class TokenFSM:
         self._expanded = _INITIAL
         with self._lock:
             self._look_up(recognizer.start())
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a TokenFSM is not copied or pickled: share it between threads, or send `to_bytes()` and read it by "
+            "`TokenFSM.from_bytes(data, vocabulary)`"
+        )
 
     # -- what the rest of the system uses ------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.holders import KeyHolders
 from grammar_workers.service.ledger import GrammarLedger
 from grammar_workers.service.logs import log_as_serve_does
+from grammar_workers.service.memory_guard import GUARD, ProcessFullError
 from grammar_workers.service.metrics import TierMetrics
 from grammar_workers.service.pool import LOAD_COMPILER, CompilePool
 from grammar_workers.service.service import CompileService
@@ -41,7 +42,8 @@ class GrammarCompiler:
     artifacts of the specifications `precompile` are stored; a refusal among these fails the start. `processes`
     compilations run at a time, and as many that take long, in `processes + 1` processes, each within
     `compile_timeout_s` seconds, `compile_cpu_s` seconds of CPU and `memory_limit_mb` MiB; nobody waits for one longer
-    than `max_wait_s`. `options` are those of `GrammarOptions`; `trust_remote_code` as in `load_vocabulary`.
+    than `max_wait_s`. The process may grow by `process_growth_mb` once it is ready. `options` are those of
+    `GrammarOptions`; `trust_remote_code` as in `load_vocabulary`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class GrammarCompiler:
         compile_timeout_s: float = 30.0,
         compile_cpu_s: float = 2.0,
         memory_limit_mb: int = 4096,
+        process_growth_mb: int = 4096,
         max_wait_s: float = 120.0,
         options: dict[str, Any] | None = None,
         precompile: Sequence[dict[str, Any]] = (),
@@ -79,6 +82,7 @@ class GrammarCompiler:
         self._service = CompileService(self._pool, self._store, compile_timeout_s, self._metrics)
         for specification in precompile:
             self._precompile(specification, grammar_options)
+        GUARD.start(process_growth_mb)
         collect_seldom()
 
     async def info(self) -> dict[str, Any]:
@@ -208,9 +212,10 @@ class GrammarCompiler:
 
     async def _artifact(self, key: str, specification: dict[str, Any] | None, tenant: str) -> StoredArtifact | None:
         try:
+            GUARD.check()
             async with asyncio.timeout(self._max_wait_s):
                 return await self._service.artifact(key, specification, tenant)
-        except (QueueFullError, TimeoutError) as error:
+        except (ProcessFullError, QueueFullError, TimeoutError) as error:
             raise BackPressureError(self._pool.queued, self._pool.queue_size, 429, 1.0) from error
         finally:
             self._metrics.publish()

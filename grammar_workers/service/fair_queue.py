@@ -43,9 +43,12 @@ class FairQueue(Generic[Item]):
         self._queues.move_to_end(tenant, last=False)
         self._length += 1
 
-    def get(self) -> tuple[str, Item]:
-        """The next item, with its tenant, whose turn is over; raises KeyError when there is none."""
-        tenant, items = self._queues.popitem(last=False)
+    def get(self, may: Callable[[str], bool] = lambda tenant: True) -> tuple[str, Item]:
+        """The next item of a tenant that `may` have a turn, which is over then; raises KeyError when there is none."""
+        tenant = next(filter(may, self._queues), None)
+        if tenant is None:
+            raise KeyError("no tenant may have a turn")
+        items = self._queues.pop(tenant)
         item = items.popleft()
         self._length -= 1
         if items:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +11,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from grammar_workers.errors import GrammarError, LimitExceededError
+from grammar_workers.logs import get_logger
 from grammar_workers.service.fair_queue import QueueFullError
 from grammar_workers.service.lanes import Lanes, Run
 from grammar_workers.service.worker_handle import ForkServer, WorkerDiedError, WorkerProcess, WorkerStartError
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 LOAD_COMPILER = "grammar_workers.service.worker:load_compiler"
 """What compile processes load."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,11 +21,12 @@ from grammar_workers.artifacts import artifact
 from grammar_workers.artifacts.store import GrammarStore, StoredArtifact
 from grammar_workers.artifacts.store.single_flight import POLL_S, Flight
 from grammar_workers.errors import GrammarError
+from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.service.pool import MAX_RUNS, AbandonedError, CompilePool, ResourceLimitError
 from grammar_workers.shared_task import SharedTask
 from grammar_workers.tracing import Timing
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 REMEMBER_REFUSAL_S = 300.0
 REMEMBER_RESOURCE_REFUSAL_S = 30.0

@@ -113,7 +113,7 @@ class WordReplica(FakeReplica):
             "count": 4,
         }
 
-    async def detokenize(self, tokens: list[int], *, options: Any) -> Any:
+    async def detokenize(self, tokens: list[int], tenant: str, *, options: Any) -> Any:
         return {"prompt": b"".join(self.pieces[token] for token in tokens).decode(errors="replace")}
 
     async def generate(self, request: Any, *, options: Any) -> AsyncGenerator[Any, None]:

@@ -14,7 +14,8 @@ from transformers import AutoTokenizer
 
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.replica import ModelReplica
-from gpu_workers.request import GenerationRequest
+from gpu_workers.request import GenerationRequest, RequestError
+from grammar_workers.service.tenant_threads import TenantThreads
 from tests.deployments.applications import application, client_of
 from tests.deployments.fakes import FakeCompiler, FakeReplica
 from tests.documents import REPOSITORY
@@ -33,6 +34,7 @@ class Tokenizing(FakeReplica):
 
     class _Engine:
         tokenizer = TOKENIZER
+        tokenizing = TenantThreads("tokenize")
         max_length = 2048
 
         class vocabulary:
@@ -40,11 +42,17 @@ class Tokenizing(FakeReplica):
 
     _engine = _Engine()
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.tenants: list[str] = []
+
     async def tokenize(self, request: Any, *, options: Any) -> Any:
+        self.tenants.append(request["tenant"])
         return await cast(Deployment, ModelReplica).func_or_class.tokenize(self, request)
 
-    async def detokenize(self, tokens: Any, *, options: Any) -> Any:
-        return await cast(Deployment, ModelReplica).func_or_class.detokenize(self, tokens)
+    async def detokenize(self, tokens: Any, tenant: str, *, options: Any) -> Any:
+        self.tenants.append(tenant)
+        return await cast(Deployment, ModelReplica).func_or_class.detokenize(self, tokens, tenant)
 
 
 @pytest.fixture
@@ -91,7 +99,7 @@ async def test_a_chat_has_the_tokens_of_its_completion(
     tokenized = (await http.post("/tokenize", json=body)).json()
     assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
     request = GenerationRequest.model_validate(replica.requests[0])
-    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=2048)
+    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=2048, longest_token=64)
     assert tokenized["tokens"] == encoder.encode(request) and tokenized["count"] == len(tokenized["tokens"])
     assert tokenized["token_strs"] is None
 
@@ -104,7 +112,7 @@ async def test_a_message_is_counted_as_it_will_be(
     counted = (await http.post("/v1/messages/count_tokens", json=body)).json()
     assert (await http.post("/v1/messages", json={**body, "max_tokens": 5})).status_code == 200
     request = GenerationRequest.model_validate(replica.requests[0])
-    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=2048)
+    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=2048, longest_token=64)
     assert counted == {"input_tokens": len(encoder.encode(request))}
 
 
@@ -168,3 +176,31 @@ async def test_a_long_prompt_does_not_block_the_event_loop(http: httpx.AsyncClie
         await asyncio.sleep(0.001)
         turns += 1
     assert long.result().json()["count"] > 1000 and turns > 1
+
+
+@pytest.mark.parametrize("source", ["prompt", "messages"])
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = PromptEncoder(TOKENIZER, token_limit=len(TOKENIZER), max_length=100, longest_token=20)
+    monkeypatch.setattr(type(TOKENIZER), "__call__", lambda *arguments, **named: pytest.fail("it was tokenized"))
+    text = "a" * 100_000
+    prompt = {"prompt": text} if source == "prompt" else {"messages": [{"role": "user", "content": text}]}
+    with pytest.raises(RequestError) as caught:
+        encoder.encode(GenerationRequest.model_validate({"request_id": "1", **prompt}))
+    assert caught.value.code == "context_length_exceeded"
+
+
+async def test_tokenizing_waits_in_the_turn_of_its_tenant(http: httpx.AsyncClient, replica: Tokenizing) -> None:
+    headers = {"x-turnstile-tenant": "search"}
+    assert (await http.post("/tokenize", json={"prompt": "a"}, headers=headers)).status_code == 200
+    assert (await http.post("/detokenize", json={"tokens": [5]}, headers=headers)).status_code == 200
+    assert replica.tenants == ["search", "search"]
+    assert (await http.post("/v1/completions", json={"prompt": "a"}, headers=headers)).status_code == 200
+    assert replica.requests[-1]["tenant"] == "search"
+
+
+async def test_the_document_says_that_a_source_is_needed(http: httpx.AsyncClient) -> None:
+    schema = (await http.get("/openapi.json")).json()["components"]["schemas"]["TokenizeBody"]
+    assert (await http.post("/tokenize", json={})).status_code == 400
+    assert {name for one in schema["oneOf"] for name in one["required"]} == {"prompt", "messages"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import random
 import subprocess
 import sys
@@ -252,3 +254,10 @@ def test_tables_without_a_way_to_an_end_are_told_from_others() -> None:
     fsm = load(built(lambda builder: builder.state(row=builder.row({97: 2}))).to_bytes())
     with pytest.raises(ArtifactError, match="without a way to an end"):
         fsm.shortest_completion(fsm.initial_state)
+
+
+@pytest.mark.parametrize("attempt", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copies_and_pickles_say_what_to_do_instead(attempt: Callable[[TokenFSM], object]) -> None:
+    fsm = compile_grammar({"type": "choice", "choices": ["a"]}, bytes_vocabulary())
+    with pytest.raises(TypeError, match="to_bytes"):
+        attempt(fsm)

@@ -7,7 +7,6 @@ Both are one sequence of events: the whole answer is the response that the last 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
@@ -23,8 +22,9 @@ from deployments.openai.completions import GrammarReport, grammar_report
 from deployments.openai.responses.body import ResponsesBody
 from deployments.openai.responses.items import Status
 from deployments.routing.tiers import Generation
+from grammar_workers.logs import SERVE, get_logger
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 Event = dict[str, Any]
 """`type`, `sequence_number` and what belongs to the type."""

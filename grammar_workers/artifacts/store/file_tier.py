@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import stat
@@ -13,8 +12,9 @@ from pathlib import Path
 
 from grammar_workers.artifacts.artifact import FORMAT_VERSION
 from grammar_workers.artifacts.store.counters import Counters
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MAX_FILES = 100_000
 MAX_ARTIFACT_BYTES = 64 << 20

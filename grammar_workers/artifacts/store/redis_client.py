@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -17,8 +16,9 @@ from redis.retry import Retry
 from grammar_workers.artifacts.store.bounded_socket import Allowance, bounded
 from grammar_workers.artifacts.store.circuit_breaker import CircuitBreaker
 from grammar_workers.artifacts.store.counters import Counters
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 SOCKET_TIMEOUT_S = 0.25
 CONNECT_TIMEOUT_S = 0.1

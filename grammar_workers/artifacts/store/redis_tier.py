@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
@@ -10,8 +9,9 @@ import redis
 
 from grammar_workers.artifacts.artifact import FORMAT_VERSION
 from grammar_workers.artifacts.store.redis_client import RedisClient, RedisUnavailableError
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 PREFIX = f"turnstile:grammar:{FORMAT_VERSION}:"
 """Versioned, so that old and new replicas of a rolling upgrade do not read each other's format."""

@@ -15,6 +15,8 @@ from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 
+_CLOSURE_MOVES = 24
+"""A closure takes as long as so many moves that are united."""
 _CELLS_PER_STEP = 16
 """Entries of a table that count as one step."""
 
@@ -89,10 +91,13 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
     ids = {first: 0}
     subsets = [first]
     moves: list[dict[int, int]] = []
+    # Moves that were united, and closures. They are paid for at the end: `max_steps` decides about inlining alone.
+    united = 0
     for subset in subsets:
         targets: dict[int, set[int]] = {}
         for state in subset:
             for label, target in source.edges[state]:
+                united += len(letters[label])
                 for letter in letters[label]:
                     targets.setdefault(letter, set()).add(target)
         budget.spend(len(subset) + len(targets))
@@ -102,15 +107,18 @@ def determinize(source: RuleNfa, budget: Budget, *, max_states: int, max_steps: 
             key = frozenset(states)
             if key not in closed:
                 reached = source.closure(key)
+                united += _CLOSURE_MOVES
                 budget.spend(len(reached))
                 if reached not in ids:
                     ids[reached] = len(subsets)
                     subsets.append(reached)
                     if len(subsets) > max_states or (max_steps is not None and budget.steps - begun > max_steps):
+                        budget.spend(united // 4)
                         raise TooLargeError
                 closed[key] = ids[reached]
             row[letter] = closed[key]
         moves.append(row)
+    budget.spend(united // 4)
     finals = {number for number, subset in enumerate(subsets) if not source.finals.isdisjoint(subset)}
     return _minimal(moves, finals, starts, called, budget)
 

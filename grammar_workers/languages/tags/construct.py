@@ -69,6 +69,7 @@ class Construction:
         self._leaves = leaves
         self._laid = Layout(limits)
         # What formats that are repeated allow, by identity; each is kept, so that no other one gets its identity.
+        self._free_texts: dict[tuple[tuple[tuple[str, int], ...], tuple[str, ...]], Dfa] = {}
         self._contents: dict[tuple[int, Ends], tuple[formats.Format, Content]] = {}
 
     def run(self, format_: formats.Format, pointer: str) -> FormatNfa:
@@ -440,7 +441,11 @@ class Construction:
         return last
 
     def _free(self, words: dict[str, int], excludes: Sequence[str]) -> Dfa:
-        return free_text(words, [text for text in dict.fromkeys(excludes) if text], self._vocabulary, self._limits)
+        texts = tuple(text for text in dict.fromkeys(excludes) if text)
+        key = tuple(words.items()), texts
+        if key not in self._free_texts:
+            self._free_texts[key] = free_text(words, texts, self._vocabulary, self._limits)
+        return self._free_texts[key]
 
     def _check_texts(self, texts: Sequence[str], pointer: str) -> None:
         for index, text in enumerate(texts):
