@@ -118,8 +118,36 @@ def test_end_ids_specials_and_padding(make: Any) -> None:
     allowed = fsm.allowed_tokens(fsm.initial_state)
     assert max(allowed) < many
     assert not any(vocabulary.is_special(token) for token in allowed - set(vocabulary.eos_token_ids))
-    with pytest.raises(ValueError, match="tokens"):
-        Vocabulary.from_tokenizer(tokenizer, many - 1)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("missing", [1, 5])
+def test_tokens_that_the_model_has_no_embeddings_for_are_ignored(make: Any, missing: int) -> None:
+    tokenizer = make()
+    many = len(tokenizer) - missing
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(len(tokenizer) - 1)
+    whole = Vocabulary.from_tokenizer(tokenizer, len(tokenizer))
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, many, SimpleNamespace(eos_token_id=[1, many]))
+    assert vocabulary.size == many and vocabulary.eos_token_ids == (1,)
+    assert set(vocabulary.special_tokens.values()) == {*whole.special_tokens.values()} & {*range(many)}
+    for token in set(range(many)) - {1}:
+        assert vocabulary.token_bytes(token) == whole.token_bytes(token)
+    # A prompt or a forced text may still be tokenized to one of the others.
+    assert vocabulary.token_bytes(many) == b""
+
+
+def test_tokens_behind_holes_in_the_ids() -> None:
+    pieces = {piece: 2 * number + 1 for number, piece in enumerate("abcdefgh")}
+    backend = Tokenizer(models.BPE(vocab=pieces, merges=[]))
+    backend.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+    assert tokenizer.eos_token_id < max(pieces.values())
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, 20)
+    for piece, token in pieces.items():
+        if token != tokenizer.eos_token_id:
+            assert vocabulary.token_bytes(token) == piece.encode()
+            assert vocabulary.token_bytes(token - 1) == b""
+    assert accepts(compile_grammar({"type": "regex", "pattern": "[a-h]+"}, vocabulary), "gh")
 
 
 class TiktokenTokenizer:
@@ -187,6 +215,9 @@ class OwnTokenizer(PreTrainedTokenizer):
 
     def _convert_token_to_id(self, token):
         return int(token) if token.isdigit() else None
+
+    def convert_tokens_to_string(self, tokens):
+        return self.model.decode([self._added_tokens_encoder.get(token) or int(token) for token in tokens])
 
     def _convert_id_to_token(self, token):
         return repr(token)
