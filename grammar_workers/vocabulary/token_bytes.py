@@ -309,8 +309,9 @@ def _compare_with_decode(tokenizer: Any, token_bytes: Sequence[bytes | None]) ->
 
 
 def _decode(tokenizer: Any, tokens: list[TokenId]) -> str:
-    # Engines do not apply the cleanup, which is a step of `transformers` after the tokenizer's decoder.
-    return str(tokenizer.decode(tokens, clean_up_tokenization_spaces=False))
+    # Engines do not apply the cleanup, which is a step of `transformers` after the tokenizer's decoder. They leave out
+    # special tokens; to keep them, mistral-common writes out the names of byte tokens.
+    return str(tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
 
 def _neutral(tokenizer: Any, token_bytes: Sequence[bytes | None]) -> TokenId | None:
