@@ -128,6 +128,8 @@ class Subject:
     def completed(self, token: TokenId) -> list[TokenId] | None:
         """`token` within the bytes that make whole characters of its text; None where there are none."""
         data = self.vocabulary.token_bytes(token)
+        if _is_text(data):
+            return [token]
         for before in (b"", b"\xc3", b"\xe1", b"\xe1\x80", b"\xf1", b"\xf1\x80", b"\xf1\x80\x80"):
             for after in (b"", *(first + b"\x80" * more for more in range(3) for first in (b"\x80", b"\x90", b"\xa0"))):
                 if _is_text(before + data + after):
@@ -143,9 +145,10 @@ class Subject:
                 tokens = self.backend.encode(prefix + text, add_special_tokens=False).ids
             else:
                 tokens = self.tokenizer.encode(prefix + text, add_special_tokens=False)
-            for begin in range(len(tokens)):
-                if self.decode([tokens[begin:]])[0] == text and (begin > 0 or self.bytes_of(tokens) == text.encode()):
-                    return list(tokens[begin:])
+            tails = [list(tokens[begin:]) for begin in range(len(tokens))]
+            for tail, added in zip(tails, self.added(tails), strict=True):
+                if added == text:
+                    return tail
         return None
 
     def dropout(self, text: str, rng: random.Random) -> list[TokenId] | None:
@@ -215,7 +218,7 @@ def _walk(fsm: TokenFSM, rng: random.Random) -> list[TokenId]:
 def _allows(fsm: TokenFSM, tokens: Sequence[TokenId]) -> bool:
     state = fsm.initial_state
     for token in tokens:
-        if token >= fsm.vocabulary.size or token not in fsm.allowed_tokens(state):
+        if token >= fsm.vocabulary.size or not fsm.allowed_mask(state)[token >> 5] >> (token & 31) & 1:
             return False
         state = fsm.next_state(state, token)
     return fsm.is_terminal(state)
