@@ -81,7 +81,7 @@ def _vocabulary(model: str, trust_remote_code: bool) -> Vocabulary:
     try:
         # Without `transformers` where the files are plain: its import takes longer than all the rest.
         vocabulary = read_vocabulary(Path(model)) or load_vocabulary(model, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError) as error:
         raise UsageFailure(f"cannot load the vocabulary of {model}: {error}") from error
     # Or the first compilation would be billed for what every process does once.
     compile_visibly(sys.stderr)

@@ -6,8 +6,8 @@ import contextlib
 import functools
 import hashlib
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary import folded_trie, partial_characters, slices, trie
+from grammar_workers.vocabulary.token_bytes import read_tokens
+
+logger = logging.getLogger(__name__)
 
 _FOLDED_BYTES = 64 << 20
 _BYTES_OF_UTF8 = frozenset([*range(0x80), *range(0x80, 0xC0), *range(0xC2, 0xF5)])
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Vocabulary:
@@ -64,8 +66,8 @@ class Vocabulary:
         return self.size
 
     def token_bytes(self, token_id: TokenId) -> bytes:
-        """What the token appends to the text; b"" for special tokens and for padding ids."""
-        return self._bytes[token_id]
+        """What the token appends to the text; b"" for special tokens, padding ids and tokens that the model lacks."""
+        return self._bytes[token_id] if token_id < self.size else b""
 
     def can_generate(self, token_id: TokenId) -> bool:
         """Whether this is a token that an automaton may name: one with bytes or a special one, and no end token."""
@@ -224,81 +226,29 @@ class Vocabulary:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, vocab_size: int, generation_config: Any = None) -> Vocabulary:
-        """From a transformers tokenizer: byte-level BPE, SentencePiece with byte fallback, plain text pieces, or a
-        class around tiktoken.
+        """Read the tokens of a `transformers` tokenizer.
 
-        `vocab_size` is the width of the model's logits (often padded beyond the tokenizer). End ids are those of the
-        tokenizer and of the generation config. Raises ValueError when the tokenizer has more tokens than the model.
+        Args:
+            tokenizer: See `token_bytes.read_tokens`.
+            vocab_size: Width of the model's logits, often padded beyond the tokenizer. Tokens of the tokenizer with
+                larger IDs are ignored, because the model cannot generate them.
+            generation_config: Has end IDs in addition to those of the tokenizer, or None.
+
+        Raises:
+            UnsupportedTokenizerError: The bytes of the tokens cannot be derived from the tokenizer's decoder.
         """
-        many = len(tokenizer)
-        if many > vocab_size:
-            raise ValueError(f"the tokenizer has {many} tokens but the model only {vocab_size}")
-        added = tokenizer.added_tokens_decoder
-        pieces = tokenizer.convert_ids_to_tokens(list(range(many)))
-        decode = _token_decoder(tokenizer)
-        token_bytes: list[bytes | None] = []
-        for token, piece in enumerate(pieces):
-            if token in added:
-                token_bytes.append(None if added[token].special else added[token].content.encode())
-            else:
-                token_bytes.append(None if piece is None else decode(token, piece))
+        table = read_tokens(tokenizer, vocab_size)
         eos: set[TokenId] = set()
         for source in (tokenizer, generation_config):
             ids = getattr(source, "eos_token_id", None)
             eos.update([ids] if isinstance(ids, int) else ids or [])
-        special = {added[token].content: token for token in added if added[token].special}
-        return cls(token_bytes, sorted(eos), special, vocab_size)
-
-
-def _token_decoder(tokenizer: Any) -> Callable[[TokenId, str], bytes | None]:
-    """How a token becomes bytes, given its id and written form; None for one that has none."""
-    # Tokenizers in Python around tiktoken (Kimi, Qwen's first) spell bytes in ways of their own.
-    for name in ("model", "tokenizer"):
-        encoding: Any = getattr(tokenizer, name, None)
-        if hasattr(encoding, "decode_single_token_bytes"):
-            return lambda token, _: None if encoding.is_special_token(token) else _tiktoken_bytes(encoding, token)
-    decode = _piece_decoder(tokenizer)
-    return lambda _, piece: decode(piece)
-
-
-def _tiktoken_bytes(encoding: Any, token: TokenId) -> bytes | None:
-    """None for ids between its ranks and its special tokens."""
-    try:
-        return bytes(encoding.decode_single_token_bytes(token))
-    except KeyError:
-        return None
-
-
-def _piece_decoder(tokenizer: Any) -> Any:
-    """How the written form of a token becomes bytes, read off the tokenizer's own decoder."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    kinds = _component_kinds(json.loads(backend.to_str()).get("decoder")) if backend is not None else set()
-    if "ByteLevel" in kinds:
-        table = _byte_level_table()
-        return lambda piece: bytes(table[character] for character in piece)
-    if kinds & {"ByteFallback", "Metaspace", "Replace"} or hasattr(tokenizer, "sp_model"):
-        return _sentencepiece_bytes
-    return str.encode
-
-
-def _component_kinds(decoder: Any) -> set[str]:
-    if not decoder:
-        return set()
-    parts = decoder.get("decoders", [])
-    return {decoder["type"]}.union(*map(_component_kinds, parts)) if parts else {decoder["type"]}
-
-
-def _sentencepiece_bytes(piece: str) -> bytes:
-    match = _BYTE_TOKEN.fullmatch(piece)
-    return bytes([int(match[1], 16)]) if match else piece.replace("▁", " ").encode()
-
-
-@functools.cache
-def _byte_level_table() -> dict[str, int]:
-    """Character -> byte of byte-level BPE (GPT-2): printable bytes stand for themselves, the others from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+        ends = sorted(token for token in eos if token < vocab_size)
+        for token in ends:
+            if table.token_bytes[token]:
+                logger.warning(
+                    "end token is text, and disallowed elsewhere: token=%d text=%r", token, table.token_bytes[token]
+                )
+        return cls(table.token_bytes, ends, table.special_tokens, vocab_size)
 
 
 def load_vocabulary(model: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Vocabulary:

@@ -8,6 +8,7 @@ import json
 import operator
 import random
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from transformers import PreTrainedTokenizerFast
 
 from grammar_workers import Vocabulary, compile_grammar
 from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.vocabulary.token_bytes import UnsupportedTokenizerError
 from grammar_workers.vocabulary.tokenizer_file import read_vocabulary
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.grammar_workers.properties import PROPERTY
@@ -118,8 +120,36 @@ def test_end_ids_specials_and_padding(make: Any) -> None:
     allowed = fsm.allowed_tokens(fsm.initial_state)
     assert max(allowed) < many
     assert not any(vocabulary.is_special(token) for token in allowed - set(vocabulary.eos_token_ids))
-    with pytest.raises(ValueError, match="tokens"):
-        Vocabulary.from_tokenizer(tokenizer, many - 1)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("missing", [1, 5])
+def test_tokens_that_the_model_has_no_embeddings_for_are_ignored(make: Any, missing: int) -> None:
+    tokenizer = make()
+    many = len(tokenizer) - missing
+    tokenizer.eos_token = tokenizer.convert_ids_to_tokens(len(tokenizer) - 1)
+    whole = Vocabulary.from_tokenizer(tokenizer, len(tokenizer))
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, many, SimpleNamespace(eos_token_id=[1, many]))
+    assert vocabulary.size == many and vocabulary.eos_token_ids == (1,)
+    assert set(vocabulary.special_tokens.values()) == {*whole.special_tokens.values()} & {*range(many)}
+    for token in set(range(many)) - {1}:
+        assert vocabulary.token_bytes(token) == whole.token_bytes(token)
+    # A prompt or a forced text may still be tokenized to one of the others.
+    assert vocabulary.token_bytes(many) == b""
+
+
+def test_tokens_behind_holes_in_the_ids() -> None:
+    pieces = {piece: 2 * number + 1 for number, piece in enumerate("abcdefgh")}
+    backend = Tokenizer(models.BPE(vocab=pieces, merges=[]))
+    backend.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+    assert tokenizer.eos_token_id < max(pieces.values())
+    vocabulary = Vocabulary.from_tokenizer(tokenizer, 20)
+    for piece, token in pieces.items():
+        if token != tokenizer.eos_token_id:
+            assert vocabulary.token_bytes(token) == piece.encode()
+            assert vocabulary.token_bytes(token - 1) == b""
+    assert accepts(compile_grammar({"type": "regex", "pattern": "[a-h]+"}, vocabulary), "gh")
 
 
 class TiktokenTokenizer:
@@ -188,6 +218,9 @@ class OwnTokenizer(PreTrainedTokenizer):
     def _convert_token_to_id(self, token):
         return int(token) if token.isdigit() else None
 
+    def convert_tokens_to_string(self, tokens):
+        return self.model.decode([self._added_tokens_encoder.get(token) or int(token) for token in tokens])
+
     def _convert_id_to_token(self, token):
         return repr(token)
 """
@@ -236,6 +269,51 @@ def test_files_without_transformers_give_the_same_vocabulary(make: Any, generati
     assert read.fingerprint == loaded.fingerprint
     assert read.eos_token_ids == loaded.eos_token_ids
     assert read.special_tokens == loaded.special_tokens
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("generation", [None, {}, {"eos_token_id": None}, {"eos_token_id": 5}])
+@pytest.mark.parametrize("entries", [{}, {"eos_token_id": None}, {"eos_token_id": 3}])
+def test_end_tokens_that_only_a_class_has_are_left_to_transformers(
+    named: bool, generation: Any, entries: Any, tmp_path: Path
+) -> None:
+    """Configurations of `llama` without an entry have token 2, whatever text that is."""
+    folder = saved(byte_level_tokenizer(), tmp_path)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 500, **entries}))
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({key: settings[key] for key in settings if named or key != "eos_token"}))
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+    read = read_vocabulary(folder)
+    assert (read is None) == (not named or (generation is None and not entries))
+    assert read is None or read.fingerprint == load_vocabulary(str(folder)).fingerprint
+
+
+def test_files_with_a_decoder_that_is_not_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = byte_level_tokenizer()
+    tokenizer.backend_tokenizer.decoder = decoders.CTC()
+    folder = saved(tokenizer, tmp_path)
+    assert read_vocabulary(folder) is None
+    with pytest.raises(UnsupportedTokenizerError, match="CTC"):
+        load_vocabulary(str(folder))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UnsupportedTokenizerError, match="CTC"):
+        read_vocabulary(folder)
+
+
+def test_files_without_the_package_tokenizers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved(byte_fallback_tokenizer(), tmp_path)
+    expected = load_vocabulary(str(folder)).fingerprint
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    read = read_vocabulary(folder)
+    assert read is not None and read.fingerprint == expected
+    path = folder / "tokenizer.json"
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "decoder": {"type": "Replace", "pattern": {"Regex": "a"}, "content": ""}}))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UnsupportedTokenizerError, match="needs the package `tokenizers`"):
+        read_vocabulary(folder)
 
 
 @pytest.mark.parametrize(
