@@ -116,7 +116,7 @@ class RequestGrammar:
 
     def rollback(self, num_tokens: int) -> None:
         """Takes back the last `num_tokens` tokens accepted, those after the end included."""
-        if num_tokens:
+        if num_tokens > 0:
             del self._states[-num_tokens:]
             if self._budget is not None:
                 self._budget.rollback(num_tokens)
