@@ -100,8 +100,13 @@ def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, voca
     compile_logged(logger)  # an engine core on another node than the API process
     trusted = vllm_config.model_config.trust_remote_code
     vocabulary = load_vocabulary(_model(vllm_config), trust_remote_code=trusted)
-    drafts = forced_drafts(vllm_config, settings)
-    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, drafts)
+    if forced_drafts(vllm_config, settings):
+        from vllm.v1.core.sched.scheduler import Scheduler
+
+        from deployments.vllm.speculation import propose_forced_tokens
+
+        propose_forced_tokens(Scheduler, settings)
+    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size)
 
 
 def _model(vllm_config: Any) -> str:
