@@ -20,8 +20,8 @@ def register() -> None:
     """
     if os.environ.get("TURNSTILE_VLLM", "0").lower() in ("", "0", "false", "no"):
         return
-    if any(name in sys.modules for name in _ENGINES):
-        _install()
+    if any(name in sys.modules for name in _ENGINES) or os.environ.get("VLLM_USE_RUST_FRONTEND", "0") != "0":
+        _install()  # the Rust front end imports no engine before it starts one, and is refused before that
     elif not any(isinstance(finder, _EngineFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _EngineFinder())
 

@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -74,10 +74,20 @@ class GrammarLoader:
 
 
 class MaskBackend:
-    """Grammars of requests over one vocabulary. `tokens`: the width of the model's logits, padding included."""
+    """Grammars of requests over one vocabulary. `tokens`: the width of the model's logits, padding included.
 
-    def __init__(self, vocabulary: Vocabulary, loader: GrammarLoader, tokens: int) -> None:
+    `refer`: a constraint's kind and text -> its reference, where constraints come as they are (beam search).
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        loader: GrammarLoader,
+        tokens: int,
+        refer: Callable[[object, str], str] | None = None,
+    ) -> None:
         warm_up(vocabulary)
+        self._refer = refer
         self._loader = loader
         self._tokens = tokens
         self._timings = own_timings()
@@ -86,6 +96,8 @@ class MaskBackend:
         self, request_type: object, grammar_spec: str, stop_token_ids: Collection[int] | None = None
     ) -> RequestGrammar:
         """The grammar of one request; loads, never compiles. Raises ValueError."""
+        if self._refer is not None:
+            grammar_spec = self._refer(request_type, grammar_spec)
         if not is_reference(grammar_spec):
             raise ValueError("this request has not passed through Turnstile's plugin in vLLM's API process")
         reference = Reference.parse(grammar_spec)

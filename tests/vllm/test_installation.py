@@ -27,7 +27,7 @@ class Clients:
     def start(self, vllm_config: Any) -> None:
         self.calls.append("start")
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, vllm_config: Any) -> None:
         self.calls.append("wait")
 
 
