@@ -11,6 +11,7 @@ import pytest
 import vllm
 
 from deployments.vllm import installation
+from deployments.vllm.handlers import _HANDLERS
 from deployments.vllm.interface import FIRST_VLLM, LAST_VLLM, UnknownInterfaceError
 from deployments.vllm.requests import CONSTRAINTS, OPTIONS
 from tests.vllm.server import ROOT
@@ -23,8 +24,11 @@ FUNCTIONS = {
     ("vllm.v1.core.sched.scheduler", "Scheduler.update_draft_token_ids"): "self draft_token_ids",
     ("vllm.v1.engine.async_llm", "AsyncLLM.__init__"): "self vllm_config",
     ("vllm.v1.engine.async_llm", "AsyncLLM.add_request"): "self request_id prompt params",
+    ("vllm.v1.engine.async_llm", "AsyncLLM.generate"): "self prompt sampling_params",
+    ("vllm.v1.engine.input_processor", "InputProcessor.process_inputs"): "self request_id prompt params",
     ("vllm.v1.engine.llm_engine", "LLMEngine.__init__"): "self vllm_config",
     ("vllm.v1.metrics.prometheus", "get_prometheus_registry"): "",
+    **{(f"vllm.entrypoints.{module}", f"{name}.{method}"): "self request" for module, name, method in _HANDLERS},
 }
 """What the plugin wraps or replaces, and its first parameters."""
 
