@@ -20,7 +20,7 @@ from deployments.version import version
 from deployments.vllm import metrics
 from deployments.vllm.clients import Clients, asked_for, wrap_clients
 from deployments.vllm.handlers import wrap_handlers
-from deployments.vllm.interface import Methods, UnknownInterfaceError, check_methods
+from deployments.vllm.interface import SUPPORTED_VLLM, Methods, UnknownInterfaceError, check_methods
 from deployments.vllm.log import log_as_vllm
 from deployments.vllm.settings import BACKEND, PluginSettings, read_settings
 from deployments.vllm.speculation import forced_drafts
@@ -83,13 +83,14 @@ def is_installed() -> bool:
 
 def check_interface(backend_types: Any, release: str) -> None:
     """Raises UnknownInterfaceError naming what vLLM's module of base classes has that we do not know, or has not."""
+    engine = f"vLLM {release} (Turnstile supports {SUPPORTED_VLLM})"
     for name, methods in _METHODS.items():
         found = getattr(backend_types, name, None)
         abstract: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
         if abstract != methods.keys():
             different = ", ".join(sorted(abstract ^ methods.keys()))
-            raise UnknownInterfaceError(f"vLLM {release} is not supported: {name} differs in {different}")
-    check_methods(backend_types, _METHODS, f"vLLM {release}")
+            raise UnknownInterfaceError(f"{engine} is not supported: {name} differs in {different}")
+    check_methods(backend_types, _METHODS, engine)
 
 
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
