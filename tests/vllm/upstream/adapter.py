@@ -18,6 +18,8 @@ import vllm.v1.engine.llm_engine  # where the plugin waits for it
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.plugins import load_general_plugins
+from vllm.reasoning import ReasoningParserManager
+from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output import StructuredOutputManager, backend_guidance, backend_outlines, backend_xgrammar
 from vllm.v1.structured_output.request import StructuredOutputRequest
@@ -82,6 +84,14 @@ def _with(request: StructuredOutputRequest, sampling: SamplingParams) -> Structu
 
 
 StructuredOutputManager.grammar_init = grammar_init  # type: ignore[method-assign]
+
+
+@ReasoningParserManager.register_module("deepseek_r1", force=True)
+class Reasoning(BaseThinkingReasoningParser):
+    """Reasoning between two special tokens that the embedded model has."""
+
+    start_token = "<|user|>"
+    end_token = "<|system|>"
 
 
 class Runner:
