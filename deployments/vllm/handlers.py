@@ -22,6 +22,7 @@ _HANDLERS = (
 """Modules, classes and methods that answer with a stream if the request has `stream`."""
 
 
+@functools.cache
 def wrap_handlers(clients: Clients) -> None:
     """Once, in a process that serves. Where vLLM has not one of them, streams are refused as vLLM does it."""
     for module, name, method in _HANDLERS:
@@ -43,8 +44,6 @@ def _handler(module: str, name: str) -> Any:
 
 def _wrap_stream(handler: Any, method: str) -> None:
     original = getattr(handler, method)
-    if hasattr(original, "__wrapped__"):
-        return
 
     @functools.wraps(original)
     async def create(self: Any, request: Any, *arguments: Any, **keywords: Any) -> Any:
