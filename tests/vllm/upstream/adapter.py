@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,10 +18,13 @@ import vllm.v1.engine.llm_engine  # where the plugin waits for it
 from vllm import LLM, SamplingParams
 from vllm.distributed import cleanup_dist_env_and_memory
 from vllm.plugins import load_general_plugins
+from vllm.reasoning import ReasoningParserManager
+from vllm.reasoning.basic_parsers import BaseThinkingReasoningParser
 from vllm.sampling_params import StructuredOutputsParams
 from vllm.v1.structured_output import StructuredOutputManager, backend_guidance, backend_outlines, backend_xgrammar
 from vllm.v1.structured_output.request import StructuredOutputRequest
 
+sys.setrecursionlimit(10_000)  # one file of theirs reads a deep schema, for Python 3.12 or later
 load_general_plugins()
 
 from deployments.vllm.admission import Admission  # noqa: E402
@@ -60,6 +64,8 @@ class Backend(MaskBackend):
         return super().compile_grammar(request_type, str(referring(constraint).grammar), stop_token_ids)
 
 
+if hasattr(backend_guidance.GuidanceBackend, "is_tokenizer_supported"):  # vLLM 0.32 asks it for `auto`
+    Backend.is_tokenizer_supported = backend_guidance.GuidanceBackend.is_tokenizer_supported  # type: ignore[attr-defined]
 backend_guidance.GuidanceBackend = backend_xgrammar.XgrammarBackend = Backend
 _grammar_init = StructuredOutputManager.grammar_init
 
@@ -78,6 +84,14 @@ def _with(request: StructuredOutputRequest, sampling: SamplingParams) -> Structu
 
 
 StructuredOutputManager.grammar_init = grammar_init  # type: ignore[method-assign]
+
+
+@ReasoningParserManager.register_module("deepseek_r1", force=True)
+class Reasoning(BaseThinkingReasoningParser):
+    """Reasoning between two special tokens that the embedded model has."""
+
+    start_token = "<|user|>"
+    end_token = "<|system|>"
 
 
 class Runner:
