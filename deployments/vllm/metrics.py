@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gpu_workers.vllm.timings import FOLDER_VARIABLE, read_totals
+from gpu_workers.vllm.timings import read_totals
 
 _ROUTE = "vllm.entrypoints.serve.instrumentator.metrics"
 _SAYS = {
@@ -28,24 +23,13 @@ _SAYS = {
 class MaskMetrics(Collector):
     """The figures of all engine cores of this server, read when they are asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
     def collect(self) -> Iterator[Metric]:
-        for name, totals in read_totals(self._folder).items():
+        for name, totals in read_totals().items():
             operation, what = _SAYS[name]
             prefix = f"turnstile_{operation}"
             yield CounterMetricFamily(f"{prefix}s", f"How often: {what}.", totals.many)
             yield CounterMetricFamily(f"{prefix}_seconds", f"Seconds in all: {what}.", totals.seconds)
             yield GaugeMetricFamily(f"{prefix}_slowest_seconds", f"Slowest since the start: {what}.", totals.slowest_s)
-
-
-def open_folder() -> None:
-    """Where figures are noted, for this process and those that it starts; the first of them removes it at its end."""
-    if FOLDER_VARIABLE not in os.environ:
-        folder = tempfile.mkdtemp(prefix="turnstile-")
-        os.environ[FOLDER_VARIABLE] = folder
-        atexit.register(_remove, folder, os.getpid())
 
 
 def export() -> None:
@@ -55,7 +39,7 @@ def export() -> None:
     original = prometheus.get_prometheus_registry
     if hasattr(original, "__wrapped__"):
         return
-    metrics = MaskMetrics(Path(os.environ[FOLDER_VARIABLE]))
+    metrics = MaskMetrics()
     shown_in: list[CollectorRegistry] = []
 
     @functools.wraps(original)
@@ -69,8 +53,3 @@ def export() -> None:
     prometheus.get_prometheus_registry = get_prometheus_registry
     if (route := sys.modules.get(_ROUTE)) is not None:
         route.get_prometheus_registry = get_prometheus_registry  # type: ignore[attr-defined]
-
-
-def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -76,20 +76,28 @@ class GrammarLoader:
 class MaskBackend:
     """Grammars of requests over one vocabulary. `tokens`: the width of the model's logits, padding included.
 
-    `drafts`: how many forced tokens go into a window in place of the proposer's, at most vLLM's window; 0: none.
+    `refer`: a constraint's kind and text -> its reference, where constraints come as they are (beam search).
     """
 
-    def __init__(self, vocabulary: Vocabulary, loader: GrammarLoader, tokens: int, drafts: int = 0) -> None:
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        loader: GrammarLoader,
+        tokens: int,
+        refer: Callable[[object, str], str] | None = None,
+    ) -> None:
         warm_up(vocabulary)
+        self._refer = refer
         self._loader = loader
         self._tokens = tokens
-        self._drafts = drafts
         self._timings = own_timings()
 
     def compile_grammar(
         self, request_type: object, grammar_spec: str, stop_token_ids: Collection[int] | None = None
     ) -> RequestGrammar:
         """The grammar of one request; loads, never compiles. Raises ValueError."""
+        if self._refer is not None:
+            grammar_spec = self._refer(request_type, grammar_spec)
         if not is_reference(grammar_spec):
             raise ValueError("this request has not passed through Turnstile's plugin in vLLM's API process")
         reference = Reference.parse(grammar_spec)
@@ -97,9 +105,7 @@ class MaskBackend:
             raise ValueError("finish_within_budget has not passed through vLLM's API process")
         with _value_errors():
             fsm = self._loader.load(reference.key)
-            return RequestGrammar.referred(
-                reference, fsm, stop_token_ids or (), drafts=self._drafts, timings=self._timings
-            )
+            return RequestGrammar.referred(reference, fsm, stop_token_ids or (), timings=self._timings)
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Tensor:
         """int32 [max_num_seqs, words], everything allowed."""

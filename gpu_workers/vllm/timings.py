@@ -1,21 +1,25 @@
 """How long fills of masks and steps of grammars take, in memory that another process reads.
 
 vLLM answers `GET /metrics` in its API process and makes masks in its engine cores. Each of those notes its figures in a
-file of a folder whose name is in the environment of them all; nobody sends anything.
+page of anonymous memory of the process that started them all, whose name is in their environment; nobody sends
+anything, and nothing is left when that process ends, however it ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
-FOLDER_VARIABLE = "TURNSTILE_TIMINGS"
+VARIABLE = "TURNSTILE_TIMINGS"
 OPERATIONS = ("fill", "accept")
 """A row of the bitmask written; the tokens of a step accepted."""
 
+_NAME = "turnstile-timings"
+_PAGE = mmap.ALLOCATIONGRANULARITY
 _FIGURES = 3
 _FORMAT = struct.Struct(f"{_FIGURES * len(OPERATIONS)}d")
 
@@ -44,35 +48,55 @@ class Timing:
 
 
 class Timings:
-    """The figures of this process; in a file of `folder`, if there is one."""
+    """The figures of this process; in memory that others read, if `descriptor` names it."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        if folder is None:
-            memory: bytearray | mmap.mmap = bytearray(_FORMAT.size)
-        else:
-            path = folder / f"{os.getpid()}.timings"
-            path.write_bytes(bytes(_FORMAT.size))
-            with path.open("r+b") as file:
-                memory = mmap.mmap(file.fileno(), _FORMAT.size)
-        figures = memoryview(memory).cast("d")
+    def __init__(self, descriptor: int | None = None) -> None:
+        memory: bytearray | mmap.mmap = bytearray(_FORMAT.size)
+        if descriptor is not None:
+            os.write(descriptor, bytes(_PAGE))  # appended, so no other process gets the same page
+            memory = mmap.mmap(descriptor, _PAGE, offset=os.lseek(descriptor, 0, os.SEEK_CUR) - _PAGE)
+        figures = memoryview(memory)[: _FORMAT.size].cast("d")
         self.fill, self.accept = (Timing(figures, place) for place in range(len(OPERATIONS)))
 
 
+def share_timings() -> None:
+    """Makes the memory for this process and all that it starts, unless they have some. It goes with this process."""
+    with _shared() as known:
+        if known is None:
+            descriptor = os.memfd_create(_NAME)
+            os.environ[VARIABLE] = f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
 def own_timings() -> Timings:
-    """Those that other processes read, where the environment names a folder that is there."""
-    name = os.environ.get(FOLDER_VARIABLE)
-    return Timings(Path(name) if name and Path(name).is_dir() else None)
+    """Those that other processes read, where the environment names memory for them."""
+    with _shared() as descriptor:
+        return Timings(descriptor)
 
 
-def read_totals(folder: Path) -> dict[str, Totals]:
-    """By operation, over all processes that have noted in `folder`."""
+def read_totals() -> dict[str, Totals]:
+    """By operation, over all processes that have noted something."""
     totals = dict.fromkeys(OPERATIONS, Totals())
-    for path in folder.glob("*.timings"):
-        data = path.read_bytes()
-        if len(data) != _FORMAT.size:
-            continue  # it is being made
-        figures = _FORMAT.unpack(data)
+    with _shared() as descriptor:
+        data = b"" if descriptor is None else os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    for page in range(0, len(data), _PAGE):
+        figures = _FORMAT.unpack_from(data, page)
         for place, name in enumerate(OPERATIONS):
             one, all_ = Totals(*figures[place * _FIGURES : (place + 1) * _FIGURES]), totals[name]
             totals[name] = Totals(all_.many + one.many, all_.seconds + one.seconds, max(all_.slowest_s, one.slowest_s))
     return totals
+
+
+@contextlib.contextmanager
+def _shared() -> Iterator[int | None]:
+    """A descriptor of the memory that the environment names; None if it is gone with its process."""
+    path = os.environ.get(VARIABLE, "")
+    try:
+        ours = os.readlink(path).startswith(f"/memfd:{_NAME}")
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND) if ours else None
+    except OSError:
+        descriptor = None
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)

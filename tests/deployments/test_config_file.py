@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from deployments.arguments import CompilerArguments
 from deployments.config_file import ConfigError, config_problems, load_config
 from deployments.shipped import REPOSITORY
+from grammar_workers.keys import parse_specification
 
 CONFIGS = sorted((REPOSITORY / "configs").glob("*.yaml"))
 
@@ -92,3 +94,12 @@ def test_what_is_wrong_is_named_whatever_is_to_take_its_place(tmp_path: Path, ap
     for changes in ({}, {"model": "tiny", "engine": "vllm"}):
         with pytest.raises(ConfigError):
             load_config(path, **changes)
+
+
+def test_precompiled_grammars_reach_the_tiers_as_they_are() -> None:
+    """Replicas read again what the config file was read into."""
+    tag = {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "b+"}, "end": "</a>"}
+    specifications = [{"type": "structural_tag", "format": tag}, {"type": "json_schema", "schema": {"type": "string"}}]
+    arguments = CompilerArguments.model_validate({"precompile": specifications})
+    again = [parse_specification(plain) for plain in arguments.plain_precompile()]
+    assert again == arguments.precompile == [parse_specification(plain) for plain in specifications]

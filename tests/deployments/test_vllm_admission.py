@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -74,6 +75,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def extended(**extension: Any) -> dict[str, Any]:
     return {**CLOSED, "x-turnstile": extension}
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        {"format": {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "b+"}, "end": "</a>"}},
+        {"triggers": ["<a>"], "structures": [{"begin": "<a>", "schema": {"enum": ["b"]}, "end": "</a>"}]},
+    ],
+)
+def test_structural_tags_in_both_notations(served: Served, tag: dict[str, Any]) -> None:
+    reference = served.ask(structural_tag=json.dumps({"type": "structural_tag", **tag}))
+    body = "bb" if "format" in tag else '"b"'
+    assert served.matches(reference, f"<a>{body}</a>")
+    assert not served.matches(reference, "<a>c</a>")
 
 
 def test_options_of_one_request(served: Served) -> None:

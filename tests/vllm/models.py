@@ -31,6 +31,20 @@ def padded_model(
     return folder
 
 
+def reordered_model(folder: Path) -> Path:
+    """The embedded model whose tokenizer has other ids for the same texts; what it says means nothing."""
+    shutil.copytree(MODEL, folder)
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    special = {token["id"] for token in tokenizer["added_tokens"]}
+    vocabulary = tokenizer["model"]["vocab"]
+    ids = sorted(number for number in vocabulary.values() if number not in special)
+    new = dict(zip(ids, reversed(ids), strict=True))
+    tokenizer["model"]["vocab"] = {text: new.get(number, number) for text, number in vocabulary.items()}
+    file.write_text(json.dumps(tokenizer))
+    return folder
+
+
 def random_draft_model(folder: Path, target: Path) -> Path:
     """A Llama of one layer with random weights and the tokenizer of `target`."""
     from transformers import AutoConfig, LlamaForCausalLM

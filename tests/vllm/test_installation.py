@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +30,7 @@ class Clients:
     def start(self, vllm_config: Any) -> None:
         self.calls.append("start")
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, vllm_config: Any) -> None:
         self.calls.append("wait")
 
 
@@ -58,3 +61,22 @@ def test_with_the_flag_nothing_is_warned_about(log: pytest.LogCaptureFixture, mo
     monkeypatch.setattr(installation.metrics, "export", lambda: None)
     assert started({"backend": "outlines"}) == ["start", "engine", "wait"]
     assert log.records == []
+
+
+WORKER = """
+import sys
+from deployments.vllm.plugin import register
+
+register()
+import vllm.v1.executor.multiproc_executor
+import vllm.v1.worker.worker_base
+
+print([name for name in sys.modules if name.startswith(("deployments.vllm.installation", "grammar_workers"))])
+"""
+
+
+def test_a_worker_gets_no_masks() -> None:
+    """vLLM loads the plugin there, too; what a worker imports of vLLM has no engine."""
+    settings = {**os.environ, "TURNSTILE_VLLM": "1"}
+    done = subprocess.run([sys.executable, "-c", WORKER], env=settings, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
