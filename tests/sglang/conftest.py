@@ -1,0 +1,55 @@
+"""Models, and SGLang's context of one scheduler process, for the tests of this folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from tests.documents import REPOSITORY
+from tests.sglang.scheduler import Scheduler, context, own_store
+
+TINY = REPOSITORY / "models" / "turnstile-tiny"
+MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>", "<|endoftext|>"]
+
+Start = Callable[..., Scheduler]
+
+
+@pytest.fixture(scope="session")
+def marked_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded model's tokenizer with a token for each mark of Qwen3; in the model's own, marks are several tokens."""
+    folder = tmp_path_factory.mktemp("marked")
+    shutil.copytree(TINY, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
+    tokenizer = AutoTokenizer.from_pretrained(TINY)
+    tokenizer.add_tokens(MARKS, special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": len(tokenizer)}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, store: Path) -> Iterator[Start]:
+    """A scheduler whose grammar backend is ours, made by the plugin that SGLang has loaded."""
+    with contextlib.ExitStack() as stack:
+
+        def start(model: Path = TINY, parser: str | None = None, strict: bool = False, seed: int = 0) -> Scheduler:
+            for name, value in own_store(store).items():
+                monkeypatch.setenv(name, value)
+            arguments = stack.enter_context(context(str(model), parser, strict))
+            tokenizer: Any = AutoTokenizer.from_pretrained(model)
+            # Logits are wider than the vocabulary in most models.
+            return Scheduler(arguments, tokenizer, len(tokenizer) + 40, seed=seed)
+
+        yield start
