@@ -14,6 +14,7 @@ from torch import Tensor
 from deployments.sglang.grammar import SharedAutomaton, grammar_class
 from deployments.sglang.masks import apply_bitmask, set_token_filter
 from deployments.sglang.ranks import Ranks
+from deployments.sglang.tags import read_tag
 from deployments.vllm.admission import Admission
 from deployments.vllm.compilers import CompilerBusyError
 from deployments.vllm.requests import CONSTRAINTS, OPTIONS
@@ -152,7 +153,7 @@ def backend_class(base: Any) -> Any:
             return self._grammar("grammar", key_string, "ebnf")
 
         def dispatch_structural_tag(self, key_string: str) -> Any:
-            return self._grammar("structural_tag", key_string)
+            return self._grammar("structural_tag", read_tag(key_string))
 
         def _grammar(self, field: str, value: Any, name: str | None = None) -> Any:
             decision = self._decider.decide(field, value)

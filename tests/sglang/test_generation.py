@@ -31,6 +31,14 @@ LEGACY = json.dumps(
         "triggers": ["<f>"],
     }
 )
+REQUIRED = json.dumps(
+    {
+        "type": "structural_tag",
+        "structures": [{"begin": "<f>", "schema": None, "end": "</f>"}],
+        "triggers": ["<f>"],
+        "at_least_one": True,
+    }
+)
 CONSTRAINTS = {
     "json": ("json_schema", json.dumps(SCHEMA)),
     "any object": ("json_schema", "$$ANY$$"),
@@ -38,6 +46,7 @@ CONSTRAINTS = {
     "ebnf": ("ebnf", 'root ::= "(" root ")" | [a-c]'),
     "tag": ("structural_tag", TAG),
     "triggered tag": ("structural_tag", LEGACY),
+    "required tag": ("structural_tag", REQUIRED),
 }
 
 
@@ -54,6 +63,9 @@ def judge(kind: str, text: str) -> None:
         assert inner in ("a", "b", "c") and text.index(inner) == len(text) - 1 - text.index(inner)
     elif kind == "tag":
         assert re.fullmatch("<a>[01]{1,8}</a>", text)
+    elif kind == "required tag":
+        first = text.partition("<f>")[2].partition("</f>")
+        assert first[1] and json.loads(first[0]) is not Ellipsis
     else:
         assert all(re.match(r"(1|22)</f>", after) for after in text.split("<f>")[1:])
 
