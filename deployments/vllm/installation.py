@@ -6,6 +6,9 @@ vLLM has no registry of backends (RFC #50966), but imports the class and the val
 when it needs them. More places are wrapped: the engine client, so that a grammar is compiled, or refused with 400,
 before its request enters the engine; the engine's manager, so that everything is warm before the first request; and the
 choice of the registry that `/metrics` shows (`metrics`).
+
+vLLM loads this module in each of its processes, workers included. What makes masks or compiles (numba, Ray) is imported
+where it is used, because a worker needs none of it, and without Triton a vLLM 0.32 does not start beside llvmlite.
 """
 
 from __future__ import annotations
@@ -18,22 +21,19 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deployments.kernel_progress import compile_logged
 from deployments.version import version
 from deployments.vllm import metrics
-from deployments.vllm.admission import Admission
-from deployments.vllm.compilers import CompilerBusyError
 from deployments.vllm.interface import Methods, UnknownInterfaceError, check_methods
-from deployments.vllm.requests import names_artifact
 from deployments.vllm.settings import BACKEND, PluginSettings, read_settings
-from deployments.vllm.speculation import forced_drafts
+from deployments.vllm.speculation import forced_drafts, propose_forced_tokens
 from gpu_workers.request import RequestError
-from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
-from gpu_workers.vllm.grammar import RequestGrammar
 from grammar_workers.errors import GrammarError
-from grammar_workers.vocabulary.vocabulary import load_vocabulary
+
+if TYPE_CHECKING:
+    from deployments.vllm.admission import Admission
+    from gpu_workers.vllm.backend import MaskBackend
 
 logger = logging.getLogger("vllm.turnstile")
 
@@ -63,7 +63,6 @@ def install() -> None:
     if is_installed():
         return
     settings = read_settings()
-    backend_types.StructuredOutputGrammar.register(RequestGrammar)
     backend_outlines.OutlinesBackend = functools.partial(_backend, settings)
     metrics.open_folder()
     clients = _Clients(settings)
@@ -97,11 +96,22 @@ def check_interface(backend_types: Any, release: str) -> None:
 
 def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
     """In place of `OutlinesBackend(...)`."""
+    from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
+
+    from deployments.kernel_progress import compile_logged
+    from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
+    from gpu_workers.vllm.grammar import RequestGrammar
+    from grammar_workers.vocabulary.vocabulary import load_vocabulary
+
+    StructuredOutputGrammar.register(RequestGrammar)
     compile_logged(logger)  # an engine core on another node than the API process
     trusted = vllm_config.model_config.trust_remote_code
     vocabulary = load_vocabulary(_model(vllm_config), trust_remote_code=trusted)
-    drafts = forced_drafts(vllm_config, settings)
-    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size, drafts)
+    if forced_drafts(vllm_config, settings):
+        from vllm.v1.core.sched.scheduler import Scheduler
+
+        propose_forced_tokens(Scheduler, settings)
+    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size)
 
 
 def _model(vllm_config: Any) -> str:
@@ -145,6 +155,9 @@ class _Clients:
 
     def start(self, vllm_config: Any) -> None:
         """Starts compilers for the model; `wait_ready` ends when they are warm. Raises ValueError."""
+        from deployments.kernel_progress import compile_logged
+        from deployments.vllm.admission import Admission
+
         forced_drafts(vllm_config, self._settings)  # here the user reads it, in the engine core only its log
         # Compile processes and the engine core would do it by themselves, at the same time and without a word.
         compile_logged(logger)
@@ -158,6 +171,8 @@ class _Clients:
 
     def validate(self, params: Any) -> None:
         """In place of outlines' function: called synchronously, in a coroutine after `prepare` has been."""
+        from deployments.vllm.requests import names_artifact
+
         if params.structured_outputs is None:
             return
         with contextlib.suppress(RuntimeError):
@@ -194,6 +209,8 @@ class _Clients:
 @contextlib.contextmanager
 def _refusals() -> Iterator[None]:
     """A grammar's refusal becomes the client's 400, with its code and place; nobody who compiles, a 503."""
+    from deployments.vllm.compilers import CompilerBusyError
+
     try:
         yield
     except CompilerBusyError as error:

@@ -1,7 +1,8 @@
-"""How many forced tokens may be drafts of this vLLM."""
+"""Forced tokens as drafts of vLLM: how many, and the place where vLLM's scheduler takes its proposer's drafts."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from deployments.vllm.settings import PluginSettings
@@ -26,3 +27,34 @@ def forced_drafts(vllm_config: Any, settings: PluginSettings) -> int:
     if vllm_config.use_v2_model_runner:
         raise ValueError(f"{_SETTING} needs VLLM_USE_V2_MODEL_RUNNER=0: version 2 keeps its drafts on the device")
     return min(settings.forced_drafts, int(speculative.num_speculative_tokens))
+
+
+def propose_forced_tokens(scheduler: Any, settings: PluginSettings) -> None:
+    """Wraps `update_draft_token_ids` of `scheduler`, vLLM's class, once: forced tokens replace shorter drafts.
+
+    The grammar validates them afterwards like any other draft.
+    """
+    original = scheduler.update_draft_token_ids
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def update_draft_token_ids(self: Any, draft_token_ids: Any) -> None:
+        most = forced_drafts(self.vllm_config, settings)
+        drafts = draft_token_ids.draft_token_ids
+        for index, request_id in enumerate(draft_token_ids.req_ids):
+            if (grammar := _grammar(self.requests.get(request_id))) is not None:
+                drafts[index] = grammar.with_forced_tokens(drafts[index], most)
+        original(self, draft_token_ids)
+
+    scheduler.update_draft_token_ids = update_draft_token_ids
+
+
+def _grammar(request: Any) -> Any:
+    """The grammar that masks the next token of a request of vLLM; None without one, and inside of reasoning."""
+    from gpu_workers.vllm.grammar import RequestGrammar
+
+    structured = None if request is None else request.structured_output_request
+    if structured is None or structured.reasoning_ended is False:
+        return None
+    return structured.grammar if isinstance(structured.grammar, RequestGrammar) else None

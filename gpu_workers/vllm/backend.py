@@ -74,16 +74,12 @@ class GrammarLoader:
 
 
 class MaskBackend:
-    """Grammars of requests over one vocabulary. `tokens`: the width of the model's logits, padding included.
+    """Grammars of requests over one vocabulary. `tokens`: the width of the model's logits, padding included."""
 
-    `drafts`: how many forced tokens go into a window in place of the proposer's, at most vLLM's window; 0: none.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, loader: GrammarLoader, tokens: int, drafts: int = 0) -> None:
+    def __init__(self, vocabulary: Vocabulary, loader: GrammarLoader, tokens: int) -> None:
         warm_up(vocabulary)
         self._loader = loader
         self._tokens = tokens
-        self._drafts = drafts
         self._timings = own_timings()
 
     def compile_grammar(
@@ -97,9 +93,7 @@ class MaskBackend:
             raise ValueError("finish_within_budget has not passed through vLLM's API process")
         with _value_errors():
             fsm = self._loader.load(reference.key)
-            return RequestGrammar.referred(
-                reference, fsm, stop_token_ids or (), drafts=self._drafts, timings=self._timings
-            )
+            return RequestGrammar.referred(reference, fsm, stop_token_ids or (), timings=self._timings)
 
     def allocate_token_bitmask(self, max_num_seqs: int) -> Tensor:
         """int32 [max_num_seqs, words], everything allowed."""

@@ -45,13 +45,11 @@ class RequestGrammar:
         min_tokens: int = 0,
         emitted_token_ids: Sequence[int] = (),
         max_tokens: int | None = None,
-        drafts: int = 0,
         timings: Timings | None = None,
     ) -> None:
         self._fsm = fsm
         self._end_token_ids = frozenset(end_token_ids) or frozenset(fsm.vocabulary.eos_token_ids)
         self._min_tokens = min_tokens - len(emitted_token_ids)
-        self._drafts = drafts
         self._timings = timings or Timings()
         self._budget: OutputBudget | None = None
         self.failed = False
@@ -81,7 +79,8 @@ class RequestGrammar:
     def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
         """Goes on over `tokens`, or stays and says False where one of them is not allowed.
 
-        What follows the end counts for nothing: vLLM goes on where it ignores end tokens.
+        Anything may follow the end, as vLLM goes on where it ignores end tokens. Such a token counts as accepted:
+        `rollback` takes it back like any other.
         """
         began = time.perf_counter()
         try:
@@ -93,24 +92,30 @@ class RequestGrammar:
         return accepted
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
-        """The drafts that may stand here: the beginning of `tokens` that is allowed, or forced tokens if they are more.
-
-        One of the two begins with the other, since beside a forced token nothing is allowed.
-        """
-        allowed: list[int] = []
-        if self.failed:
-            return allowed
+        """The longest prefix of `tokens` that is allowed here; nothing is allowed after the end."""
         try:
-            allowed = tokens[: len(self._states_after(tokens))]
-            if len(allowed) < self._drafts:
-                forced = self._fsm.forced_tokens(self._states[-1], self._drafts)
-                return forced if len(forced) > len(allowed) else allowed
+            return [] if self.failed else tokens[: len(self._states_after(tokens))]
         except Exception as error:
             self._fail(error)
-        return allowed
+            return []
+
+    def with_forced_tokens(self, drafts: list[int], most: int) -> list[int]:
+        """Drafts for this place: forced tokens, at most `most`, if they are more than the allowed part of `drafts`.
+
+        One of the two begins with the other, because no other token is allowed in place of a forced one.
+        """
+        allowed = self.validate_tokens(drafts)
+        if self.failed or len(allowed) >= most:
+            return drafts
+        try:
+            forced = self._fsm.forced_tokens(self._states[-1], most)
+        except Exception as error:
+            self._fail(error)
+            return drafts
+        return forced if len(forced) > len(allowed) else drafts
 
     def rollback(self, num_tokens: int) -> None:
-        """Forgets the last tokens accepted."""
+        """Takes back the last `num_tokens` tokens accepted, those after the end included."""
         if num_tokens:
             del self._states[-num_tokens:]
             if self._budget is not None:
@@ -149,10 +154,12 @@ class RequestGrammar:
 
     def _accept(self, tokens: list[int]) -> bool:
         after = self._states_after(tokens)
-        if len(after) < len(tokens) and (after or self._states)[-1] != self._fsm.end_state:
-            return False
+        if len(after) < len(tokens):
+            if (after or self._states)[-1] != self._fsm.end_state:
+                return False
+            after += [self._fsm.end_state] * (len(tokens) - len(after))
         if self._budget is not None:
-            self._budget.accept(tokens[: len(after)], after)
+            self._budget.accept(tokens, after)
         self._states += after
         return True
 

@@ -52,10 +52,11 @@ def test_windows_of_drafts_are_taken_back_exactly(seed: int, forced: int) -> Non
     """As vLLM's manager does: advance over the drafts, a row before each, go back, accept what came true."""
     choose = random.Random(seed)
     pattern = choose.choice([r"[abc]{2,5}(12)*", r"(ab|bc)+|a{3,9}", r"[^x]{0,6}", r"(x9y8z7[pq])+"])
-    grammar, fsm = RequestGrammar(automaton(pattern), {END}, drafts=forced), automaton(pattern)
+    grammar, fsm = RequestGrammar(automaton(pattern), {END}), automaton(pattern)
     accepted: list[int] = []
     while not grammar.is_terminated() and len(accepted) < 12:
-        drafts = grammar.validate_tokens([choose.randrange(261) for _ in range(choose.randrange(4))])
+        proposed = [choose.randrange(261) for _ in range(choose.randrange(4))]
+        drafts = grammar.validate_tokens(grammar.with_forced_tokens(proposed, forced))
         before = row(grammar)
         rows = []
         for draft in drafts:
@@ -115,35 +116,129 @@ def test_min_tokens_holds_where_the_grammar_can_go_on() -> None:
     assert row(grammar) == {END}
 
 
-def test_forced_tokens_are_drafts() -> None:
-    """In place of the proposer's where they are more; what it proposes after them stays."""
+def test_forced_tokens_replace_shorter_drafts() -> None:
+    """What the proposer has after them stays, and what its drafts are worth is left to `validate_tokens`."""
     fsm = automaton("x987[yz]")
     forced = list(b"x987")
-    for least, tokens, drafts in [
+    for most, tokens, drafts in [
         (8, [7, 8], forced),
         (8, [], forced),
         (2, [], forced[:2]),
         (8, forced[:2], forced),
         (8, [*forced[:3], ord("y")], forced),
-        (8, [*forced, ord("y"), END, 7], [*forced, ord("y"), END]),
-        (2, [*forced, ord("a")], forced),
-        (0, [7, 8], []),
+        (8, [*forced, ord("y"), END, 7], [*forced, ord("y"), END, 7]),
+        (2, [*forced, ord("a")], [*forced, ord("a")]),
+        (0, [7, 8], [7, 8]),
     ]:
-        grammar = RequestGrammar(fsm, {END}, drafts=least)
-        assert grammar.validate_tokens(tokens) == drafts
+        grammar = RequestGrammar(fsm, {END})
+        assert grammar.with_forced_tokens(tokens, most) == drafts
+        allowed = grammar.validate_tokens(tokens)
+        assert allowed == tokens[: len(allowed)]
     assert grammar.accept_tokens("r", forced)
     assert grammar.validate_tokens([ord("y"), END]) == [ord("y"), END]
-    assert grammar.accept_tokens("r", [ord("y"), END]) and grammar.validate_tokens([ord("y")]) == []
+    assert grammar.accept_tokens("r", [ord("y"), END]) and grammar.with_forced_tokens([], 4) == []
 
 
-def test_tokens_after_the_end_count_for_nothing() -> None:
-    """As where vLLM is told to ignore end tokens."""
-    grammar = RequestGrammar(automaton("a?"), {END}, drafts=4)
-    assert grammar.accept_tokens("r", [ord("a"), END, ord("b"), 7]) and grammar.is_terminated()
-    assert grammar.accept_tokens("r", [ord("b")]) and grammar.is_terminated()
+def test_a_token_that_cannot_come_first_is_not_valid_where_others_are_forced() -> None:
+    """vLLM 0.33 masks the tokens that end reasoning where `validate_tokens` returns nothing for them."""
+    grammar = RequestGrammar(automaton("x987"), {END})
     assert grammar.validate_tokens([ord("a")]) == []
-    grammar.reset()
-    assert not grammar.accept_tokens("r", [ord("b"), END]) and not grammar.is_terminated()
+
+
+def test_tokens_after_the_end_are_taken_back_like_others() -> None:
+    """vLLM accepts them where it is told to ignore end tokens, and takes back as many as it accepted."""
+    for settings in ({}, {"max_tokens": 4}):
+        grammar = RequestGrammar(automaton("ab?"), {END}, **settings)
+        first = row(grammar)
+        assert grammar.accept_tokens("r", [ord("a")])
+        before = row(grammar)
+        assert grammar.accept_tokens("r", [END, ord("b"), 7]) and grammar.is_terminated()
+        assert grammar.accept_tokens("r", [ord("b")]) and grammar.validate_tokens([ord("b")]) == []
+        grammar.rollback(3)
+        assert grammar.is_terminated()
+        grammar.rollback(1)
+        assert not grammar.is_terminated() and row(grammar) == before
+        grammar.rollback(1)
+        assert row(grammar) == first
+        assert not grammar.accept_tokens("r", [ord("b"), END]) and not grammar.is_terminated()
+
+
+class Model:
+    """The contract of vLLM's `StructuredOutputGrammar` by a list of tokens."""
+
+    def __init__(self, fsm: TokenFSM, most: int | None) -> None:
+        self._fsm = fsm
+        self._most = most
+        self.tokens: list[int] = []
+
+    def state(self, tokens: list[int]) -> int:
+        """The state after `tokens`; what follows an end token changes nothing."""
+        state = self._fsm.initial_state
+        for token in tokens:
+            state = self._fsm.next_state(state, token)
+            if state == self._fsm.end_state:
+                break
+        return state
+
+    def is_terminated(self) -> bool:
+        return self.state(self.tokens) == self._fsm.end_state
+
+    def allowed(self, tokens: list[int]) -> set[int]:
+        state = self.state(tokens)
+        if state == self._fsm.end_state:
+            return set()
+        if self._most is None:
+            return set(self._fsm.allowed_tokens(state))
+        return fitting(self._fsm, state, self._most - len(tokens))
+
+    def valid(self, tokens: list[int]) -> list[int]:
+        many = 0
+        while many < len(tokens) and tokens[many] in self.allowed(self.tokens + tokens[:many]):
+            many += 1
+        return tokens[:many]
+
+    def accept(self, tokens: list[int]) -> bool:
+        valid = self.valid(tokens)
+        if len(valid) < len(tokens) and self.state(self.tokens + valid) != self._fsm.end_state:
+            return False
+        self.tokens += tokens
+        return True
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_sequence_of_calls_is_that_of_a_list_of_tokens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpu_workers.vllm.budget._SLOW_S", math.inf)  # rows would be narrower on a busy machine
+    choose = random.Random(seed)
+    known = Vocabulary([*(bytes([byte]) for byte in range(256)), None], [END])
+    pattern = choose.choice(["ab?", "x987[yz]", "[ab]{0,4}", "(ab|ba)*c", "a*"])
+    fsm = compile_grammar({"type": "regex", "pattern": pattern}, known)
+    most = choose.choice([None, fewest(fsm, fsm.initial_state) + choose.randrange(3)])
+    grammar, model = RequestGrammar(fsm, {END}, max_tokens=most), Model(fsm, most)
+    for _ in range(60):
+        tokens: list[int] = []
+        for _ in range(choose.randrange(4)):
+            allowed = sorted(model.allowed(model.tokens + tokens))
+            tokens.append(
+                choose.choice(allowed) if allowed and choose.random() < 0.8 else choose.choice([*b"abx9", END])
+            )
+        call = choose.choice(["accept", "accept", "validate", "forced", "rollback", "reset"])
+        if call == "accept":
+            assert grammar.accept_tokens("r", tokens) == model.accept(tokens)
+        elif call == "validate":
+            assert grammar.validate_tokens(tokens) == model.valid(tokens)
+        elif call == "forced":
+            drafts = grammar.validate_tokens(grammar.with_forced_tokens(tokens, 3))
+            assert drafts == model.valid(drafts) and drafts[: len(model.valid(tokens))] == model.valid(tokens)
+        elif call == "rollback":
+            many = choose.randrange(min(4, len(model.tokens)) + 1)
+            grammar.rollback(many)
+            del model.tokens[len(model.tokens) - many :]
+        elif choose.random() < 0.1:
+            grammar.reset()
+            model.tokens.clear()
+        assert grammar.is_terminated() == model.is_terminated()
+        if not model.is_terminated():  # vLLM fills no row after the end
+            assert row(grammar) == model.allowed(model.tokens)
 
 
 def windows(grammar: RequestGrammar, steps: int, choose: random.Random) -> int:
@@ -153,7 +248,8 @@ def windows(grammar: RequestGrammar, steps: int, choose: random.Random) -> int:
     """
     for accepted in range(steps):
         bitmask = torch.zeros((1, 10), dtype=torch.int32)
-        drafts = grammar.validate_tokens([choose.choice(b"ab(c") for _ in range(choose.randrange(4))])
+        proposed = [choose.choice(b"ab(c") for _ in range(choose.randrange(4))]
+        drafts = grammar.validate_tokens(grammar.with_forced_tokens(proposed, accepted % 3))
         advanced = 0
         for draft in drafts:
             grammar.fill_bitmask(bitmask, 0)
@@ -185,7 +281,7 @@ def test_an_automaton_that_grows_past_its_limits_ends_its_request_alone(
     assert other.accept_tokens("s", list(b"c"))  # a way that is known then
     after = row(other)
     other.rollback(1)
-    grammar = RequestGrammar(fsm, {END}, drafts=seed % 3, max_tokens=budget)
+    grammar = RequestGrammar(fsm, {END}, max_tokens=budget)
     assert 0 < windows(grammar, 2000, random.Random(seed)) < 2000
     assert grammar.failed and grammar.is_terminated()
     assert not grammar.accept_tokens("r", [ord("a")]) and grammar.validate_tokens([ord("a")]) == []
