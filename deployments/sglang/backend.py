@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from deployments.sglang.grammar import SharedAutomaton, grammar_class
-from deployments.sglang.masks import apply_bitmask, set_token_filter
+from deployments.sglang.masks import apply_vocab_mask, set_token_filter
 from deployments.sglang.ranks import Ranks
 from deployments.sglang.tags import read_tag
 from deployments.vllm.admission import Admission
@@ -130,7 +130,7 @@ def backend_class(base: Any) -> Any:
         set_token_filter = staticmethod(set_token_filter)
         # A reasoning request without a constraint has no grammar object, only these.
         move_vocab_mask = staticmethod(grammar.move_vocab_mask)
-        apply_vocab_mask = staticmethod(apply_bitmask)
+        apply_vocab_mask = staticmethod(apply_vocab_mask)
 
         def __init__(self, decider: Decider, tokens: int, ends: Collection[int]) -> None:
             super().__init__()

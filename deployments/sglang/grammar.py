@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from deployments.sglang.masks import apply_bitmask
+from deployments.sglang.masks import apply_vocab_mask
 from gpu_workers.vllm.backend import new_bitmask
 from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.reference import Reference
@@ -99,9 +99,7 @@ def grammar_class(base: Any) -> Any:
         def move_vocab_mask(vocab_mask: Tensor, device: Any) -> Tensor:
             return vocab_mask.to(device, non_blocking=True)
 
-        @staticmethod
-        def apply_vocab_mask(logits: Tensor, vocab_mask: Tensor) -> None:
-            apply_bitmask(logits, vocab_mask)
+        apply_vocab_mask = staticmethod(apply_vocab_mask)
 
         def copy(self) -> Any:
             """Return the grammar at its beginning, for another request."""

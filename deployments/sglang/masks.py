@@ -21,16 +21,16 @@ def mask_kernel(device: torch.device) -> Callable[[Tensor, Tensor], Any]:
     return apply_token_bitmask_inplace_triton  # type: ignore[no-any-return]
 
 
-def apply_bitmask(logits: Tensor, bitmask: Tensor) -> None:
+def apply_vocab_mask(logits: Tensor, vocab_mask: Tensor) -> None:
     """Set the logits of forbidden tokens to -inf, in place.
 
     Args:
         logits: Float [rows, V].
-        bitmask: int32 [rows, words] on the same device, with at least V bits.
+        vocab_mask: int32 [rows, words] on the same device, with at least V bits.
     """
     words = -(-logits.shape[1] // _BITS)
     # Triton's kernel takes no wider mask, and its rows must lie behind each other.
-    mask_kernel(logits.device)(logits, bitmask[:, :words].contiguous())
+    mask_kernel(logits.device)(logits, vocab_mask[:, :words].contiguous())
 
 
 def forbid(logits: Tensor, bitmask: Tensor) -> None:

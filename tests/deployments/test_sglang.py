@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from deployments.sglang.masks import apply_bitmask, forbid, set_token_filter
+from deployments.sglang.masks import apply_vocab_mask, forbid, set_token_filter
 from deployments.sglang.ranks import NumberedExecutor, Ranks
 from deployments.sglang.tags import read_tag
 
@@ -21,7 +21,7 @@ def test_masks_forbid_by_bits() -> None:
     for tokens in (1, 7, 8, 9, 31, 32, 33, 100):
         bits = rng.integers(0, 2, (4, 128)).astype(bool)
         mask = torch.from_numpy(np.packbits(bits, axis=1, bitorder="little").view(np.int32))
-        for apply in (forbid, apply_bitmask):
+        for apply in (forbid, apply_vocab_mask):
             logits = torch.ones((4, tokens), dtype=torch.bfloat16)
             apply(logits, mask)
             assert (logits.isfinite().numpy() == bits[:, :tokens]).all()
