@@ -26,7 +26,9 @@ JsonSchema = Annotated[
 
 
 class _Specification(StrictModel):
-    model_config = ConfigDict(frozen=True)
+    """A part of a specification; validating any dump of it, with aliases or without, gives an equal one."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
 
 
 class JsonSchemaSpecification(_Specification):
@@ -34,8 +36,6 @@ class JsonSchemaSpecification(_Specification):
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: JsonSchema = Field(alias="schema")
-
-    model_config = ConfigDict(populate_by_name=True)
 
 
 class JsonObjectSpecification(_Specification):
@@ -236,7 +236,8 @@ class StructuralTagSpecification(_Specification):
             for name in ("tags", "triggers"):
                 if not getattr(self, name):
                     raise PydanticCustomError("structural_tag", "give `format`, or `tags` and `triggers`")
-        elif self.model_fields_set - {"type", "format"}:
+        elif self.tags or self.triggers or self.at_least_one or self.stop_after_first:
+            # By value: a dump that was read again has set every field.
             raise PydanticCustomError("structural_tag", "nothing else goes with `format`")
         return self
 

@@ -306,7 +306,7 @@ def test_refusals_point_at_their_place(one: Format, kind: type[GrammarError], po
 
 
 def test_one_shape_at_a_time() -> None:
-    for wrong in ({"format": ANY, "tags": []}, {"format": ANY, "at_least_one": True}, {}):
+    for wrong in ({"format": ANY, "triggers": ["a"]}, {"format": ANY, "at_least_one": True}, {}):
         with pytest.raises(InvalidSpecificationError):
             compile_grammar({"type": "structural_tag", **wrong}, VOCABULARY)
 
