@@ -107,7 +107,7 @@ def grammar_class(base: Any) -> Any:
             return type(self)(self._automaton, self._tokens, stats)
 
         def try_jump_forward(self, tokenizer: Any) -> None:
-            """Return None: SGLang's scheduler does not jump, and forced text would get other tokens than the model's."""
+            """Return None. SGLang's scheduler does not jump, and forced text would have other tokens than the model's."""
 
         @property
         def _ended(self) -> bool:
@@ -128,7 +128,7 @@ def grammar_class(base: Any) -> Any:
 def _tries_drafts() -> bool:
     """Return whether SGLang tries drafts at present.
 
-    It calls `accept_token` for drafts and for tokens of the output alike, and is prepared for errors of the latter only.
+    It calls `accept_token` for drafts and for committed tokens alike, and handles errors of the latter only.
     """
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != _DRAFT_WALK:

@@ -13,12 +13,12 @@ _BITS = 32
 
 
 def mask_kernel(device: torch.device) -> Callable[[Tensor, Tensor], Any]:
-    """Return the function that applies a bitmask on `device`: SGLang's Triton kernel where it uses it, else `forbid`."""
+    """Return the function that applies a bitmask on `device`: SGLang's Triton kernel for CUDA, else `forbid`."""
     if device.type != "cuda" or torch.version.hip is not None:
         return forbid
     from sglang.kernels.ops.grammar.bitmask_ops import apply_token_bitmask_inplace_triton
 
-    return apply_token_bitmask_inplace_triton  # type: ignore[no-any-return]
+    return apply_token_bitmask_inplace_triton
 
 
 def apply_vocab_mask(logits: Tensor, vocab_mask: Tensor) -> None:

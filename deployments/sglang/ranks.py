@@ -56,7 +56,7 @@ class Ranks:
         """Let the other ranks read a decision. An empty one means that the call was canceled."""
         parts = range(0, len(decision), _PART_BYTES)
         for part, start in enumerate(parts):
-            self._store.set(f"{call}/{part}", decision[start : start + _PART_BYTES])
+            self._store.set(f"{call}/{part}", decision[start : start + _PART_BYTES])  # type: ignore[arg-type] # takes bytes
         # Last, because readers wait for it.
         self._store.set(str(call), str(len(parts)))
 

@@ -23,7 +23,7 @@ Start = Callable[..., Scheduler]
 
 @pytest.fixture(scope="session")
 def marked_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The embedded model's tokenizer with a token for each mark of Qwen3; in the model's own, marks are several tokens."""
+    """The embedded model's tokenizer with one token for each mark of Qwen3, in place of several."""
     folder = tmp_path_factory.mktemp("marked")
     shutil.copytree(TINY, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.safetensors"))
     tokenizer = AutoTokenizer.from_pretrained(TINY)

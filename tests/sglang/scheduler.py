@@ -39,7 +39,12 @@ ACCEPT = take(
 PREBUILT = take(
     "sglang/srt/disaggregation/decode_schedule_batch_mixin.py",
     ["process_prebuilt"],
-    {"HTTPStatus": HTTPStatus, "torch": torch, "checkpoint_kv_cache": lambda *about: None, "async_h2d": lambda tokens, **about: tokens},
+    {
+        "HTTPStatus": HTTPStatus,
+        "torch": torch,
+        "checkpoint_kv_cache": lambda *about: None,
+        "async_h2d": lambda tokens, **about: tokens,
+    },
 )["process_prebuilt"]
 _FIELDS = ("json_schema", "regex", "ebnf", "structural_tag")
 
@@ -207,9 +212,7 @@ class Scheduler:
         kept = tokens if one.grammar is None else ACCEPT(None, one, tokens)
         one.output_ids += kept
         if one.grammar is not None:
-            one.ended = one.to_finish is None and (
-                bool(self.end_ids.intersection(kept)) or one.grammar.is_terminated()
-            )
+            one.ended = one.to_finish is None and (bool(self.end_ids.intersection(kept)) or one.grammar.is_terminated())
             one.grammar.finished = one.finished()
 
     def text(self, one: Request) -> str:

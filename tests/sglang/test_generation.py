@@ -23,7 +23,9 @@ SCHEMA = {
     "additionalProperties": False,
 }
 PATTERN = "[a-f]{2,5}(-[0-9]+)?!"
-TAG = json.dumps({"format": {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "[01]{1,8}"}, "end": "</a>"}})
+TAG = json.dumps(
+    {"format": {"type": "tag", "begin": "<a>", "content": {"type": "regex", "pattern": "[01]{1,8}"}, "end": "</a>"}}
+)
 LEGACY = json.dumps(
     {
         "type": "structural_tag",
@@ -121,7 +123,9 @@ def test_requests_without_thoughts_are_constrained_at_once(start: Start, marked_
 
 @pytest.mark.parametrize("drafts", [0, 5])
 @pytest.mark.parametrize("constrained", [True, False])
-def test_strict_thinking(start: Start, marked_model: Path, monkeypatch: pytest.MonkeyPatch, constrained: bool, drafts: int) -> None:
+def test_strict_thinking(
+    start: Start, marked_model: Path, monkeypatch: pytest.MonkeyPatch, constrained: bool, drafts: int
+) -> None:
     monkeypatch.setenv("SGLANG_MAX_THINK_TOKENS", "9")
     scheduler = start(marked_model, "qwen3", strict=True)
     kinds = {kind: request(*constraint, reasoning=True) for kind, constraint in CONSTRAINTS.items()}

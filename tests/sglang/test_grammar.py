@@ -35,7 +35,7 @@ def allowed(grammar: Any, width: int) -> set[int]:
     logits = torch.zeros((3, width))
     grammar.apply_vocab_mask(logits=logits, vocab_mask=grammar.move_vocab_mask(mask, "cpu"))
     assert logits[0].isfinite().all() and logits[2].isfinite().all()
-    grammar.reset_vocab_mask(mask)
+    getattr(grammar, "grammar", grammar).reset_vocab_mask(mask)  # ReasonerGrammarObject has none
     assert (mask == -1).all()
     return set(logits[1].isfinite().nonzero().flatten().tolist())
 
@@ -73,12 +73,14 @@ def test_another_interface_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_name_that_sglang_reads_on_a_backend_is_there(start: Start) -> None:
-    """By its source, not by a list of ours: what `ReasonerGrammarBackend` and `GrammarManager` take from the backend."""
+    """By SGLang's source: what `ReasonerGrammarBackend` and `GrammarManager` read on a backend."""
     import re
 
     from tests.sglang.source import source_of
 
-    read = set(re.findall(r"self\.grammar_backend\.(\w+)", source_of("sglang/srt/constrained/reasoner_grammar_backend.py")))
+    read = set(
+        re.findall(r"self\.grammar_backend\.(\w+)", source_of("sglang/srt/constrained/reasoner_grammar_backend.py"))
+    )
     read |= set(re.findall(r"self\.grammar_backend\.(\w+)", source_of("sglang/srt/constrained/grammar_manager.py")))
     assert {"allocate_vocab_mask", "set_token_filter", "get_cached_or_future_value"} <= read
     backend = start().manager.grammar_backend
