@@ -107,7 +107,7 @@ def grammar_class(base: Any) -> Any:
             return type(self)(self._automaton, self._tokens, stats)
 
         def try_jump_forward(self, tokenizer: Any) -> None:
-            """Return None. SGLang's scheduler does not jump, and forced text would have other tokens than the model's."""
+            """Return None. SGLang does not jump, and forced text would have other tokens than the model's."""
 
         @property
         def _ended(self) -> bool:

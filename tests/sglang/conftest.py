@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
@@ -39,17 +39,31 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-@pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch, store: Path) -> Iterator[Start]:
-    """A scheduler whose grammar backend is ours, made by the plugin that SGLang has loaded."""
-    with contextlib.ExitStack() as stack:
+@pytest.fixture(scope="session")
+def started() -> dict[object, Scheduler]:
+    """The schedulers that run already: a compile process for each test would take minutes."""
+    return {}
 
-        def start(model: Path = TINY, parser: str | None = None, strict: bool = False, seed: int = 0) -> Scheduler:
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch, store: Path, started: dict[object, Scheduler]) -> Start:
+    """Return a scheduler whose grammar backend is ours, made by the plugin that SGLang has loaded."""
+
+    def start(model: Path = TINY, parser: str | None = None, strict: bool = False, fresh: bool = False) -> Scheduler:
+        key = (model, parser, strict)
+        if fresh or key not in started:
             for name, value in own_store(store).items():
                 monkeypatch.setenv(name, value)
-            arguments = stack.enter_context(context(str(model), parser, strict))
-            tokenizer: Any = AutoTokenizer.from_pretrained(model)
-            # Logits are wider than the vocabulary in most models.
-            return Scheduler(arguments, tokenizer, len(tokenizer) + 40, seed=seed)
+            with context(str(model), parser, strict) as arguments:
+                tokenizer: Any = AutoTokenizer.from_pretrained(model)
+                # Logits are wider than the vocabulary in most models.
+                made = Scheduler(arguments, tokenizer, len(tokenizer) + 40)
+            if fresh:
+                return made
+            started[key] = made
+        scheduler = started[key]
+        scheduler.manager.clear()
+        scheduler.rng = np.random.default_rng(0)
+        return scheduler
 
-        yield start
+    return start

@@ -238,7 +238,7 @@ def test_refusals_say_why_each_time(start: Start, field: str, text: str, message
 def test_a_failure_of_now_is_no_refusal_for_ever(start: Start, monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     if failure == "nobody answers":
         monkeypatch.setenv("TURNSTILE_URL", "http://127.0.0.1:9")
-    scheduler = start()
+    scheduler = start(fresh=failure == "nobody answers")
     if failure == "a bug":
         monkeypatch.setattr(scheduler.manager.grammar_backend._decider._loader, "load", lambda key: 1 / 0)  # type: ignore[union-attr]
     for _ in range(2):
