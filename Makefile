@@ -4,6 +4,7 @@ VENV := .venv
 # The release of vLLM that `make vllm` and `make test-vllm` use; any but the first has an environment of its own.
 VLLM ?= 0.29.0
 VLLM_VENV := .venv-vllm$(if $(filter-out 0.29.0,$(VLLM)),-$(VLLM))
+SGLANG_VENV := .venv-sglang
 BIN := $(VENV)/bin
 PORT ?= 8000
 CONFIG ?= configs/local.yaml
@@ -15,7 +16,7 @@ IMAGE ?= turnstile:0.2.0
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-first test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
+.PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-first test-vllm-long test-sglang soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -136,6 +137,19 @@ test-vllm-first: $(VLLM_VENV)/.installed ## The first test of each file of test-
 test-vllm-long: $(VLLM_VENV)/.installed ## The examples of Ray Serve LLM, and vLLM's own tests of `generate` (minutes each)
 	@$(VLLM_VENV)/bin/python -m pytest tests/vllm -m long --timeout 1500
 
+$(SGLANG_VENV)/.installed: pyproject.toml constraints.txt tests/sglang/requirements.txt tests/sglang/wheel.txt
+	@echo "setting up $(SGLANG_VENV): SGLang's wheel, what its grammar modules import, and Turnstile, which takes minutes"
+	@test -x $(SGLANG_VENV)/bin/python || $(PYTHON) -m venv $(SGLANG_VENV)
+	@$(SGLANG_VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --requirement tests/sglang/requirements.txt --editable '.[serve]'
+	@# SGLang requires packages that need a GPU.
+	@$(SGLANG_VENV)/bin/python -m pip install --disable-pip-version-check --no-deps --requirement tests/sglang/wheel.txt
+	@touch $@
+
+test-sglang: $(SGLANG_VENV)/.installed ## Our masks inside SGLang's own modules (a part of test-vllm)
+	@OMP_NUM_THREADS=1 $(SGLANG_VENV)/bin/python -m pytest tests/sglang
+
+test-vllm: test-sglang
+
 lint: $(VENV)/.installed ## Format check, linter, types, which package imports which
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -143,4 +157,4 @@ lint: $(VENV)/.installed ## Format check, linter, types, which package imports w
 	@$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove the virtual environments and caches
-	rm -rf $(VENV) .venv-vllm .venv-vllm-* .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-vllm-* $(SGLANG_VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,114 +1,145 @@
-"""The classes that SGLang calls, over the grammar of one request that vLLM calls, too."""
+"""The grammar backend that SGLang calls: constraint -> grammar of one request, or a refusal."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Collection
+import json
+import logging
+from collections.abc import Collection
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from deployments.sglang.grammar import SharedAutomaton, grammar_class
+from deployments.sglang.masks import apply_vocab_mask, set_token_filter
+from deployments.sglang.ranks import Ranks
+from deployments.sglang.tags import read_tag
 from deployments.vllm.admission import Admission
 from deployments.vllm.compilers import CompilerBusyError
 from deployments.vllm.requests import CONSTRAINTS, OPTIONS
-from deployments.vllm.settings import read_settings
+from deployments.vllm.settings import PluginSettings, read_settings
 from gpu_workers.request import RequestError
 from gpu_workers.vllm.backend import GrammarLoader, new_bitmask
-from gpu_workers.vllm.grammar import RequestGrammar
 from gpu_workers.vllm.reference import Reference
-from grammar_workers import warm_up
+from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.errors import GrammarError
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
+logger = logging.getLogger("sglang.turnstile")
+
 _ANY_OBJECT = "$$ANY$$"
 """SGLang's JSON Schema for `json_object`."""
+_READY, _REFUSED, _LATER = "ready", "refused", "later"
 
 
-def open_backend(base: Any, model: str, vocab_size: int, eos_token_ids: Collection[int] | int | None) -> Any:
-    """A `BaseGrammarBackend` of `base`, SGLang's module, warm. `vocab_size`: the width of the logits."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to a constraint.
+
+    `text`: the reference of a grammar that is ready, otherwise the reason. A grammar that is refused for now (`later`)
+    may be asked for again. `fsm`: the automaton of a grammar that is ready.
+    """
+
+    status: str
+    text: str
+    fsm: TokenFSM | None = None
+
+    def to_bytes(self) -> bytes:
+        """Return the decision with the artifact, for other ranks."""
+        head = json.dumps([self.status, self.text]).encode()
+        return head + b"\n" + (self.fsm.to_bytes() if self.fsm else b"")
+
+    @classmethod
+    def from_bytes(cls, data: bytes, vocabulary: Vocabulary) -> Decision:
+        """Return the inverse of `to_bytes`; of a call that was canceled, a refusal for now."""
+        head, _, artifact = data.partition(b"\n")
+        status, text = json.loads(head or json.dumps([_LATER, "canceled"]))
+        return cls(status, text, TokenFSM.from_bytes(artifact, vocabulary) if artifact else None)
+
+
+class Decider:
+    """Decides about constraints: compiles, or reads what the first rank of `ranks` has decided."""
+
+    def __init__(self, model: str, settings: PluginSettings, ranks: Ranks | None) -> None:
+        self._vocabulary = load_vocabulary(model, trust_remote_code=settings.trust_remote_code)
+        self._ranks = ranks
+        warm_up(self._vocabulary)
+        if ranks is None or ranks.leads:
+            self._admission = Admission(model, settings)
+            self._admission.wait_ready()
+            self._loader = GrammarLoader(self._vocabulary, settings.store)
+
+    def decide(self, field: str, value: Any) -> Decision:
+        """Return the decision about a field of vLLM's `StructuredOutputsParams`. The same in all ranks."""
+        if self._ranks is None:
+            return self._compile(field, value)
+        # All ranks, the first included, begin with the same automaton: it reaches its limits at the same token.
+        decision = self._ranks.agree(lambda: self._compile(field, value).to_bytes())
+        return Decision.from_bytes(decision, self._vocabulary)
+
+    def _compile(self, field: str, value: Any) -> Decision:
+        constraint = SimpleNamespace(**dict.fromkeys((*CONSTRAINTS, *OPTIONS)))
+        setattr(constraint, field, value)
+        try:
+            reference = Reference.parse(self._admission.submit(constraint, 0, None).result())
+            fsm = self._loader.load(reference.key)
+            return Decision(_READY, str(reference), fsm)
+        except (GrammarError, RequestError) as error:
+            return Decision(_REFUSED, f"{error.code}: {error}")
+        except CompilerBusyError as error:
+            return Decision(_LATER, f"compiler_busy: {error}")
+        except Exception as error:
+            # SGLang would keep it as the answer to this constraint.
+            logger.exception("failed to make a grammar")
+            return Decision(_LATER, f"internal_error: {error!r}")
+
+
+def open_backend(
+    base: Any, model: str, vocab_size: int, eos_token_ids: Collection[int] | int | None, ranks: Ranks | None = None
+) -> Any:
+    """Return a `BaseGrammarBackend` of `base`, SGLang's module, that is ready for requests.
+
+    Args:
+        base: SGLang's module `base_grammar_backend`.
+        model: Folder or name of the model or of its tokenizer.
+        vocab_size: Width of the logits.
+        eos_token_ids: Tokens that end an output. None: those of the tokenizer.
+        ranks: This process's part among the schedulers that run the same batches. None: it runs them alone.
+    """
     # A budget is the number of one request, and SGLang asks once for all that are constrained alike.
     settings = read_settings().model_copy(update={"finish_within_budget": False})
-    vocabulary = load_vocabulary(model, trust_remote_code=settings.trust_remote_code)
-    warm_up(vocabulary)
-    admission = Admission(model, settings)
-    admission.wait_ready()
     ends = (eos_token_ids,) if isinstance(eos_token_ids, int) else tuple(eos_token_ids or ())
-    return backend_class(base)(admission, GrammarLoader(vocabulary, settings.store), vocab_size, ends)
-
-
-def grammar_class(base: Any) -> Any:
-    """Our `BaseGrammarObject` of `base`, SGLang's module."""
-
-    class Grammar(base.BaseGrammarObject):
-        """One request's grammar; `make` gives a new one of the same kind."""
-
-        def __init__(self, make: Callable[[], RequestGrammar], tokens: int) -> None:
-            super().__init__()
-            self._make = make
-            self._tokens = tokens
-            self._grammar = make()
-
-        def accept_token(self, token: int) -> None:
-            """Raises ValueError, which SGLang answers for this request alone."""
-            if not self.is_terminated() and not self._grammar.accept_tokens("", [token]):
-                raise ValueError(f"the grammar does not allow the token {token}")
-
-        def rollback(self, k: int) -> None:
-            self._grammar.rollback(k)
-
-        def is_terminated(self) -> bool:
-            """Whether the output is complete, which ends it; a grammar that cannot go on refuses its next token."""
-            return self._grammar.is_terminated() and not self._grammar.failed
-
-        def allocate_vocab_mask(self, vocab_size: int, batch_size: int, device: Any) -> Tensor:
-            """int32 [batch_size, words] on the host, everything allowed."""
-            return new_bitmask(batch_size, max(vocab_size, self._tokens))
-
-        def fill_vocab_mask(self, vocab_mask: Tensor, idx: int) -> None:
-            self._grammar.fill_bitmask(vocab_mask, idx)
-
-        @staticmethod
-        def reset_vocab_mask(vocab_mask: Tensor) -> None:
-            vocab_mask.fill_(-1)
-
-        @staticmethod
-        def move_vocab_mask(vocab_mask: Tensor, device: Any) -> Tensor:
-            return vocab_mask.to(device, non_blocking=True)
-
-        @staticmethod
-        def apply_vocab_mask(logits: Tensor, vocab_mask: Tensor) -> None:
-            forbid(logits, vocab_mask)
-
-        def copy(self) -> Any:
-            return type(self)(self._make, self._tokens)
-
-        def try_jump_forward(self, tokenizer: Any) -> None:
-            """Text that must come is not put in: it would have other tokens than the model gives it."""
-
-    return Grammar
+    return backend_class(base)(Decider(model, settings, ranks), vocab_size, ends)
 
 
 def backend_class(base: Any) -> Any:
-    """Our `BaseGrammarBackend` of `base`, SGLang's module."""
+    """Return our `BaseGrammarBackend` of `base`, SGLang's module."""
     grammar = grammar_class(base)
 
     class _Later(base.InvalidGrammarObject):
-        """A refusal of now: SGLang keeps it and, since it is false, asks again."""
+        """A refusal for now: SGLang keeps it and, since it is false, asks again."""
 
         def __bool__(self) -> bool:
             return False
 
     class Backend(base.BaseGrammarBackend):
-        """Compiles through `admission`; SGLang calls it on threads, and keeps what it returns."""
+        """SGLang calls `dispatch_...` on threads, and keeps the results."""
 
-        def __init__(self, admission: Admission, loader: GrammarLoader, tokens: int, ends: Collection[int]) -> None:
+        is_support_token_filter = True
+        set_token_filter = staticmethod(set_token_filter)
+        # A reasoning request without a constraint has no grammar object, only these.
+        move_vocab_mask = staticmethod(grammar.move_vocab_mask)
+        apply_vocab_mask = staticmethod(apply_vocab_mask)
+
+        def __init__(self, decider: Decider, tokens: int, ends: Collection[int]) -> None:
             super().__init__()
-            self._admission = admission
-            self._loader = loader
+            self._decider = decider
             self._tokens = tokens
             self._ends = ends
+
+        def allocate_vocab_mask(self, vocab_size: int, batch_size: int, device: Any) -> Tensor:
+            return new_bitmask(batch_size, max(vocab_size, self._tokens))
 
         def dispatch_json(self, key_string: str) -> Any:
             if key_string == _ANY_OBJECT:
@@ -119,30 +150,18 @@ def backend_class(base: Any) -> Any:
             return self._grammar("regex", key_string)
 
         def dispatch_ebnf(self, key_string: str) -> Any:
-            return self._grammar("grammar", key_string)
+            return self._grammar("grammar", key_string, "ebnf")
 
         def dispatch_structural_tag(self, key_string: str) -> Any:
-            return self._grammar("structural_tag", key_string)
+            return self._grammar("structural_tag", read_tag(key_string))
 
-        def _grammar(self, field: str, value: Any) -> Any:
-            constraint = SimpleNamespace(**dict.fromkeys((*CONSTRAINTS, *OPTIONS)))
-            setattr(constraint, field, value)
-            try:
-                reference = Reference.parse(self._admission.submit(constraint, 0, None).result())
-                fsm = self._loader.load(reference.key)
-            except (GrammarError, RequestError, CompilerBusyError) as error:
-                if isinstance(error, CompilerBusyError):
-                    return _Later(f"compiler_busy: {error}")
-                return base.InvalidGrammarObject(f"{error.code}: {error}")
-
-            return grammar(functools.partial(RequestGrammar.referred, reference, fsm, self._ends), self._tokens)
+        def _grammar(self, field: str, value: Any, name: str | None = None) -> Any:
+            decision = self._decider.decide(field, value)
+            if decision.fsm is None:
+                refusal = _Later if decision.status == _LATER else base.InvalidGrammarObject
+                return refusal(decision.text)
+            automaton = SharedAutomaton(Reference.parse(decision.text), decision.fsm, self._ends)
+            kind = "json" if field == "json_object" else name or field
+            return grammar(automaton, self._tokens, base.GrammarStats(dispatch_type=kind))
 
     return Backend
-
-
-def forbid(logits: Tensor, bitmask: Tensor) -> None:
-    """Makes logits (float [rows, V], in place) -inf whose bit in `bitmask` (int32 [rows, words]) is not set."""
-    places = torch.arange(32, dtype=torch.int32, device=bitmask.device)
-    bits = (bitmask.unsqueeze(-1) >> places) & 1
-    allowed = bits.flatten(1)[:, : logits.shape[1]].bool()
-    logits.masked_fill_(~allowed, float("-inf"))

@@ -25,6 +25,8 @@ _METHODS: Methods = {
         "try_jump_forward": ("self", "tokenizer"),
     },
     "BaseGrammarBackend": {
+        "_init_value_dispatch": ("self", "key", "require_reasoning"),
+        "set_token_filter": ("self", "vocab_mask", "token_ids", "batch_idx", "is_allowed", "reset_vocab_mask"),
         "dispatch_json": ("self", "key_string"),
         "dispatch_regex": ("self", "key_string"),
         "dispatch_ebnf": ("self", "key_string"),
@@ -46,21 +48,27 @@ def register() -> None:
 
 
 def _backend(server_args: Any, tokenizer: Any, vocab_size: int, eos_token_ids: Any = None) -> Any:
-    """What SGLang calls when the backend was chosen: warm when it returns."""
+    """Return a warm backend. SGLang calls this in a scheduler process if the backend was chosen."""
     from sglang.srt.constrained import base_grammar_backend as base
     from sglang.srt.runtime_context import get_serving
 
     from deployments.sglang.backend import open_backend
+    from deployments.sglang.ranks import NumberedExecutor, scheduler_ranks
 
     model = str(server_args.tokenizer_path or server_args.model_path)
-    backend = open_backend(base, model, vocab_size, eos_token_ids)
+    ranks = scheduler_ranks()
+    backend = open_backend(base, model, vocab_size, eos_token_ids, ranks)
     logger.info("Turnstile %s makes the masks of SGLang", version())
     serving = get_serving()
-    return _behind_thoughts(backend, serving, tokenizer) if serving.reasoning_parser else backend
+    if serving.reasoning_parser:
+        backend = _behind_thoughts(backend, serving, tokenizer)
+    if ranks is not None:
+        backend.executor = NumberedExecutor(ranks)
+    return backend
 
 
 def _behind_thoughts(backend: Any, serving: Any, tokenizer: Any) -> Any:
-    """SGLang wraps its own backends so that thoughts are free, and leaves that to others."""
+    """Return a backend that leaves thoughts free. SGLang wraps only its own backends so."""
     from sglang.srt.constrained.reasoner_grammar_backend import ReasonerGrammarBackend
     from sglang.srt.parser.reasoning_parser import ReasoningParser
 
