@@ -36,9 +36,16 @@ class ToolCallParser:
     """
 
     def __init__(
-        self, tool_format: ToolFormat, *id_seed: object, schemas: Mapping[str, Any] = MappingProxyType({})
+        self,
+        tool_format: ToolFormat,
+        *id_seed: object,
+        schemas: Mapping[str, Any] = MappingProxyType({}),
+        text_begin: str | None = None,
     ) -> None:
-        """`schemas`: those of the arguments by the names of functions, as far as they are known."""
+        """`schemas`: those of the arguments by the names of functions, as far as they are known.
+
+        `text_begin`: what stands before a text that is all of the answer; None where text may stand beside calls.
+        """
         self.calls = 0
         self._format = tool_format
         self._schemas = schemas
@@ -49,6 +56,9 @@ class ToolCallParser:
         self._filled: dict[str, str] = {}
         self._value: BareReader | JsonValue | KeywordReader | ParameterReader | None = None
         self._after_call = False
+        self._text_begin = text_begin or ""
+        self._alone = tool_format.alone or (text_begin is not None and not tool_format.texts)
+        self._last = [one for one in tool_format.texts if one.last and text_begin is not None]
         self._kind = "content"
         self._markers = {tool_format.trigger: ""}
         for region in tool_format.texts:
@@ -78,7 +88,7 @@ class ToolCallParser:
         if self._after_call:
             separator = "" if self._format.in_sections else self._format.separator.strip()
             self._held = self._held.lstrip().removeprefix(separator).lstrip()
-        if self._format.alone and not self._begins_with_calls():
+        if self._alone and not self._begins_with_calls():
             return None
         places = {marker: self._held.find(marker) for marker in self._markers}
         found = min((marker for marker in places if places[marker] >= 0), key=lambda one: places[one], default=None)
@@ -96,6 +106,9 @@ class ToolCallParser:
         else:
             self._held = self._held[len(found) :]
             self._kind = self._markers[found]
+            for region in self._last:
+                if region.opens == found:  # what its text holds is no marker
+                    self._markers = {region.closes: "content"} if region.closes else {}
         return deltas
 
     def _begins_with_calls(self) -> bool:
@@ -104,6 +117,8 @@ class ToolCallParser:
         if not self._held.startswith(trigger):
             if trigger.startswith(self._held):
                 return False
+            if self._markers:
+                self._held = self._held.removeprefix(self._text_begin)
             self._markers.clear()
         return True
 

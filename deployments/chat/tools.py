@@ -18,8 +18,16 @@ from deployments.chat.tool_formats import (
     renders_tools,
     takes_argument_text,
 )
-from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format, thoughts_and_answer
-from deployments.http.errors import ApiError
+from deployments.chat.tool_formats.tags import (
+    answer_format,
+    begins_json,
+    begun_text,
+    call_pointers,
+    text_format,
+    text_pointers,
+    thoughts_and_answer,
+)
+from deployments.http.errors import ApiError, Places
 from deployments.openai.tool_bodies import NamedTool, Tool
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
@@ -29,12 +37,16 @@ Message = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """The tools of one request; `allowed`: the names of those that may be called, where these are not all of them."""
+    """The tools of one request; `allowed`: the names of those that may be called, where these are not all of them.
+
+    `text`: the constraint of an answer without calls, where there is one.
+    """
 
     tools: list[Tool]
     choice: Literal["auto", "required"] | NamedTool
     parallel: bool
     allowed: frozenset[str] | None = None
+    text: GrammarSpecification | None = None
 
     def callable_tools(self) -> list[tuple[int, Tool]]:
         """The tools that may be called, with their places in the request."""
@@ -70,6 +82,8 @@ class ToolDialect:
     def specification(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> StructuralTagSpecification:
         """Free text in which the model may call, or calls alone where the client demands one; behind `thoughts`.
 
+        Beside a constraint of the text: calls alone, or such a text.
+
         Raises `ApiError`.
         """
         for place, tool in offer.callable_tools():
@@ -87,23 +101,35 @@ class ToolDialect:
         places = ((f"{inside}/schema", ""), (inside, ""))
         return StructuralTagSpecification.model_validate({"format": whole}), places
 
-    def places(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> tuple[tuple[str, str], ...]:
+    def places(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> Places:
         """Prefixes of JSON Pointers into `specification`, and into the HTTP body in their stead."""
-        pairs: list[tuple[str, str]] = []
-        pointers = call_pointers(self._answer(offer, thoughts), "/format")
+        answer = self._answer(offer, thoughts)
+        pairs: list[tuple[str, str, str]] = []
+        pointers = call_pointers(answer, "/format")
         # A call may come in several places.
         for (tag, schema), (place, _) in zip(pointers, itertools.cycle(offer.callable_tools()), strict=False):
             function = f"/tools/{place}/function"
-            pairs += [(f"{schema}/json_schema", f"{function}/parameters"), (tag, function)]
-        return tuple(pairs)
+            pairs += [(f"{schema}/json_schema", f"{function}/parameters", "tools"), (tag, function, "tools")]
+        texts = [(f"{text}/schema", "") for text in text_pointers(answer, "/format")]
+        return (*texts, *((text.removesuffix("/schema"), "") for text, _ in texts), *pairs)
 
     def _answer(self, offer: Offer, thoughts: ThinkingMarkers | None) -> dict[str, Any]:
         one = isinstance(offer.choice, NamedTool) or not offer.parallel
-        asked = {"demanded": offer.choice != "auto", "one": one}
+        asked: dict[str, Any] = {"demanded": offer.choice != "auto", "one": one}
+        if offer.text is not None:
+            asked["text"] = begun_text(self.text_begin(offer), offer.text)
         functions = list(offer.schemas().items())
         if thoughts is None:
             return answer_format(self.format, functions, **asked)
         return thoughts_and_answer(self.format, functions, **asked, end=thoughts.end, closes=thoughts.closes)
+
+    def text_begin(self, offer: Offer) -> str | None:
+        """What stands before a text under a constraint, so that none begins as calls do; None without a constraint."""
+        if offer.text is None:
+            return None
+        trigger = self.format.trigger
+        apart = self.format.texts or (offer.text.type in ("json_object", "json_schema") and not begins_json(trigger))
+        return "" if apart else "\n"
 
     def prompt_fields(self, messages: list[Message], offer: Offer | None) -> dict[str, Any]:
         """`messages` and `tools` of a generation request; text in place of what the chat template does not know."""
@@ -124,7 +150,10 @@ class ToolDialect:
         for message in messages:
             one = dict(message)
             if message["role"] == "tool":
-                one["tool_call_id"] = ids.get(message["tool_call_id"], message["tool_call_id"])
+                given, name = message["tool_call_id"], message.get("name", "function")
+                if given not in ids:  # its call is not there any more
+                    self._earlier_call({"id": given, "function": {"name": name, "arguments": {}}}, ids)
+                one["tool_call_id"] = ids[given]
             if "tool_calls" in message:
                 one["tool_calls"] = [self._earlier_call(call, ids) for call in message["tool_calls"]]
             fitting.append(one)
@@ -151,7 +180,7 @@ class ToolDialect:
     def _plain(self, message: Message) -> Message:
         """The message in the roles and fields that every chat template knows."""
         if message["role"] == "tool":
-            return {"role": "user", "content": f"{message['name']} returned: {message['content']}"}
+            return {"role": "user", "content": f"{message.get('name', 'A function')} returned: {message['content']}"}
         if "tool_calls" not in message:
             return message
         functions = [call["function"] for call in message["tool_calls"]]

@@ -23,7 +23,7 @@ from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, Places
 from deployments.http.event_stream import EventStream
 from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, sent_request_id
 from deployments.http.tenants import Tenant
@@ -257,8 +257,8 @@ class Service:
     def _check_size(self, size: int, param: str) -> None:
         most = self._args.router.max_prompt_bytes
         if size > most:
-            message = f"the prompt has {size} bytes, more than the {most} that this server accepts"
-            raise ApiError(400, message, param=param, code="prompt_too_large")
+            message = f"prompt is too long: {size} bytes > {most} maximum (the option router.max_prompt_bytes)"
+            raise ApiError(400, message, param=param, code="context_length_exceeded")
 
     async def _served_chat_format(self) -> ChatFormat:
         if self._chat_format is None:
@@ -276,9 +276,10 @@ class Service:
                 raise ApiError(400, message, param="structured_outputs", code="invalid_value")
             return Grammar(key, None, "structured_outputs")
         specification: GrammarSpecification
-        places: tuple[tuple[str, str], ...] = ()
+        places: Places = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
-            (specification, places), param = chat_format.tools(body, offer), "tools"
+            specification, places = chat_format.tools(body, offer)
+            param = "tools" if offer.text is None else body.constraint_field
             thinks = False
         elif (asked := body.specification) is not None:
             specification, param = asked

@@ -23,7 +23,7 @@ from ray.serve.exceptions import BackPressureError
 from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from deployments.chat.thinking import ThoughtsLimit
-from deployments.http.errors import ApiError, in_the_body
+from deployments.http.errors import ApiError, Places, in_the_body
 from deployments.http.unenforced import InTheseWords, in_words
 from deployments.routing.grammar_admission import NewGrammars
 from deployments.routing.retries import REPLICA_LOST, Retries
@@ -61,7 +61,7 @@ class Grammar:
     key: str
     specification: dict[str, Any] | None
     param: str
-    places: tuple[tuple[str, str], ...] = ()
+    places: Places = ()
 
 
 @dataclasses.dataclass
@@ -224,8 +224,9 @@ class Tiers:
         if answer["status"] == "unknown":
             raise ApiError.grammar_not_found(grammar.key)
         unenforced = [
-            {"param": grammar.param, "pointer": in_the_body(one["pointer"], grammar.places), "reason": one["reason"]}
+            {"param": param, "pointer": pointer, "reason": one["reason"]}
             for one in answer.get("unenforced", ())
+            for pointer, param in [in_the_body(one["pointer"], grammar.places, grammar.param)]
         ]
         return {**answer, "unenforced": unenforced}
 

@@ -126,14 +126,12 @@ async def test_a_fault_after_the_first_event(http: httpx.AsyncClient, replica: F
     ("fields", "param"),
     [
         ({"previous_response_id": "r"}, "previous_response_id"),
-        ({"store": True}, "store"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}]},
             "input[0].content[0].type",
         ),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].call_id"),
         ({"tools": [TOOL, TOOL]}, "tools"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),

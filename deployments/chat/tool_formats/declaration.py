@@ -90,7 +90,7 @@ class ToolFormat:
     """Whether calls are all of an answer: one that does not begin with `trigger` holds none."""
     ends_thoughts: bool = False
     """Whether a call may follow thoughts that no marker has ended."""
-    names: str = "[a-zA-Z0-9_-]+"
+    names: str = "[a-zA-Z0-9_./-]+"
     """The regular expression of the names that a call can have."""
     texts: tuple[TextRegion, ...] = ()
     """Where there are any, text beside calls stands in one of them."""

@@ -107,9 +107,9 @@ class Incomplete(BaseModel):
 
 
 class Failure(BaseModel):
-    """A fault after the first event of a stream."""
+    """A fault after the first event of a stream; OpenAI has no other codes for it."""
 
-    code: str
+    code: Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
     message: str
 
 
@@ -269,7 +269,10 @@ class ResponsesAnswer:
 
     def _failed(self, error: ApiError) -> bytes:
         """The block that ends a stream after a fault."""
-        failure = {"code": error.detail.code or error.detail.type, "message": error.detail.message}
+        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
+        if error.status == 400:
+            code = "invalid_prompt"
+        failure = {"code": code, "message": error.detail.message}
         response = {**self._response("failed"), "error": failure}
         return block(self._event("response.failed", response=response), "response.failed")
 

@@ -5,7 +5,8 @@ As everywhere, a field that cannot be honoured is accepted only with the value t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import functools
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
@@ -17,9 +18,10 @@ from pydantic import (
     model_validator,
 )
 
-from deployments.http.body_errors import place_of_problem, shown_place
+from deployments.http.body_errors import of_inner_body
+from deployments.http.client_fields import ClientModel
 from deployments.http.errors import ApiError
-from deployments.http.fields import Metadata, Only, Positive, contradiction
+from deployments.http.fields import Metadata, Only, Positive
 from deployments.openai.constraints import ON_UNSUPPORTED, GrammarFormat, JsonObjectFormat, RegexFormat, TextFormat
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
@@ -28,7 +30,7 @@ from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.validation import FailFast, by_json_type
 
 FIELDS = {
     "messages": "input",
@@ -40,7 +42,7 @@ FIELDS = {
 """Fields of a chat completion by the name that they have here."""
 
 
-class NamedSchemaFormat(StrictModel):
+class NamedSchemaFormat(ClientModel):
     """Text that is valid under a JSON Schema."""
 
     type: Literal["json_schema"]
@@ -50,9 +52,10 @@ class NamedSchemaFormat(StrictModel):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class TextConfig(StrictModel):
+class TextConfig(ClientModel):
     """What the text of the answer must match."""
 
+    ignores: ClassVar[str] = "text"
     format: (
         Annotated[
             TextFormat | JsonObjectFormat | NamedSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
@@ -60,10 +63,9 @@ class TextConfig(StrictModel):
         ]
         | None
     ) = None
-    verbosity: Annotated[Any, Only("medium")] = None
 
 
-class ReasoningConfig(StrictModel):
+class ReasoningConfig(ClientModel):
     """Whether the model thinks before it answers."""
 
     effort: ReasoningEffort | None = Field(None, description="`none`: no thoughts; any other: thoughts.")
@@ -73,9 +75,11 @@ class ReasoningConfig(StrictModel):
     generate_summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
 
 
-class FunctionTool(StrictModel):
+class FunctionTool(ClientModel):
     """A function that the model may call."""
 
+    ignores: ClassVar[str] = "a tool"
+    renames: ClassVar[str] = "a flat tool"
     type: Literal["function"]
     name: FunctionName
     description: str | None = None
@@ -83,14 +87,14 @@ class FunctionTool(StrictModel):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class NamedFunction(StrictModel):
+class NamedFunction(ClientModel):
     """The one function that must be called."""
 
     type: Literal["function"]
     name: str
 
 
-class AllowedFunctions(StrictModel):
+class AllowedFunctions(ClientModel):
     """Some of the tools, and whether one of them must be called."""
 
     type: Literal["allowed_tools"]
@@ -100,15 +104,17 @@ class AllowedFunctions(StrictModel):
     )
 
 
-class StreamOptions(StrictModel):
+class StreamOptions(ClientModel):
     """Nothing to choose yet."""
 
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-class ResponsesBody(StrictModel):
+class ResponsesBody(ClientModel):
     """Body of `POST /v1/responses`. Nothing is stored: send the whole conversation each time."""
 
+    ignores: ClassVar[str] = "a request"
+    renames: ClassVar[str] = "a request of /v1/responses"
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
     input: Annotated[
         Annotated[str, Tag("string")]
@@ -135,21 +141,16 @@ class ResponsesBody(StrictModel):
     stream_options: StreamOptions | None = None
     on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     metadata: Metadata | None = Field(None, description="Returned as it is.")
-    user: str | None = Field(None, description="Accepted and ignored.")
-    safety_identifier: str | None = Field(None, description="Accepted and ignored.")
-    prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
-    include: Annotated[list[Literal["reasoning.encrypted_content"]], FailFast(), Field(max_length=16)] | None = Field(
+    user: str | None = Field(None, description="Returned as it is.")
+    include: Annotated[list[str], FailFast(), Field(max_length=16)] | None = Field(
         None, description="Accepted and ignored."
     )
-    store: Annotated[Any, Only(False)] = None
     background: Annotated[Any, Only(False)] = None
     truncation: Annotated[Any, Only("disabled")] = None
-    service_tier: Annotated[Any, Only("auto", "default")] = None
     top_logprobs: Annotated[Any, Only(0)] = None
     previous_response_id: Annotated[Any, Only()] = None
     conversation: Annotated[Any, Only()] = None
     prompt: Annotated[Any, Only()] = None
-    max_tool_calls: Annotated[Any, Only()] = None
 
     _chat: ChatCompletionBody = PrivateAttr()
 
@@ -159,9 +160,8 @@ class ResponsesBody(StrictModel):
         try:
             self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            place = _in_this_body(place_of_problem(problem, ChatCompletionBody), begins)
-            raise contradiction(shown_place(place), problem["ctx"]["message"], place) from None
+            in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
+            raise of_inner_body(error, ChatCompletionBody, in_this_body) from None
         return self
 
     @property
@@ -198,13 +198,13 @@ class ResponsesBody(StrictModel):
         return wanted
 
 
-def _in_this_body(place: Place, begins: list[int | None]) -> Place:
+def _in_this_body(place: Place, begins: list[int | None], given: Any) -> Place:
     """The place of what a chat completion has at `place`; `begins` as `chat_messages` returns it."""
     match place:
-        case ("messages", int(message), "tool_call_id"):
-            item = begins[message]
-            assert item is not None  # only outputs of calls have such an id
-            return ("input", item, "call_id")
+        case ("messages", int(message), *_):
+            if (item := begins[message]) is not None:
+                return ("input", item)
+            return ("input",) if isinstance(given, str) and message == len(begins) - 1 else ("instructions",)
         case ("tool_choice", "allowed_tools", *rest):
             return ("tool_choice", *rest)
         case (str(field), *rest):
