@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from deployments.chat.thinking import ThinkingMarkers
@@ -18,6 +19,7 @@ from deployments.chat.tool_formats import (
     renders_tools,
     takes_argument_text,
 )
+from deployments.chat.tool_formats.declaration import RawInput
 from deployments.chat.tool_formats.tags import (
     answer_format,
     begins_json,
@@ -28,7 +30,7 @@ from deployments.chat.tool_formats.tags import (
     thoughts_and_answer,
 )
 from deployments.http.errors import ApiError, Places
-from deployments.openai.tool_bodies import NamedTool, Tool
+from deployments.openai.tool_bodies import CustomTool, NamedTool, Tool
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
 Message = dict[str, Any]
@@ -42,19 +44,19 @@ class Offer:
     `text`: the constraint of an answer without calls, where there is one.
     """
 
-    tools: list[Tool]
+    tools: Sequence[Tool | CustomTool]
     choice: Literal["auto", "required"] | NamedTool
     parallel: bool
     allowed: frozenset[str] | None = None
     text: GrammarSpecification | None = None
 
-    def callable_tools(self) -> list[tuple[int, Tool]]:
+    def callable_tools(self) -> list[tuple[int, Tool | CustomTool]]:
         """The tools that may be called, with their places in the request."""
         names = {self.choice.function.name} if isinstance(self.choice, NamedTool) else self.allowed
         return [(place, tool) for place, tool in enumerate(self.tools) if names is None or tool.function.name in names]
 
     def schemas(self) -> dict[str, Any]:
-        """The JSON Schemas of the arguments of functions that may be called, in their order."""
+        """The JSON Schemas of the arguments of functions that may be called, in their order; `RawInput` of others."""
         return {tool.function.name: tool.function.arguments_schema() for _, tool in self.callable_tools()}
 
 
@@ -90,6 +92,9 @@ class ToolDialect:
             if re.fullmatch(self.format.names, tool.function.name) is None:
                 message = f"the model's calls cannot name {tool.function.name!a}: names match {self.format.names}"
                 raise ApiError(400, message, param=f"tools[{place}].function.name", code="invalid_value")
+            if isinstance(tool, CustomTool) and not self.format.takes_text:
+                message = "the model's calls cannot hold plain text: offer a function with a parameter for it"
+                raise ApiError(400, message, param=f"tools[{place}]", code="invalid_value")
         return StructuralTagSpecification.model_validate({"format": self._answer(offer, thoughts)})
 
     def in_text(self, specification: GrammarSpecification) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
@@ -109,12 +114,15 @@ class ToolDialect:
         # A call may come in several places.
         for (tag, schema), (place, _) in zip(pointers, itertools.cycle(offer.callable_tools()), strict=False):
             function = f"/tools/{place}/function"
-            pairs += [(f"{schema}/json_schema", f"{function}/parameters", "tools"), (tag, function, "tools")]
+            inside = [(f"{schema}/json_schema", f"{function}/parameters"), (f"{schema}/specification", function)]
+            pairs += [(*pair, "tools") for pair in (*inside, (tag, function))]
         texts = [(f"{text}/schema", "") for text in text_pointers(answer, "/format")]
-        return (*texts, *((text.removesuffix("/schema"), "") for text, _ in texts), *pairs)
+        return (*pairs, *texts, *((text.removesuffix("/schema"), "") for text, _ in texts))
 
     def _answer(self, offer: Offer, thoughts: ThinkingMarkers | None) -> dict[str, Any]:
-        one = isinstance(offer.choice, NamedTool) or not offer.parallel
+        # Any text can be in an input, also what ends a call: only the end of the answer tells them apart.
+        raw = any(isinstance(schema, RawInput) for schema in offer.schemas().values())
+        one = isinstance(offer.choice, NamedTool) or not offer.parallel or raw
         asked: dict[str, Any] = {"demanded": offer.choice != "auto", "one": one}
         if offer.text is not None:
             asked["text"] = begun_text(self.text_begin(offer), offer.text)

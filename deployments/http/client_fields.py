@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import model_validator
 from pydantic_core import PydanticCustomError
-from ray.util.metrics import Counter
 
 from grammar_workers.validation import StrictModel
+
+if TYPE_CHECKING:
+    from ray.util.metrics import Counter
 
 IGNORED: dict[str, dict[str, str]] = {
     "a request": {
@@ -184,4 +186,6 @@ def _known(model: type[ClientModel]) -> frozenset[str]:
 
 @functools.cache
 def _counter() -> Counter:
+    from ray.util.metrics import Counter  # vLLM's plugin has these models, too, and need not have Ray
+
     return Counter("turnstile_ignored_fields_total", "Fields of requests that are ignored.", ("field",))

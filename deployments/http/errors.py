@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -113,7 +114,7 @@ Places = tuple[tuple[str, ...], ...]
 """Beginnings of pointers into a specification, what the client wrote there, and its field where it is another one."""
 
 
-def in_the_body(pointer: str, places: Places, param: str) -> tuple[str, str]:
+def in_the_body(pointer: str, places: Sequence[tuple[str, ...]], param: str) -> tuple[str, str]:
     """A pointer into a specification as one into what the client wrote, and the field where that is."""
     for inside, place, *field in places:
         if f"{pointer}/".startswith(f"{inside}/"):

@@ -72,12 +72,20 @@ class AnswerFunction(BaseModel):
     arguments: str
 
 
+class AnswerInput(BaseModel):
+    """The custom tool of a call; `input` matches its grammar unless the answer was cut."""
+
+    name: str
+    input: str
+
+
 class AnswerCall(BaseModel):
-    """One tool call."""
+    """One tool call, of a function or a custom tool."""
 
     id: str
-    type: Literal["function"]
-    function: AnswerFunction
+    type: Literal["function", "custom"]
+    function: AnswerFunction | None = None
+    custom: AnswerInput | None = None
 
 
 class AnswerMessage(BaseModel):
@@ -266,6 +274,8 @@ class Answer:
             for call in delta.get("tool_calls", ()):
                 if "id" in call:
                     calls.append({name: value for name, value in call.items() if name != "index"})
+                elif "custom" in call:
+                    calls[-1]["custom"]["input"] += call["custom"]["input"]
                 else:
                     calls[-1]["function"]["arguments"] += call["function"]["arguments"]
         message: dict[str, Any] = {"role": "assistant", "content": (content or None) if reader.may_call else content}

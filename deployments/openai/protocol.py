@@ -29,8 +29,8 @@ from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
 from deployments.openai.tool_bodies import (
     MAX_TOOLS,
     AllowedToolsChoice,
+    AnyTool,
     NamedTool,
-    Tool,
     ToolChoice,
 )
 from grammar_workers.options import OnUnsupported
@@ -167,7 +167,7 @@ class ChatCompletionBody(GenerationBody):
     top_logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="With `logprobs`: so many of the likeliest tokens, too."
     )
-    tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
+    tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
         None, description="Functions that the model may call."
     )
     tool_choice: ToolChoice | None = Field(

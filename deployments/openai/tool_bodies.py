@@ -9,7 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, StrictBool, Tag
 from pydantic_core import PydanticCustomError, from_json
 
+from deployments.chat.tool_formats.declaration import RawInput
 from deployments.http.client_fields import ClientModel
+from grammar_workers.specification import GrammarSpecification, GrammarTextSpecification, RegexSpecification
 from grammar_workers.strict_json import JsonTextError, parse_json
 from grammar_workers.validation import FailFast, by_json_type
 
@@ -78,6 +80,68 @@ class Tool(ClientModel):
         function = self.function
         described = {"name": function.name, "description": function.description or ""}
         return {"type": "function", "function": {**described, "parameters": function.arguments_schema()}}
+
+
+class InputGrammar(ClientModel):
+    """The grammar of a custom tool's input, as chat completions nest it."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+    def specification(self) -> GrammarSpecification:
+        if self.syntax == "regex":
+            return RegexSpecification(pattern=self.definition)
+        return GrammarTextSpecification(syntax="lark", text=self.definition)
+
+
+class GrammarInput(ClientModel):
+    """Input that a grammar describes."""
+
+    type: Literal["grammar"]
+    grammar: InputGrammar
+
+
+class TextInput(ClientModel):
+    """Any input."""
+
+    type: Literal["text"]
+
+
+class CustomFunction(ClientModel):
+    """A tool whose input is text."""
+
+    ignores: ClassVar[str] = "a tool"
+    name: FunctionName
+    description: str | None = None
+    format: Annotated[GrammarInput | TextInput, Field(discriminator="type")] | None = None
+
+    def arguments_schema(self) -> RawInput:
+        """What stands in the place of arguments."""
+        given = self.format
+        return RawInput(given.grammar.specification() if isinstance(given, GrammarInput) else ANY_INPUT)
+
+
+class CustomTool(ClientModel):
+    """A tool whose input is text, which is written in the place of arguments."""
+
+    ignores: ClassVar[str] = "a tool"
+    type: Literal["custom"]
+    custom: CustomFunction
+
+    @property
+    def function(self) -> CustomFunction:
+        return self.custom
+
+    def template_input(self) -> dict[str, Any]:
+        """The tool as chat templates take it: a function of one text."""
+        told = f"{self.custom.description or ''}\nIts input is plain text in the place of the arguments.".strip()
+        described = {"name": self.custom.name, "description": told}
+        return {"type": "function", "function": {**described, "parameters": INPUT_SCHEMA}}
+
+
+AnyTool = Annotated[Tool | CustomTool, Field(discriminator="type")]
+INPUT_SCHEMA = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+ANY_INPUT = RegexSpecification(pattern="[\\s\\S]*")
 
 
 class FunctionChoice(ClientModel):

@@ -138,9 +138,7 @@ async def test_no_tools_are_offered_where_none_may_be_called(http: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("end", range(len("<call:f>"), CALL.index("}") + 1))
-async def test_a_call_that_was_cut_is_told_as_far_as_it_goes(
-    http: httpx.AsyncClient, replica: FakeReplica, end: int
-) -> None:
+async def test_a_call_that_was_cut_is_told_so_far(http: httpx.AsyncClient, replica: FakeReplica, end: int) -> None:
     replica.say("Look: ", CALL[:end])
     replica.finish_reason = "length"
     answer = await message(http, tools=[TOOL])

@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pydantic_core import from_json
-
-from deployments.chat.tool_formats.declaration import TextRegion, ToolFormat
+from deployments.chat.tool_formats.declaration import RawInput, TextRegion, ToolFormat
 from grammar_workers.specification import GrammarSpecification
 
 Format = dict[str, Any]
@@ -95,12 +93,8 @@ def begun_text(begin: str | None, specification: GrammarSpecification) -> Format
 
 
 def begins_json(text: str) -> bool:
-    """Return whether a JSON text can begin with this."""
-    try:
-        from_json(text, allow_partial=True)
-    except ValueError:
-        return False
-    return True
+    """Return whether a JSON text can begin with the first character of this."""
+    return text[0] in '{["-0123456789tfn'
 
 
 def text_pointers(format_: Format, pointer: str) -> Iterator[str]:
@@ -139,13 +133,23 @@ def _arguments_pointer(content: Format, pointer: str) -> str | None:
     if "json_schema" in content:
         return pointer
     elements = content["elements"] if content["type"] == "sequence" else []
-    return next((f"{pointer}/elements/{index}" for index, one in enumerate(elements) if "json_schema" in one), None)
+    found = (index for index, one in enumerate(elements) if "json_schema" in one or "specification" in one)
+    return next((f"{pointer}/elements/{index}" for index in found), None)
 
 
 def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
     """One call. What stands before its first hole for an id is its beginning, what follows the arguments its end."""
     begin, *elements = [_element(tool_format, part, name, schema) for part in _with_name(tool_format, name)]
-    end = elements.pop()["value"] if elements[-1]["type"] == "const_string" else ""
+    # The end of a tag is excluded from what stands in it, which would change the grammar of a text.
+    raw = isinstance(schema, RawInput)
+    end = elements.pop()["value"] if elements[-1]["type"] == "const_string" and not raw else ""
+    if raw:
+        return {
+            "type": "tag",
+            "begin": begin["value"],
+            "content": {"type": "sequence", "elements": elements},
+            "end": "",
+        }
     content = elements[0] if len(elements) == 1 else {"type": "sequence", "elements": elements}
     return {"type": "tag", "begin": begin["value"], "content": content, "end": end}
 
@@ -163,6 +167,8 @@ def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
 
 
 def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Format:
+    if part == "$arguments" and isinstance(schema, RawInput):
+        return {"type": "specification", "specification": schema.specification}
     if part == "$arguments":
         if tool_format.parameters is None:
             return {"type": "json_schema", "json_schema": schema}

@@ -60,6 +60,17 @@ class CallItem(BaseModel):
     status: Status
 
 
+class CustomCallItem(BaseModel):
+    """A call of a custom tool; `input` matches its grammar unless the answer was cut."""
+
+    type: Literal["custom_tool_call"]
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: Status
+
+
 class ThoughtText(BaseModel):
     """A piece of thoughts."""
 
@@ -123,7 +134,7 @@ class Response(BaseModel):
     error: Failure | None
     incomplete_details: Incomplete | None
     model: str
-    output: list[MessageItem | CallItem | ReasoningItem]
+    output: list[MessageItem | CallItem | CustomCallItem | ReasoningItem]
     usage: ResponseUsage | None
     grammar: GrammarReport | None = None
     instructions: str | None
@@ -212,6 +223,9 @@ class ResponsesAnswer:
             yield from self._more_text("reasoning", "reasoning_text", delta["reasoning_content"])
         else:
             (call,) = delta["tool_calls"]
+            if "custom" in call:
+                yield from self._more_input(call, call["custom"])
+                return
             function = call["function"]
             if "id" in call:
                 yield from self._closed("completed")
@@ -220,6 +234,14 @@ class ResponsesAnswer:
             if function["arguments"]:
                 self._items[-1]["arguments"] += function["arguments"]
                 yield self._item_event("response.function_call_arguments.delta", delta=function["arguments"])
+
+    def _more_input(self, call: dict[str, Any], custom: dict[str, str]) -> Iterator[Event]:
+        if "id" in call:
+            yield from self._closed("completed")
+            yield from self._opened("custom_tool_call", "ctc", call_id=call["id"], name=custom["name"], input="")
+        if custom["input"]:
+            self._items[-1]["input"] += custom["input"]
+            yield self._item_event("response.custom_tool_call_input.delta", delta=custom["input"])
 
     def _more_text(self, kind: str, part: str, text: str) -> Iterator[Event]:
         if not self._items or self._items[-1]["type"] != kind:
@@ -250,6 +272,8 @@ class ResponsesAnswer:
         if item["type"] == "function_call":
             arguments = {"name": item["name"], "arguments": item["arguments"]}
             yield self._item_event("response.function_call_arguments.done", **arguments)
+        elif item["type"] == "custom_tool_call":
+            yield self._item_event("response.custom_tool_call_input.done", input=item["input"])
         else:
             part = item["content"][0]
             logprobs: dict[str, Any] = {"logprobs": []} if part["type"] == "output_text" else {}

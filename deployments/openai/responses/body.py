@@ -26,7 +26,7 @@ from deployments.openai.constraints import ON_UNSUPPORTED, GrammarFormat, JsonOb
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
 from deployments.openai.structural_tags import StructuralTag
-from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters, TextInput
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
@@ -87,10 +87,29 @@ class FunctionTool(ClientModel):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class NamedFunction(ClientModel):
-    """The one function that must be called."""
+class GrammarInput(ClientModel):
+    """The grammar of a custom tool's input."""
 
-    type: Literal["function"]
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class CustomTool(ClientModel):
+    """A tool whose input is text; an answer calls one of them at most."""
+
+    ignores: ClassVar[str] = "a tool"
+    renames: ClassVar[str] = "a flat tool"
+    type: Literal["custom"]
+    name: FunctionName
+    description: str | None = None
+    format: Annotated[GrammarInput | TextInput, Field(discriminator="type")] | None = None
+
+
+class NamedFunction(ClientModel):
+    """The one function or custom tool that must be called."""
+
+    type: Literal["function", "custom"]
     name: str
 
 
@@ -126,7 +145,14 @@ class ResponsesBody(ClientModel):
     temperature: StrictFloat | None = Field(None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy.")
     top_p: StrictFloat | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens.")
     text: TextConfig | None = None
-    tools: Annotated[list[FunctionTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    tools: (
+        Annotated[
+            list[Annotated[FunctionTool | CustomTool, Field(discriminator="type")]],
+            FailFast(),
+            Field(max_length=MAX_TOOLS),
+        ]
+        | None
+    ) = None
     tool_choice: (
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag("string")]
@@ -212,7 +238,12 @@ def _in_this_body(place: Place, begins: list[int | None], given: Any) -> Place:
     return place
 
 
-def _chat_tool(tool: FunctionTool) -> dict[str, Any]:
+def _chat_tool(tool: FunctionTool | CustomTool) -> dict[str, Any]:
+    if isinstance(tool, CustomTool):
+        custom = tool.model_dump(exclude={"type"}, exclude_none=True)
+        if isinstance(tool.format, GrammarInput):
+            custom["format"] = {"type": "grammar", "grammar": tool.format.model_dump(exclude={"type"})}
+        return {"type": "custom", "custom": custom}
     return {"type": "function", "function": tool.model_dump(exclude={"type"})}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -63,6 +64,26 @@ class CallOutputInput(_Item):
     output: Content
 
 
+class CustomCallInput(_Item):
+    """A call of a custom tool that the model made earlier."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str = Field(min_length=1)
+    name: FunctionName
+    input: str
+
+    @property
+    def arguments(self) -> str:
+        """As the arguments of a function."""
+        return json.dumps({"input": self.input}, ensure_ascii=False)
+
+
+class CustomCallOutputInput(CallOutputInput):
+    """What a call of a custom tool returned."""
+
+    type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
+
+
 class ReasoningText(ClientModel):
     """A piece of thoughts."""
 
@@ -93,6 +114,8 @@ InputItem = Annotated[
     Annotated[MessageInput, Tag("message")]
     | Annotated[CallInput, Tag("function_call")]
     | Annotated[CallOutputInput, Tag("function_call_output")]
+    | Annotated[CustomCallInput, Tag("custom_tool_call")]
+    | Annotated[CustomCallOutputInput, Tag("custom_tool_call_output")]
     | Annotated[ReasoningInput, Tag("reasoning")],
     Discriminator(_kind),
 ]
@@ -126,7 +149,7 @@ def chat_messages(
                 messages.append(turn)
             if isinstance(item, ReasoningInput):
                 turn["reasoning_content"] = "".join(piece.text for piece in item.content or item.summary)
-            elif isinstance(item, CallInput):
+            elif isinstance(item, CallInput | CustomCallInput):
                 function = {"name": item.name, "arguments": item.arguments}
                 turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
             else:
