@@ -110,10 +110,14 @@ class Service:
 
     async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
         """`/v1/responses`."""
-        try:
-            begun = await self.begin(body.chat, request, tenant)
-        except ApiError as error:
-            raise responses.in_these_words(error) from error
+        while True:
+            try:
+                begun = await self.begin(body.chat, request, tenant)
+                break
+            except ApiError as error:
+                too_long = error.detail.code == "context_length_exceeded"
+                if not (too_long and body.truncation == "auto" and body.drop_oldest()):
+                    raise responses.in_these_words(error) from error
         begun.generation.tell_places(responses.place_in_these_words)
         (reader,) = begun.readers
         model = self._model_of(body.chat.model)

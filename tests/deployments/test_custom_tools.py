@@ -58,6 +58,8 @@ def read(parser: ToolCallParser, pieces: list[str]) -> tuple[str, str]:
     """Name and input of the one call."""
     name, given = "", ""
     for delta in (*(delta for piece in pieces for delta in parser.feed(piece)), *parser.finish(cut=False)):
+        if "reasoning_content" in delta:
+            continue
         (call,) = delta["tool_calls"]
         assert ("id" in call) == (not name)
         name, given = name or call["custom"]["name"], given + call["custom"]["input"]

@@ -13,6 +13,7 @@ from pydantic import (
     PrivateAttr,
     StrictBool,
     StrictFloat,
+    StrictInt,
     Tag,
     ValidationError,
     model_validator,
@@ -22,9 +23,17 @@ from deployments.http.body_errors import of_inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.errors import ApiError
 from deployments.http.fields import Metadata, Only, Positive
-from deployments.openai.constraints import ON_UNSUPPORTED, GrammarFormat, JsonObjectFormat, RegexFormat, TextFormat
+from deployments.openai.constraints import (
+    ON_UNSUPPORTED,
+    GrammarFormat,
+    JsonObjectFormat,
+    RegexFormat,
+    StructuredOutputs,
+    TextFormat,
+)
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
+from deployments.openai.sampling import MAX_TOP_LOGPROBS, Stop
 from deployments.openai.structural_tags import StructuralTag
 from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters, TextInput
 from grammar_workers.options import OnUnsupported
@@ -169,11 +178,21 @@ class ResponsesBody(ClientModel):
     metadata: Metadata | None = Field(None, description="Returned as it is.")
     user: str | None = Field(None, description="Returned as it is.")
     include: Annotated[list[str], FailFast(), Field(max_length=16)] | None = Field(
-        None, description="Accepted and ignored."
+        None, description="`message.output_text.logprobs`: log-probabilities; the others are ignored."
     )
     background: Annotated[Any, Only(False)] = None
-    truncation: Annotated[Any, Only("disabled")] = None
-    top_logprobs: Annotated[Any, Only(0)] = None
+    truncation: Literal["auto", "disabled"] | None = Field(
+        None, description="`auto`: the oldest items are dropped where the input is too long; else it is refused."
+    )
+    top_logprobs: StrictInt | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="Log-probabilities of so many of the likeliest tokens."
+    )
+    top_k: StrictInt | None = Field(None, ge=-1, lt=1 << 63, description="As in a chat completion.")
+    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
+    stop: Stop | None = Field(None, description="As in a chat completion.")
+    structured_outputs: StructuredOutputs | None = Field(
+        None, description="What the text of the answer must match, as in a chat completion."
+    )
     previous_response_id: Annotated[Any, Only()] = None
     conversation: Annotated[Any, Only()] = None
     prompt: Annotated[Any, Only()] = None
@@ -189,6 +208,22 @@ class ResponsesBody(ClientModel):
             in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
             raise of_inner_body(error, ChatCompletionBody, in_this_body) from None
         return self
+
+    def drop_oldest(self) -> bool:
+        """Drop a quarter of the conversation, the oldest first. False where nothing is left to drop."""
+        messages = self._chat.messages
+        first = 0 if self.instructions is None else 1
+        if (droppable := len(messages) - first - 1) < 1:
+            return False
+        kept = [*messages[:first], *messages[first + -(-droppable // 4) :]]
+        self._chat = self._chat.model_copy(update={"messages": kept})
+        self._chat.__dict__.pop("template_messages", None)  # of all messages
+        return True
+
+    @property
+    def logprobs(self) -> bool:
+        """True if log-probabilities are asked for."""
+        return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
 
     @property
     def chat(self) -> ChatCompletionBody:
@@ -208,6 +243,12 @@ class ResponsesBody(ClientModel):
             "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
             "stream": self.stream,
             "on_unsupported": self.on_unsupported,
+            "logprobs": self.logprobs or None,
+            "top_logprobs": self.top_logprobs or None,
+            "top_k": self.top_k,
+            "seed": self.seed,
+            "stop": self.stop,
+            "structured_outputs": self.structured_outputs,
         }
         if isinstance(self.tool_choice, NamedFunction):
             fields["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
