@@ -11,6 +11,8 @@ TORCH_INDEX ?=
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
+# Where Node finds the AI SDK.
+AI_SDK := $(CURDIR)/build/ai-sdk
 .PHONY: help serve test test-long vllm test-vllm test-vllm-long soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
@@ -103,7 +105,8 @@ release: $(VENV)/.installed site ## What a release needs, into dist/: wheel, sdi
 compat: $(VENV)/.installed ## The clients of others against a running server (TURNSTILE_URL=its address: not one of ours)
 	@$(PIP_INSTALL) --quiet --editable '.[compat]'
 	@$(PIP_INSTALL) --quiet --no-deps instructor
-	@$(BIN)/python -m pytest tests/compat
+	@npm install --silent --prefix $(AI_SDK) ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic
+	@AI_SDK=$(AI_SDK) $(BIN)/python -m pytest tests/compat
 
 $(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
 	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile, which takes minutes"
