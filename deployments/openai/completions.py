@@ -154,7 +154,7 @@ class TextCompletion(BaseModel):
 
 
 class Answer:
-    """Formats one generation, which its caller closes; `logprobs`: they were asked.
+    """Formats one generation, which its caller closes; `logprobs`: they were asked. `choices`: of each prompt.
 
     `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
     the shape is that of `/v1/completions`.
@@ -168,6 +168,7 @@ class Answer:
         model: str,
         system_fingerprint: str,
         logprobs: bool,
+        choices: int = 1,
         readers: Sequence[OutputParser] = (),
     ) -> None:
         self._generation = generation
@@ -175,7 +176,7 @@ class Answer:
         self._logprobs = logprobs
         self._choices = len(generation.first)
         self._readers = readers
-        self._prompt_tokens = generation.first[0]["prompt_tokens"]
+        self._prompt_tokens = sum(first["prompt_tokens"] for first in generation.first[::choices])
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {

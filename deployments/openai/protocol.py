@@ -42,6 +42,7 @@ MAX_TIMEOUT_S = 24 * 3600
 MAX_MESSAGES = 4096
 """Beside the system message, which the other APIs take apart."""
 MAX_PROMPT_TOKENS = 1 << 20
+MAX_PROMPTS = 16
 
 
 class StreamOptions(ClientModel):
@@ -306,18 +307,21 @@ class ChatCompletionBody(GenerationBody):
 
 def _kind_of_prompt(given: Any) -> str | None:
     if isinstance(given, list):
-        return "texts" if given and isinstance(given[0], str) else "tokens"
+        kinds = {str: "texts", list: "token lists"}
+        return kinds.get(type(given[0]), "tokens") if given else "tokens"
     return "text" if isinstance(given, str) else None
 
 
+Tokens = Annotated[list[TokenId], FailFast(), Field(min_length=1, max_length=MAX_PROMPT_TOKENS)]
 Prompt = Annotated[
     Annotated[str, Tag("text")]
-    | Annotated[list[TokenId], FailFast(), Field(min_length=1, max_length=MAX_PROMPT_TOKENS), Tag("tokens")]
-    | Annotated[list[str], FailFast(), Field(min_length=1, max_length=1), Tag("texts")],
+    | Annotated[Tokens, Tag("tokens")]
+    | Annotated[list[str], FailFast(), Field(min_length=1, max_length=MAX_PROMPTS), Tag("texts")]
+    | Annotated[list[Tokens], FailFast(), Field(min_length=1, max_length=MAX_PROMPTS), Tag("token lists")],
     Discriminator(
         _kind_of_prompt,
         custom_error_type="wrong_type",
-        custom_error_message="must be one text, or a list of token ids",
+        custom_error_message="must be a text or a list of token ids, or a list of those",
     ),
 ]
 
@@ -325,7 +329,7 @@ Prompt = Annotated[
 class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`."""
 
-    prompt: Prompt = Field(description="Text, also as a list of one, or token ids.")
+    prompt: Prompt = Field(description="Text or token ids, or a list of those: each has `n` choices, in their order.")
     max_tokens: Positive | None = Field(16, description="The most tokens to generate; 16 as in OpenAI's API.")
     logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="Tell log-probabilities, and those of so many likeliest tokens."
@@ -338,10 +342,17 @@ class CompletionBody(GenerationBody):
         return self.logprobs
 
     def sent_characters(self) -> int:
-        return len(self.prompt)
+        return sum(map(len, self.prompts))
+
+    @property
+    def prompts(self) -> list[Any]:
+        """Each of the prompts."""
+        given = self.prompt
+        return given if isinstance(given, list) and isinstance(given[0], str | list) else [given]
+
+    @property
+    def sequences(self) -> int:
+        return super().sequences * len(self.prompts)
 
     def prompt_fields(self) -> dict[str, Any]:
-        match self.prompt:
-            case [str(text)]:
-                return {"prompt": text}
-        return {"prompt": self.prompt}
+        return {"prompt": self.prompts[0]}

@@ -29,7 +29,7 @@ from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, sent_request_i
 from deployments.http.tenants import Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
-from deployments.openai.protocol import ChatCompletionBody, GenerationBody
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
 from deployments.openai.responses import body as responses
 from deployments.openai.responses.answer import ResponsesAnswer
 from deployments.openai.responses.body import ResponsesBody
@@ -96,8 +96,11 @@ class Service:
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
         """Both completion endpoints."""
         begun = await self.begin(body, request, tenant)
+        if isinstance(body, CompletionBody):
+            await self._begin_others(body, begun.generation, request, tenant)
         answer = Answer(
             begun.generation,
+            choices=body.choices,
             request_id=begun.request_id,
             model=self._model_of(body.model),
             system_fingerprint=self.system_fingerprint,
@@ -107,6 +110,20 @@ class Service:
         if body.stream:
             return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
         return await _whole(answer, begun.generation)
+
+    async def _begin_others(
+        self, body: CompletionBody, generation: Generation, request: Request, tenant: Tenant
+    ) -> None:
+        """Begin the generations of all prompts but the first, and join them to its own."""
+        try:
+            for prompt in body.prompts[1:]:
+                other = await self.begin(body.model_copy(update={"prompt": prompt}), request, tenant)
+                generation.first += other.generation.first
+                generation.rest += other.generation.rest
+                other.generation.span.end(other.generation.timings)
+        except BaseException:
+            await generation.aclose()
+            raise
 
     async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
         """`/v1/responses`."""

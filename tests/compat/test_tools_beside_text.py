@@ -28,7 +28,7 @@ SCHEMA = {
     "required": ["city"],
     "additionalProperties": False,
 }
-FUNCTION = {"name": "look_up", "description": "Looks a city up.", "parameters": SCHEMA}
+FUNCTION = {"name": "look_up", "description": "Looks a city up.", "parameters": SCHEMA, "strict": True}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "schema": Person.model_json_schema()}}
 MESSAGES: Any = [{"role": "user", "content": PROMPT}]
 
@@ -66,9 +66,7 @@ def test_anthropic(url: str) -> None:
     client: Any = anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
     tool = {"name": "look_up", "input_schema": SCHEMA}
     wanted = {"format": {"type": "json_schema", "schema": Person.model_json_schema()}}
-    answer = client.messages.create(
-        model=MODEL, messages=MESSAGES, max_tokens=300, tools=[tool], output_config=wanted, temperature=0
-    )
+    answer = client.messages.create(model=MODEL, messages=MESSAGES, max_tokens=300, tools=[tool], output_config=wanted)
     blocks = {block.type: block for block in answer.content}
     judged(
         blocks["text"].text if "text" in blocks else None,
@@ -84,12 +82,13 @@ async def test_agents(url: str, kind: Any) -> None:
         return f"{city} is large."
 
     agents.set_tracing_disabled(True)
-    model = kind(MODEL, openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0))
     output = agents.AgentOutputSchema(Person, strict_json_schema=False)
     settings = agents.ModelSettings(temperature=0, max_tokens=300)
-    agent: Any = agents.Agent(name="a", model=model, tools=[look_up], output_type=output, model_settings=settings)
-    with contextlib.suppress(agents.MaxTurnsExceeded):  # where the toy model calls each time
-        assert isinstance((await agents.Runner.run(agent, PROMPT, max_turns=3)).final_output, Person)
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+        fields: Any = {"model": kind(MODEL, client), "tools": [look_up], "output_type": output}
+        agent: Any = agents.Agent(name="a", model_settings=settings, **fields)
+        with contextlib.suppress(agents.MaxTurnsExceeded):  # where the toy model calls each time
+            assert isinstance((await agents.Runner.run(agent, PROMPT, max_turns=3)).final_output, Person)
 
 
 @pytest.mark.parametrize("kind", [OpenAIChatModel, OpenAIResponsesModel])
