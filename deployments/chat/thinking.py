@@ -15,7 +15,7 @@ import re
 from typing import Any, Literal
 
 from deployments.arguments import ThinkingArguments
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, Places
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification, Tag
 
 
@@ -143,9 +143,9 @@ class Thinking:
         )
 
     @staticmethod
-    def places(inner: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    def places(inner: Places) -> Places:
         """`ApiError.of_grammar`'s places for `specification`, given those of the answer's specification."""
-        inside = tuple((f"/tags/0/content{pointer}", place) for pointer, place in inner)
+        inside = tuple((f"/tags/0/content{pointer}", *place) for pointer, *place in inner)
         return (*inside, ("/tags/0/content/schema", ""), ("/tags/0/content", ""))
 
 

@@ -22,7 +22,10 @@ class TextPart(ClientModel):
     type: Annotated[Literal["text"], text_parts("text")] = Field(description="Other kinds of content are refused.")
     text: str
 
-    _refusal = model_validator(mode="before")(refusal_as_text)
+    @model_validator(mode="before")
+    @classmethod
+    def _read_refusal(cls, part: Any) -> Any:
+        return refusal_as_text(part)
 
 
 Content = Annotated[

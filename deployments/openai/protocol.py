@@ -277,7 +277,8 @@ class ChatCompletionBody(GenerationBody):
         """The tools that may be called; None where there are none."""
         if not self.tools or self.tool_choice == "none":
             return None
-        choice, allowed = self.tool_choice or "auto", None
+        choice = self.tool_choice or "auto"
+        allowed: frozenset[str] | None = None
         if isinstance(choice, AllowedToolsChoice):
             choice, allowed = choice.allowed_tools.mode, choice.names()
         text = self.specification[0] if choice == "auto" and self.specification is not None else None
@@ -307,7 +308,7 @@ class ChatCompletionBody(GenerationBody):
 
 def _kind_of_prompt(given: Any) -> str | None:
     if isinstance(given, list):
-        kinds = {str: "texts", list: "token lists"}
+        kinds: dict[type, str] = {str: "texts", list: "token lists"}
         return kinds.get(type(given[0]), "tokens") if given else "tokens"
     return "text" if isinstance(given, str) else None
 

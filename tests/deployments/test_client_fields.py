@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 HELLO = [{"role": "user", "content": "hello"}]
-CALL = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
+CALL: dict[str, Any] = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 WHOLE: dict[str, dict[str, Any]] = {
     CHAT: {"messages": HELLO},
@@ -50,7 +50,7 @@ ACCEPTED: list[tuple[str, dict[str, Any]]] = [
     (CHAT, assistant(content=[{"type": "refusal", "refusal": "No."}])),
     (CHAT, assistant(content=[{"type": "text", "text": "x", **CACHE}], **CACHE)),
     (CHAT, assistant(tool_calls=[{**CALL, "index": 0, "extra_content": {"google": {}}, **CACHE}])),
-    (CHAT, assistant(tool_calls=[{**CALL, "function": {**CALL["function"], "parsed_arguments": {}}}])),  # type: ignore[dict-item]
+    (CHAT, assistant(tool_calls=[{**CALL, "function": {**CALL["function"], "parsed_arguments": {}}}])),
     (CHAT, assistant(unknown=None, other=[])),
     (CHAT, {"tools": [{"type": "function", "function": FUNCTION, **CACHE}]}),
     (CHAT, {"tool_choice": "auto"}),

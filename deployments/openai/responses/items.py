@@ -30,7 +30,10 @@ class InputText(ClientModel):
     )
     text: str
 
-    _refusal = model_validator(mode="before")(refusal_as_text)
+    @model_validator(mode="before")
+    @classmethod
+    def _read_refusal(cls, part: Any) -> Any:
+        return refusal_as_text(part)
 
 
 Content = Annotated[
