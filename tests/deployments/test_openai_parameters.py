@@ -126,7 +126,7 @@ async def test_several_prompts_have_their_choices_in_order(http: httpx.AsyncClie
         assert answer.usage.prompt_tokens == 3 * len(prompts)
         stream = await create(http, "text", prompt=prompts, n=2, stream=True)
         assert {chunk.choices[0].index async for chunk in stream} == set(range(2 * len(prompts)))
-    replica.faults = [None, (0, {"status": 400, "message": "no", "param": "prompt"})]
+    replica.faults = [None, (0, {"status": 400, "message": "no", "param": "prompt", "code": "invalid_prompt"})]
     with pytest.raises(openai.BadRequestError):
         await create(http, "text", prompt=["one", "two"])
     assert replica.running == 0
