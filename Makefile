@@ -16,6 +16,9 @@ IMAGE ?= turnstile:0.2.0
 MASKBENCH ?= maskbench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
+# Where Node finds the AI SDK.
+AI_SDK := $(CURDIR)/build/ai-sdk
+
 .PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-first test-vllm-long test-sglang soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
 help: ## List the targets
@@ -111,7 +114,8 @@ release: $(VENV)/.installed site ## What a release needs, into dist/: wheel, sdi
 compat: $(VENV)/.installed ## The clients of others against a running server (TURNSTILE_URL=its address: not one of ours)
 	@$(PIP_INSTALL) --quiet --editable '.[compat]'
 	@$(PIP_INSTALL) --quiet --no-deps instructor
-	@$(BIN)/python -m pytest tests/compat
+	@npm install --silent --prefix $(AI_SDK) ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic
+	@AI_SDK=$(AI_SDK) $(BIN)/python -m pytest tests/compat
 
 test-cluster: $(VENV)/.installed ## The documents' commands on the cluster that KUBECONFIG names (IMAGE=turnstile:TAG)
 	@TURNSTILE_IMAGE=$(IMAGE) $(BIN)/python -m pytest -x tests/cluster

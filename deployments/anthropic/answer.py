@@ -7,7 +7,6 @@ Both are one sequence of events: the whole answer is what they add up to.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any, Literal
@@ -19,6 +18,7 @@ from deployments.chat.tool_calls import Delta
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import block
 from deployments.openai.completions import GrammarReport, grammar_report
+from deployments.openai.tool_bodies import arguments_in
 from deployments.routing.tiers import Generation
 from grammar_workers.logs import SERVE, get_logger
 
@@ -29,11 +29,10 @@ Event = dict[str, Any]
 
 
 class AnswerText(BaseModel):
-    """Text; `citations` is always null."""
+    """Text."""
 
     type: Literal["text"]
     text: str
-    citations: None
 
 
 class AnswerThinking(BaseModel):
@@ -45,7 +44,7 @@ class AnswerThinking(BaseModel):
 
 
 class AnswerToolUse(BaseModel):
-    """A call whose input matches the function's schema. One that was cut is left out."""
+    """A call. Its input matches the function's schema; with `stop_reason: max_tokens` it may be incomplete."""
 
     type: Literal["tool_use"]
     id: str
@@ -100,9 +99,7 @@ class MessagesAnswer:
         async with aclosing(self.events()) as events:
             async for _ in events:
                 pass
-        # The input of a call that was cut is no value; a client must not take it for a call.
-        content = [part for part in self._blocks if part["type"] != "tool_use" or part["input"] is not None]
-        return {**self._message(), "content": content, **self._stop, **self._report()}
+        return {**self._message(), "content": self._blocks, **self._stop, **self._report()}
 
     async def blocks(self) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
@@ -176,7 +173,7 @@ class MessagesAnswer:
             return
         yield from self._closed()
         self._open = True
-        self._blocks.append({"type": kind, **fields, **({"citations": None} if kind == "text" else {})})
+        self._blocks.append({"type": kind, **fields})
         yield {"type": "content_block_start", "index": len(self._blocks) - 1, "content_block": dict(self._blocks[-1])}
 
     def _closed(self) -> Iterator[Event]:
@@ -186,7 +183,7 @@ class MessagesAnswer:
         self._open = False
         last = self._blocks[-1]
         if last["type"] == "tool_use":
-            last["input"] = _value(self._input)
+            last["input"] = arguments_in(self._input)
         elif last["type"] == "thinking":
             yield self._delta({"type": "signature_delta", "signature": ""})
         yield {"type": "content_block_stop", "index": len(self._blocks) - 1}
@@ -207,11 +204,3 @@ class MessagesAnswer:
 
     def _usage(self) -> dict[str, int]:
         return {"input_tokens": self._generation.first[0]["prompt_tokens"], "output_tokens": self._tokens}
-
-
-def _value(text: str) -> Any:
-    """The input of a call; None where it is not complete."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

@@ -5,7 +5,7 @@ As everywhere, a field that cannot be honoured is accepted only with the value t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -19,8 +19,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from deployments.anthropic.content import MAX_KIND, CacheControl, MessageParam, Text, chat_messages
-from deployments.http.body_errors import place_of_problem, shown_place
+from deployments.anthropic.content import MAX_KIND, MessageParam, Text, chat_messages
+from deployments.http.body_errors import of_inner_body
+from deployments.http.client_fields import ClientModel
 from deployments.http.errors import ApiError
 from deployments.http.fields import Only, Positive, Refused, contradiction
 from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
@@ -31,7 +32,7 @@ from grammar_workers.errors import shortened
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
-from grammar_workers.validation import FailFast, StrictModel
+from grammar_workers.validation import FailFast
 
 FIELDS = {
     "max_completion_tokens": "max_tokens",
@@ -43,33 +44,30 @@ FIELDS = {
 """Fields of a chat completion by the name that they have here."""
 
 
-class JsonFormat(StrictModel):
+class JsonFormat(ClientModel):
     """Text that is valid under a JSON Schema."""
 
     type: Literal["json_schema"]
     json_schema: JsonSchema = Field(alias="schema")
 
 
-class OutputConfig(StrictModel):
+class OutputConfig(ClientModel):
     """What the text of the answer must match, and how much thought goes into it."""
 
     format: JsonFormat | None = None
     effort: Literal["low", "medium", "high", "xhigh", "max"] | None = Field(None, description="Accepted and ignored.")
 
 
-class ToolParam(StrictModel):
+class ToolParam(ClientModel):
     """A function that the model may call."""
 
+    ignores: ClassVar[str] = "a tool"
+    renames: ClassVar[str] = "a tool of /v1/messages"
     type: Annotated[Literal["custom"] | None, Field(description="Tools that Anthropic runs are refused.")] = None
     name: FunctionName
     description: str | None = None
     input_schema: Parameters = Field(description="JSON Schema of the arguments, an object.")
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
-    cache_control: CacheControl | None = Field(None, description="Accepted and ignored.")
-    eager_input_streaming: StrictBool | None = Field(None, description="Accepted: arguments come as they are drawn.")
-    input_examples: Annotated[list[dict[str, Any]], FailFast(), Field(max_length=64)] | None = Field(
-        None, description="Accepted and ignored."
-    )
     allowed_callers: Annotated[Any, Only(["direct"])] = None
     defer_loading: Annotated[Any, Only(False)] = None
 
@@ -85,14 +83,14 @@ def _function(tool: Any) -> Any:
 Tool = Annotated[ToolParam, BeforeValidator(_function)]
 
 
-class AutoChoice(StrictModel):
+class AutoChoice(ClientModel):
     """The model decides (`auto`), or must call some function (`any`)."""
 
     type: Literal["auto", "any"]
     disable_parallel_tool_use: StrictBool | None = Field(None, description="True: at most one call.")
 
 
-class ToolChoice(StrictModel):
+class ToolChoice(ClientModel):
     """The function that must be called."""
 
     type: Literal["tool"]
@@ -100,13 +98,13 @@ class ToolChoice(StrictModel):
     disable_parallel_tool_use: StrictBool | None = Field(None, description="Accepted: there is one call.")
 
 
-class NoneChoice(StrictModel):
+class NoneChoice(ClientModel):
     """No function may be called; the model is not told about them."""
 
     type: Literal["none"]
 
 
-class ThinkingEnabled(StrictModel):
+class ThinkingEnabled(ClientModel):
     """The model thinks before it answers."""
 
     type: Literal["enabled", "adaptive"]
@@ -116,21 +114,17 @@ class ThinkingEnabled(StrictModel):
     )
 
 
-class ThinkingDisabled(StrictModel):
+class ThinkingDisabled(ClientModel):
     """The model answers at once, as it does where `thinking` is absent."""
 
     type: Literal["disabled"]
 
 
-class RequestMetadata(StrictModel):
-    """Who the request is for."""
-
-    user_id: str | None = None
-
-
-class _Conversation(StrictModel):
+class _Conversation(ClientModel):
     """What both bodies have."""
 
+    ignores: ClassVar[str] = "a request"
+    renames: ClassVar[str] = "a request of /v1/messages"
     model: str = Field(description="A name from `/v1/models`.")
     messages: Annotated[list[MessageParam], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
     system: Text | None = None
@@ -139,24 +133,22 @@ class _Conversation(StrictModel):
     thinking: Annotated[ThinkingEnabled | ThinkingDisabled, Field(discriminator="type")] | None = None
     output_config: OutputConfig | None = None
     output_format: JsonFormat | None = Field(None, description="The older place of `output_config.format`.")
-    cache_control: CacheControl | None = Field(None, description="Accepted and ignored.")
     speed: Annotated[Any, Only("standard")] = None
 
     _chat: ChatCompletionBody = PrivateAttr()
 
     @model_validator(mode="after")
     def _make_chat(self) -> _Conversation:
-        if self.messages[-1].role == "assistant":
+        # An answer that was cut before its first block leads to an empty message.
+        given = self.messages[: -1 if self.messages[-1].is_empty else None]
+        if not given or given[-1].role == "assistant":
             message = "must end with the user: an answer cannot be begun for the model"
             raise contradiction("messages", message, ("messages", len(self.messages) - 1))
-        messages, begins = chat_messages(self.system, self.messages)
+        messages, begins = chat_messages(self.system, given)
         try:
             self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            place = _in_this_body(place_of_problem(problem, ChatCompletionBody), begins)
-            told = problem["ctx"]["message"] if "message" in problem.get("ctx", {}) else problem["msg"]
-            raise contradiction(shown_place(place), told, place) from None
+            raise of_inner_body(error, ChatCompletionBody, lambda place: _in_this_body(place, begins)) from None
         return self
 
     @property
@@ -198,17 +190,14 @@ class MessagesBody(_Conversation):
     stop_sequences: Stop | None = Field(None, description="Texts that end the answer; they are no part of it.")
     temperature: StrictFloat | None = Field(None, ge=0, le=1, allow_inf_nan=False, description="0 is greedy.")
     top_p: StrictFloat | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens.")
-    top_k: StrictInt | None = Field(None, ge=1, description="Only so many likeliest allowed tokens.")
+    top_k: StrictInt | None = Field(None, ge=0, description="Only so many likeliest allowed tokens; 0: all.")
     structured_outputs: StructuredOutputs | None = Field(
         None, description="What the text of the answer must match, as in a chat completion."
     )
     on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
-    metadata: RequestMetadata | None = Field(None, description="Accepted and ignored.")
-    service_tier: Annotated[Any, Only("auto", "standard_only")] = None
     inference_geo: Annotated[Any, Refused("this server is where it is")] = None
     container: Annotated[Any, Refused("nothing here runs code")] = None
     mcp_servers: Annotated[Any, Refused("offer functions in `tools`")] = None
-    context_management: Annotated[Any, Refused("the whole conversation is the prompt")] = None
 
     def _chat_fields(self) -> dict[str, Any]:
         given = {
@@ -235,12 +224,11 @@ def _chat_tool(tool: ToolParam) -> dict[str, Any]:
 def _in_this_body(place: Place, begins: list[tuple[int, int] | None]) -> Place:
     """The place of what a chat completion has at `place`; `begins` as `chat_messages` returns it."""
     match place:
-        case ("messages", int(message), *rest):
+        case ("messages", int(message), *_):
             begun = begins[message]
             if begun is None:
                 return ("system",)
-            inside = {"tool_call_id": ("content", begun[1], "tool_use_id")}
-            return ("messages", begun[0], *inside.get(str(rest[0]) if rest else "", ()))
+            return ("messages", begun[0])
         case (str(field), *rest):
             return (*FIELDS.get(field, field).split("."), *rest)
     return place

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http.body_errors import shown_place
+from deployments.http.client_fields import ClientModel
 from deployments.http.fields import contradiction
-from deployments.openai.protocol import MAX_PARTS
+from deployments.openai.chat_messages import MAX_PARTS
 from deployments.openai.tool_bodies import FunctionName
 from grammar_workers.errors import shortened
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.validation import FailFast, by_json_type
 
 KINDS = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
 ROLES = {
@@ -28,16 +29,9 @@ MAX_KIND = 64
 """Characters of a type that is not supported."""
 
 
-class CacheControl(StrictModel):
-    """How long Anthropic keeps what stands before it."""
-
-    type: Literal["ephemeral"]
-    ttl: Literal["5m", "1h"] | None = None
-
-
-class _Block(StrictModel):
+class _Block(ClientModel):
+    ignores: ClassVar[str] = "a part or block"
     type: str
-    cache_control: CacheControl | None = Field(None, description="Accepted and ignored.")
 
 
 class TextBlock(_Block):
@@ -45,7 +39,6 @@ class TextBlock(_Block):
 
     type: Literal["text"] = "text"
     text: str
-    citations: Annotated[list[Any], FailFast(), Field(max_length=0)] | None = None
 
 
 class ThinkingBlock(_Block):
@@ -53,7 +46,6 @@ class ThinkingBlock(_Block):
 
     type: Literal["thinking"]
     thinking: str
-    signature: str | None = Field(None, description="Accepted and ignored.")
 
 
 class RedactedThinkingBlock(_Block):
@@ -70,7 +62,6 @@ class ToolUseBlock(_Block):
     id: str = Field(min_length=1)
     name: FunctionName
     input: dict[str, Any]
-    caller: Any = Field(None, description="Accepted and ignored.")
 
 
 Text = Annotated[
@@ -104,14 +95,21 @@ Block = Annotated[
 ]
 
 
-class MessageParam(StrictModel):
+class MessageParam(ClientModel):
     """One turn."""
 
+    ignores: ClassVar[str] = "a message or item"
     role: Literal["user", "assistant"]
     content: Annotated[
         Annotated[str, Tag("string")] | Annotated[list[Block], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
         by_json_type("text, or a list of blocks"),
     ]
+
+    @property
+    def is_empty(self) -> bool:
+        """True for a turn of the assistant that says nothing."""
+        texts = [self.content] if isinstance(self.content, str) else [getattr(one, "text", "?") for one in self.content]
+        return self.role == "assistant" and not "".join(texts).strip()
 
     @model_validator(mode="after")
     def _check_blocks(self) -> MessageParam:

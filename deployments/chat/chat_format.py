@@ -9,6 +9,7 @@ from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import ReasoningParser, Thinking, ThoughtsLimit
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tools import Offer, ToolDialect
+from deployments.http.errors import Places
 from deployments.openai.protocol import ChatCompletionBody
 from grammar_workers.specification import GrammarSpecification
 
@@ -22,7 +23,7 @@ class ChatFormat:
 
     def thinks(self, body: ChatCompletionBody) -> bool:
         """Whether the output begins with thoughts. Raises `ApiError` 400 where the model has none."""
-        return self.thinking.wanted(body.asks_for_thoughts)
+        return self.thinking.wanted(body.asks_for_thoughts, body.thinking_field)
 
     def thoughts_limit(self, body: ChatCompletionBody) -> ThoughtsLimit | None:
         """How many tokens of thoughts there may be."""
@@ -32,7 +33,7 @@ class ChatFormat:
         trigger = self._trigger_behind_thoughts(body)
         return ThoughtsLimit(body.thinking_budget, (markers.end, *([trigger] if trigger else [])), markers.closes)
 
-    def tools(self, body: ChatCompletionBody, offer: Offer) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
+    def tools(self, body: ChatCompletionBody, offer: Offer) -> tuple[GrammarSpecification, Places]:
         """The specification of an answer that is offered tools, thoughts included, and `ApiError.of_grammar`'s places.
 
         Raises `ApiError`.
@@ -60,7 +61,8 @@ class ChatFormat:
         if offer is None and not tool_format.texts:
             return OutputParser(thoughts)
         schemas = {} if offer is None else offer.schemas()
-        calls = ToolCallParser(tool_format, *call_id_seed, schemas=schemas)
+        text_begin = None if offer is None else self.dialect.text_begin(offer)
+        calls = ToolCallParser(tool_format, *call_id_seed, schemas=schemas, text_begin=text_begin)
         return OutputParser(thoughts, calls, may_call=offer is not None)
 
     def _trigger_behind_thoughts(self, body: ChatCompletionBody) -> str | None:

@@ -15,7 +15,7 @@ import re
 from typing import Any, Literal
 
 from deployments.arguments import ThinkingArguments
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, Places
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification, Tag
 
 
@@ -112,11 +112,14 @@ class Thinking:
                     return with_switch(markers, by_default, prompt_on, prompt_off)
         return cls(None, False, prompt_on, prompt_off)
 
-    def wanted(self, asked: bool | None) -> bool:
-        """Whether a request thinks, given what it says. Raises `ApiError` 400 where the model cannot."""
+    def wanted(self, asked: bool | None, param: str = "thinking") -> bool:
+        """Whether a request thinks, given what its field `param` says.
+
+        Raises `ApiError` 400 where the model cannot.
+        """
         if asked and self.markers is None:
-            message = "the served model has no thinking section: leave `thinking` and `reasoning_effort` out"
-            raise ApiError(400, message, param="thinking", code="no_thinking")
+            message = f"the served model has no thinking section: leave `{param}` out"
+            raise ApiError(400, message, param=param, code="no_thinking")
         return self.by_default if asked is None else asked
 
     def prompt_fields(self, asked: bool | None) -> dict[str, Any]:
@@ -140,9 +143,9 @@ class Thinking:
         )
 
     @staticmethod
-    def places(inner: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    def places(inner: Places) -> Places:
         """`ApiError.of_grammar`'s places for `specification`, given those of the answer's specification."""
-        inside = tuple((f"/tags/0/content{pointer}", place) for pointer, place in inner)
+        inside = tuple((f"/tags/0/content{pointer}", *place) for pointer, *place in inner)
         return (*inside, ("/tags/0/content/schema", ""), ("/tags/0/content", ""))
 
 

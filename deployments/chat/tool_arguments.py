@@ -54,6 +54,27 @@ class JsonValue:
             self._quoted = False
 
 
+class RawReader:
+    """Text up to the last `end`, which closes the answer: there may be others before it, in the text."""
+
+    over = False
+
+    def __init__(self, end: str) -> None:
+        self._end = end
+        self._held = ""
+
+    def read(self, text: str) -> tuple[str, str]:
+        """The text that is no beginning of the end; nothing is left over."""
+        text = self._held + text
+        certain = len(text) - beginning_of(self._end + "\0", text)
+        self._held = text[certain:]
+        return text[:certain], ""
+
+    def finish(self) -> str:
+        """The rest, when no more text comes."""
+        return self._held.removesuffix(self._end) if self._end else self._held
+
+
 class ParameterReader:
     """Arguments that stand one after the other, as one JSON object.
 

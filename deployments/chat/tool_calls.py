@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from deployments.chat.thinking import beginning_of
-from deployments.chat.tool_arguments import BareReader, JsonValue, KeywordReader, ParameterReader
-from deployments.chat.tool_formats.declaration import ToolFormat
+from deployments.chat.tool_arguments import BareReader, JsonValue, KeywordReader, ParameterReader, RawReader
+from deployments.chat.tool_formats.declaration import RawInput, ToolFormat
 
 Delta = dict[str, Any]
 """What one more piece of text adds to an answer: `{"content": text}` or `{"tool_calls": [...]}`, OpenAI's shape."""
@@ -36,9 +36,16 @@ class ToolCallParser:
     """
 
     def __init__(
-        self, tool_format: ToolFormat, *id_seed: object, schemas: Mapping[str, Any] = MappingProxyType({})
+        self,
+        tool_format: ToolFormat,
+        *id_seed: object,
+        schemas: Mapping[str, Any] = MappingProxyType({}),
+        text_begin: str | None = None,
     ) -> None:
-        """`schemas`: those of the arguments by the names of functions, as far as they are known."""
+        """`schemas`: those of the arguments by the names of functions, as far as they are known.
+
+        `text_begin`: what stands before a text that is all of the answer; None where text may stand beside calls.
+        """
         self.calls = 0
         self._format = tool_format
         self._schemas = schemas
@@ -47,8 +54,11 @@ class ToolCallParser:
         self._held = ""
         self._part = 0
         self._filled: dict[str, str] = {}
-        self._value: BareReader | JsonValue | KeywordReader | ParameterReader | None = None
+        self._value: BareReader | JsonValue | KeywordReader | ParameterReader | RawReader | None = None
         self._after_call = False
+        self._text_begin = text_begin or ""
+        self._alone = tool_format.alone or (text_begin is not None and not tool_format.texts)
+        self._last = [one for one in tool_format.texts if one.last and text_begin is not None]
         self._kind = "content"
         self._markers = {tool_format.trigger: ""}
         for region in tool_format.texts:
@@ -65,7 +75,11 @@ class ToolCallParser:
 
     def finish(self, *, cut: bool) -> Iterator[Delta]:
         """The rest, when no more text comes; `cut`: more would have come, so what may begin a call is no content."""
-        if self._step == self._text:
+        if isinstance(self._value, RawReader):
+            if text := self._value.finish():
+                yield self._delta(custom={"input": text})
+            self._value = None
+        elif self._step == self._text:
             begun = self._begun_marker() if cut else 0
             if text := self._held[: len(self._held) - begun]:
                 yield {self._kind: text}
@@ -78,7 +92,7 @@ class ToolCallParser:
         if self._after_call:
             separator = "" if self._format.in_sections else self._format.separator.strip()
             self._held = self._held.lstrip().removeprefix(separator).lstrip()
-        if self._format.alone and not self._begins_with_calls():
+        if self._alone and not self._begins_with_calls():
             return None
         places = {marker: self._held.find(marker) for marker in self._markers}
         found = min((marker for marker in places if places[marker] >= 0), key=lambda one: places[one], default=None)
@@ -96,6 +110,9 @@ class ToolCallParser:
         else:
             self._held = self._held[len(found) :]
             self._kind = self._markers[found]
+            for region in self._last:
+                if region.opens == found:  # what its text holds is no marker
+                    self._markers = {region.closes: "content"} if region.closes else {}
         return deltas
 
     def _begins_with_calls(self) -> bool:
@@ -104,6 +121,8 @@ class ToolCallParser:
         if not self._held.startswith(trigger):
             if trigger.startswith(self._held):
                 return False
+            if self._markers:
+                self._held = self._held.removeprefix(self._text_begin)
             self._markers.clear()
         return True
 
@@ -153,6 +172,8 @@ class ToolCallParser:
         if not self._held:
             return None
         piece, self._held = self._value.read(self._held)
+        if isinstance(self._value, RawReader):
+            return [self._delta(custom={"input": piece})] if piece else None
         if self._value.over:
             self._value = None
             self._part += 1
@@ -162,7 +183,10 @@ class ToolCallParser:
     def _announced(self) -> Delta:
         name = self._filled.pop("$name")
         parameters = self._format.parameters
-        if parameters is None:
+        raw = isinstance(self._schemas.get(name), RawInput)
+        if raw:
+            self._value = RawReader(self._format.end + self._format.closes)
+        elif parameters is None:
             self._value = JsonValue()
         elif parameters.notation == "python":
             self._value = KeywordReader(parameters)
@@ -172,6 +196,8 @@ class ToolCallParser:
             self._value = ParameterReader(parameters, self._schemas.get(name))
         identity = call_id(self._format, name, self.calls, self._filled, *self._id_seed)
         self.calls += 1
+        if raw:
+            return self._delta(id=identity, type="custom", custom={"name": name, "input": ""})
         return self._delta(id=identity, type="function", function={"name": name, "arguments": ""})
 
     def _end_call(self) -> Deltas:

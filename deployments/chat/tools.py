@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from deployments.chat.thinking import ThinkingMarkers
@@ -18,9 +19,18 @@ from deployments.chat.tool_formats import (
     renders_tools,
     takes_argument_text,
 )
-from deployments.chat.tool_formats.tags import answer_format, call_pointers, text_format, thoughts_and_answer
-from deployments.http.errors import ApiError
-from deployments.openai.tool_bodies import NamedTool, Tool
+from deployments.chat.tool_formats.declaration import RawInput
+from deployments.chat.tool_formats.tags import (
+    answer_format,
+    begins_json,
+    begun_text,
+    call_pointers,
+    text_format,
+    text_pointers,
+    thoughts_and_answer,
+)
+from deployments.http.errors import ApiError, Places
+from deployments.openai.tool_bodies import CustomTool, NamedTool, Tool
 from grammar_workers.specification import GrammarSpecification, StructuralTagSpecification
 
 Message = dict[str, Any]
@@ -29,20 +39,24 @@ Message = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """The tools of one request; `allowed`: the names of those that may be called, where these are not all of them."""
+    """The tools of one request; `allowed`: the names of those that may be called, where these are not all of them.
 
-    tools: list[Tool]
+    `text`: the constraint of an answer without calls, where there is one.
+    """
+
+    tools: Sequence[Tool | CustomTool]
     choice: Literal["auto", "required"] | NamedTool
     parallel: bool
     allowed: frozenset[str] | None = None
+    text: GrammarSpecification | None = None
 
-    def callable_tools(self) -> list[tuple[int, Tool]]:
+    def callable_tools(self) -> list[tuple[int, Tool | CustomTool]]:
         """The tools that may be called, with their places in the request."""
         names = {self.choice.function.name} if isinstance(self.choice, NamedTool) else self.allowed
         return [(place, tool) for place, tool in enumerate(self.tools) if names is None or tool.function.name in names]
 
     def schemas(self) -> dict[str, Any]:
-        """The JSON Schemas of the arguments of functions that may be called, in their order."""
+        """The JSON Schemas of the arguments of functions that may be called, in their order; `RawInput` of others."""
         return {tool.function.name: tool.function.arguments_schema() for _, tool in self.callable_tools()}
 
 
@@ -70,12 +84,17 @@ class ToolDialect:
     def specification(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> StructuralTagSpecification:
         """Free text in which the model may call, or calls alone where the client demands one; behind `thoughts`.
 
+        Beside a constraint of the text: calls alone, or such a text.
+
         Raises `ApiError`.
         """
         for place, tool in offer.callable_tools():
             if re.fullmatch(self.format.names, tool.function.name) is None:
                 message = f"the model's calls cannot name {tool.function.name!a}: names match {self.format.names}"
                 raise ApiError(400, message, param=f"tools[{place}].function.name", code="invalid_value")
+            if isinstance(tool, CustomTool) and not self.format.takes_text:
+                message = "the model's calls cannot hold plain text: offer a function with a parameter for it"
+                raise ApiError(400, message, param=f"tools[{place}]", code="invalid_value")
         return StructuralTagSpecification.model_validate({"format": self._answer(offer, thoughts)})
 
     def in_text(self, specification: GrammarSpecification) -> tuple[GrammarSpecification, tuple[tuple[str, str], ...]]:
@@ -87,23 +106,38 @@ class ToolDialect:
         places = ((f"{inside}/schema", ""), (inside, ""))
         return StructuralTagSpecification.model_validate({"format": whole}), places
 
-    def places(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> tuple[tuple[str, str], ...]:
+    def places(self, offer: Offer, thoughts: ThinkingMarkers | None = None) -> Places:
         """Prefixes of JSON Pointers into `specification`, and into the HTTP body in their stead."""
-        pairs: list[tuple[str, str]] = []
-        pointers = call_pointers(self._answer(offer, thoughts), "/format")
+        answer = self._answer(offer, thoughts)
+        pairs: list[tuple[str, str, str]] = []
+        pointers = call_pointers(answer, "/format")
         # A call may come in several places.
         for (tag, schema), (place, _) in zip(pointers, itertools.cycle(offer.callable_tools()), strict=False):
             function = f"/tools/{place}/function"
-            pairs += [(f"{schema}/json_schema", f"{function}/parameters"), (tag, function)]
-        return tuple(pairs)
+            inside = [(f"{schema}/json_schema", f"{function}/parameters"), (f"{schema}/specification", function)]
+            pairs += [(*pair, "tools") for pair in (*inside, (tag, function))]
+        texts = [(f"{text}/schema", "") for text in text_pointers(answer, "/format")]
+        return (*pairs, *texts, *((text.removesuffix("/schema"), "") for text, _ in texts))
 
     def _answer(self, offer: Offer, thoughts: ThinkingMarkers | None) -> dict[str, Any]:
-        one = isinstance(offer.choice, NamedTool) or not offer.parallel
-        asked = {"demanded": offer.choice != "auto", "one": one}
+        # Any text can be in an input, also what ends a call: only the end of the answer tells them apart.
+        raw = any(isinstance(schema, RawInput) for schema in offer.schemas().values())
+        one = isinstance(offer.choice, NamedTool) or not offer.parallel or raw
+        asked: dict[str, Any] = {"demanded": offer.choice != "auto", "one": one}
+        if offer.text is not None:
+            asked["text"] = begun_text(self.text_begin(offer), offer.text)
         functions = list(offer.schemas().items())
         if thoughts is None:
             return answer_format(self.format, functions, **asked)
         return thoughts_and_answer(self.format, functions, **asked, end=thoughts.end, closes=thoughts.closes)
+
+    def text_begin(self, offer: Offer) -> str | None:
+        """What stands before a text under a constraint, so that none begins as calls do; None without a constraint."""
+        if offer.text is None:
+            return None
+        trigger = self.format.trigger
+        apart = self.format.texts or (offer.text.type in ("json_object", "json_schema") and not begins_json(trigger))
+        return "" if apart else "\n"
 
     def prompt_fields(self, messages: list[Message], offer: Offer | None) -> dict[str, Any]:
         """`messages` and `tools` of a generation request; text in place of what the chat template does not know."""
@@ -124,7 +158,10 @@ class ToolDialect:
         for message in messages:
             one = dict(message)
             if message["role"] == "tool":
-                one["tool_call_id"] = ids.get(message["tool_call_id"], message["tool_call_id"])
+                given, name = message["tool_call_id"], message.get("name", "function")
+                if given not in ids:  # its call is not there any more
+                    self._earlier_call({"id": given, "function": {"name": name, "arguments": {}}}, ids)
+                one["tool_call_id"] = ids[given]
             if "tool_calls" in message:
                 one["tool_calls"] = [self._earlier_call(call, ids) for call in message["tool_calls"]]
             fitting.append(one)
@@ -151,7 +188,7 @@ class ToolDialect:
     def _plain(self, message: Message) -> Message:
         """The message in the roles and fields that every chat template knows."""
         if message["role"] == "tool":
-            return {"role": "user", "content": f"{message['name']} returned: {message['content']}"}
+            return {"role": "user", "content": f"{message.get('name', 'A function')} returned: {message['content']}"}
         if "tool_calls" not in message:
             return message
         functions = [call["function"] for call in message["tool_calls"]]

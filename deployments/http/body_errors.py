@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError
 
 from deployments.http.errors import ApiError
+from deployments.http.fields import contradiction
 from grammar_workers.errors import shortened
 from grammar_workers.near_names import NearNames
 from grammar_workers.strict_json import JsonTextError, Place
@@ -46,15 +48,24 @@ def of_validation(problems: Sequence[Problem], model: type[BaseModel]) -> ApiErr
     """The 400 of a body that is not as `model` wants it: the first place at fault, and what is wrong with a few."""
     first = problems[0]
     if not first["loc"] and first["type"] in ("missing", "model_attributes_type", "model_type"):
-        return ApiError(400, "the body must be a JSON object, sent as Content-Type: application/json", param="body")
+        return ApiError(400, "the body must be a JSON object, sent as Content-Type: application/json")
     lines = [_line(problem, model) for problem in problems[:MAX_PROBLEMS]]
     return ApiError(
         400,
         "; ".join(dict.fromkeys(lines)),
-        param=shown_place(place_of_problem(first, model)) or "body",
+        param=shown_place(place_of_problem(first, model)) or None,
         code="invalid_value" if unknown_field(first) is None else "unknown_field",
         pointer=pointer(first["ctx"]["place"]) or None if first["type"] == "json_text" else None,
     )
+
+
+def of_inner_body(
+    error: ValidationError, model: type[BaseModel], moved: Callable[[Place], Place]
+) -> PydanticCustomError:
+    """The first error of a body that another one is made into; `moved`: the place in that for a place in `model`."""
+    problem = error.errors(include_url=False)[0]
+    place = moved(place_of_problem(problem, model))
+    return contradiction(shown_place(place), _message(problem, model), place)
 
 
 def of_json(error: JsonTextError) -> ApiError:
@@ -96,6 +107,8 @@ def shown_place(place: Place) -> str:
 def _line(problem: Problem, model: type[BaseModel]) -> str:
     place = shown_place(place_of_problem(problem, model))
     message = _message(problem, model)
+    if (instead := problem.get("ctx", {}).get("instead")) is not None:
+        return f"unknown field `{place}`: send `{instead}`"
     if (unknown := unknown_field(problem)) is not None:
         near = _near_field(*unknown, model)
         return f"unknown field `{place}`" + (f"; is `{near}` meant?" if near else "")

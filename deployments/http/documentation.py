@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
@@ -19,8 +20,25 @@ document.documentElement.classList.toggle("dark-mode", matchMedia("(prefers-colo
 """Swagger UI has a dark mode, but turns it on by a button of its standalone page only."""
 
 
+def _without_framework_statuses(app: FastAPI) -> None:
+    """Leave 422 out of the document: FastAPI puts it there by itself, and every bad body is a 400 here."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = made()
+        for methods in document["paths"].values():
+            for operation in methods.values():
+                operation["responses"].pop("422", None)
+        for name in ("HTTPValidationError", "ValidationError"):
+            document["components"]["schemas"].pop(name, None)
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
 def add_documentation(app: FastAPI) -> None:
     """Swagger UI over the application's OpenAPI document."""
+    _without_framework_statuses(app)
     assets = StaticFiles(directory=str(files("fastapi_swagger") / "resources"))
     app.mount(ASSETS, assets)
 

@@ -112,12 +112,16 @@ def in_anthropics_words(answers: Answers) -> Answers:
     }
 
 
-def in_the_body(pointer: str, places: Sequence[tuple[str, str]]) -> str:
-    """A pointer into a specification as one into what the client wrote; `places` as in `ApiError.of_grammar`."""
-    for inside, place in places:
+Places = tuple[tuple[str, ...], ...]
+"""Beginnings of pointers into a specification, what the client wrote there, and its field where it is another one."""
+
+
+def in_the_body(pointer: str, places: Sequence[tuple[str, ...]], param: str) -> tuple[str, str]:
+    """A pointer into a specification as one into what the client wrote, and the field where that is."""
+    for inside, place, *field in places:
         if f"{pointer}/".startswith(f"{inside}/"):
-            return place + pointer[len(inside) :]
-    return pointer
+            return place + pointer[len(inside) :], field[0] if field else param
+    return pointer, param
 
 
 class ApiError(Exception):
@@ -169,14 +173,14 @@ class ApiError(Exception):
         return {"type": "error", "error": told, "request_id": request_id}
 
     @classmethod
-    def of_grammar(cls, error: dict[str, Any], *, param: str, places: Sequence[tuple[str, str]] = ()) -> ApiError:
+    def of_grammar(cls, error: dict[str, Any], *, param: str, places: Places = ()) -> ApiError:
         """The 400 of a specification that is malformed, unsupported, unsatisfiable or too large.
 
-        `error` is `GrammarError.to_dict()`: the message names the keyword. `places`: beginnings of pointers into the
-        specification, and what the client wrote at these places.
+        `error` is `GrammarError.to_dict()`: the message names the keyword.
         """
         pointer, position = error.get("pointer"), error.get("position")
-        pointer = None if pointer is None else in_the_body(pointer, places)
+        if pointer is not None:
+            pointer, param = in_the_body(pointer, places, param)
         where = "" if pointer is None else f" (at {shortened(pointer, MAX_POINTER) or 'the root of the schema'})"
         where += "" if position is None else f" (at position {position})"
         return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)

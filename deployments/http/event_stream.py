@@ -47,7 +47,12 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send_in_time)
 
 
+_LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+"""JSON allows these characters in strings, but clients that split lines as Python does end a line at each of them."""
+
+
 def block(data: dict[str, Any], event: str | None = None) -> bytes:
     """One server-sent event with JSON data, and its type if it has one."""
     name = b"" if event is None else f"event: {event}\n".encode()
-    return name + b"data: " + json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
+    return name + b"data: " + text.encode() + b"\n\n"

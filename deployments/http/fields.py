@@ -35,6 +35,17 @@ def text_parts(*kinds: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+def refusal_as_text(part: Any) -> Any:
+    """A part of the type `refusal`, which earlier answers of other servers have, as one of text."""
+    if isinstance(part, dict) and part.get("type") == "refusal" and "refusal" in part:
+        return {
+            **{name: value for name, value in part.items() if name != "refusal"},
+            "type": "text",
+            "text": part["refusal"],
+        }
+    return part
+
+
 class Only:
     """Annotation of a field that accepts null and the given values (the ones that mean "off") and refuses any other."""
 

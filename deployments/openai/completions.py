@@ -72,12 +72,20 @@ class AnswerFunction(BaseModel):
     arguments: str
 
 
+class AnswerInput(BaseModel):
+    """The custom tool of a call; `input` matches its grammar unless the answer was cut."""
+
+    name: str
+    input: str
+
+
 class AnswerCall(BaseModel):
-    """One tool call."""
+    """One tool call, of a function or a custom tool."""
 
     id: str
-    type: Literal["function"]
-    function: AnswerFunction
+    type: Literal["function", "custom"]
+    function: AnswerFunction | None = None
+    custom: AnswerInput | None = None
 
 
 class AnswerMessage(BaseModel):
@@ -146,7 +154,7 @@ class TextCompletion(BaseModel):
 
 
 class Answer:
-    """Formats one generation, which its caller closes; `logprobs`: they were asked.
+    """Formats one generation, which its caller closes; `logprobs`: they were asked. `choices`: of each prompt.
 
     `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
     the shape is that of `/v1/completions`.
@@ -160,6 +168,7 @@ class Answer:
         model: str,
         system_fingerprint: str,
         logprobs: bool,
+        choices: int = 1,
         readers: Sequence[OutputParser] = (),
     ) -> None:
         self._generation = generation
@@ -167,7 +176,7 @@ class Answer:
         self._logprobs = logprobs
         self._choices = len(generation.first)
         self._readers = readers
-        self._prompt_tokens = generation.first[0]["prompt_tokens"]
+        self._prompt_tokens = sum(first["prompt_tokens"] for first in generation.first[::choices])
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {
@@ -266,6 +275,8 @@ class Answer:
             for call in delta.get("tool_calls", ()):
                 if "id" in call:
                     calls.append({name: value for name, value in call.items() if name != "index"})
+                elif "custom" in call:
+                    calls[-1]["custom"]["input"] += call["custom"]["input"]
                 else:
                     calls[-1]["function"]["arguments"] += call["function"]["arguments"]
         message: dict[str, Any] = {"role": "assistant", "content": (content or None) if reader.may_call else content}

@@ -7,11 +7,12 @@ grammar tier sees one of the specifications in `grammar_workers.specification`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, parsed_json
 from deployments.openai.structural_tags import Parts, StructuralTag
 from grammar_workers.languages.cfg.reading import guess_syntax
@@ -34,12 +35,12 @@ from grammar_workers.specification import (
     RegexSpecification,
     Texts,
 )
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.validation import FailFast, by_json_type
 
 Items: Any = Field(min_length=1, max_length=MOST_ITEMS)
 
 
-class TextFormat(StrictModel):
+class TextFormat(ClientModel):
     """No constraint."""
 
     type: Literal["text"]
@@ -48,16 +49,17 @@ class TextFormat(StrictModel):
         return None
 
 
-class JsonObjectFormat(StrictModel):
+class JsonObjectFormat(ClientModel):
     """Any JSON object."""
 
+    renames: ClassVar[str] = "json_object"
     type: Literal["json_object"]
 
     def specification(self) -> GrammarSpecification | None:
         return JsonObjectSpecification()
 
 
-class NamedJsonSchema(StrictModel):
+class NamedJsonSchema(ClientModel):
     """OpenAI's wrapper around a schema. `name`, `description` and `strict` do not change what is enforced."""
 
     name: str = Field(description="A label of the caller's; it does not influence the output.")
@@ -66,7 +68,7 @@ class NamedJsonSchema(StrictModel):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class JsonSchemaFormat(StrictModel):
+class JsonSchemaFormat(ClientModel):
     """Text that is valid under a JSON Schema, in OpenAI's shape (`json_schema`) or the short one (`schema`)."""
 
     type: Literal["json_schema"]
@@ -85,7 +87,7 @@ class JsonSchemaFormat(StrictModel):
         return JsonSchemaSpecification.model_validate({"schema": schema})
 
 
-class RegexFormat(StrictModel):
+class RegexFormat(ClientModel):
     """Text that a regular expression matches as a whole."""
 
     type: Literal["regex"]
@@ -95,7 +97,7 @@ class RegexFormat(StrictModel):
         return RegexSpecification(pattern=self.pattern)
 
 
-class GrammarFormat(StrictModel):
+class GrammarFormat(ClientModel):
     """Text of a context-free grammar."""
 
     type: Literal["grammar"]
@@ -115,7 +117,7 @@ ResponseFormat = Annotated[
 ]
 
 
-class BannedWords(StrictModel):
+class BannedWords(ClientModel):
     """Words or phrases that must not occur."""
 
     words: Annotated[Texts, Items]
@@ -134,7 +136,7 @@ ON_UNSUPPORTED = (
 BANNED_WORDS = "Words that must not occur: a list, or an object that says how they are compared."
 
 
-class StructuredOutputs(StrictModel):
+class StructuredOutputs(ClientModel):
     """vLLM's spelling: exactly one key says what the output must match.
 
     The keys `pattern`, `positions`, `automaton`, `banned_words` and `all_of` are additions.

@@ -1,125 +1,69 @@
 """The HTTP bodies, OpenAI's names: what clients send, and its conversion into what the tiers take.
 
-Unknown fields are refused by name. A field that the engine cannot honour yet is accepted only with the value that
-means "off", so that a client which always sends its defaults still works and no request is half-honoured in silence.
-Numbers and booleans must be just that: `"5"` is no number here.
+Unknown fields are refused by name, except those that `deployments/http/client_fields.py` lists. A field that the
+engine cannot honour yet is accepted only with the value that means "off", so that a client which always sends its
+defaults still works and no request is half-honoured in silence. Numbers and booleans must be just that: `"5"` is no
+number here.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
-from pydantic_core import PydanticCustomError
 
 from deployments.chat.tools import Offer
-from deployments.http.fields import Metadata, Natural, Only, Positive, Refused, TokenId, contradiction, text_parts
+from deployments.http.client_fields import ClientModel
+from deployments.http.fields import (
+    Natural,
+    Only,
+    Positive,
+    Refused,
+    TokenId,
+    contradiction,
+)
+from deployments.openai.chat_messages import Message
 from deployments.openai.constraints import ON_UNSUPPORTED, ResponseFormat, StructuredOutputs
 from deployments.openai.sampling import MAX_TOP_LOGPROBS, SamplingBody
 from deployments.openai.tool_bodies import (
-    MAX_CALLS,
     MAX_TOOLS,
     AllowedToolsChoice,
+    AnyTool,
     NamedTool,
-    Tool,
-    ToolCall,
     ToolChoice,
 )
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.validation import FailFast
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 MAX_TIMEOUT_S = 24 * 3600
 MAX_MESSAGES = 4096
-MAX_PARTS = 4096
-"""Texts that one message is made of."""
+"""Beside the system message, which the other APIs take apart."""
 MAX_PROMPT_TOKENS = 1 << 20
+MAX_PROMPTS = 16
 
 
-class TextPart(StrictModel):
-    """One piece of a message's content."""
-
-    type: Annotated[Literal["text"], text_parts("text")] = Field(description="Other kinds of content are refused.")
-    text: str
-
-
-Content = Annotated[
-    Annotated[str, Tag("string")] | Annotated[list[TextPart], FailFast(), Field(max_length=MAX_PARTS), Tag("array")],
-    by_json_type("text, or a list of text parts"),
-]
-
-
-class Message(StrictModel):
-    """One turn of a conversation."""
-
-    role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = Field(None, description="Text; null only of the assistant.")
-    name: str | None = Field(None, description="Passed to the chat template; most templates ignore it.")
-    # Clients send a previous answer back exactly as they got it.
-    refusal: Annotated[Any, Only()] = None
-    annotations: Annotated[Any, Only([])] = None
-    audio: Annotated[Any, Only()] = None
-    function_call: Annotated[Any, Only()] = None
-    reasoning_content: str | None = Field(None, description="What the assistant thought; templates may leave it out.")
-    tool_calls: Annotated[list[ToolCall], FailFast(), Field(max_length=MAX_CALLS)] | None = Field(
-        None, description="Calls that the assistant made."
-    )
-    tool_call_id: str | None = Field(None, description="Of a `tool` message: the call that it answers.")
-
-    @model_validator(mode="after")
-    def _check_role(self) -> Message:
-        if self.tool_calls and self.role != "assistant":
-            raise contradiction("tool_calls", "belongs to the assistant")
-        if (self.tool_call_id is None) == (self.role == "tool"):
-            raise contradiction("tool_call_id", "belongs to messages of the role `tool`, which need it")
-        if self.content is None and self.role != "assistant":
-            raise contradiction("content", "must be text, or a list of text parts")
-        return self
-
-    def sent_characters(self) -> int:
-        """Of what the message says."""
-        parts = [self.content or ""] if not isinstance(self.content, list) else [part.text for part in self.content]
-        return sum(map(len, parts)) + sum(len(call.function.arguments) for call in self.tool_calls or ())
-
-    def template_input(self) -> dict[str, Any]:
-        """The message as chat templates take it: plain text, and `developer` by its older name."""
-        content = self.content or ""
-        text = content if isinstance(content, str) else "".join(part.text for part in content)
-        message: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": text}
-        if self.tool_calls:
-            message["tool_calls"] = [call.template_input() for call in self.tool_calls]
-        for name in ("tool_call_id", "name", "reasoning_content"):
-            if (value := getattr(self, name)) is not None:
-                message[name] = value
-        return message
-
-
-class StreamOptions(StrictModel):
+class StreamOptions(ClientModel):
     """What a stream carries besides text."""
 
     include_usage: StrictBool = Field(False, description="Send one more chunk with the token counts before the end.")
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-class Prediction(StrictModel):
-    """Text that the answer may repeat."""
+class ChatTemplateArguments(ClientModel):
+    """Arguments of the chat template; those for thoughts alone."""
 
-    type: Literal["content"]
-    content: Content
-
-
-class PromptCacheOptions(StrictModel):
-    """How long OpenAI keeps a prompt."""
-
-    mode: Literal["implicit", "explicit"] | None = None
-    ttl: Literal["30m"] | None = None
+    enable_thinking: StrictBool | None = None
+    thinking: StrictBool | None = None
 
 
 class GenerationBody(SamplingBody):
     """What the two completion endpoints share."""
 
+    ignores: ClassVar[str] = "a request"
+    renames: ClassVar[str] = "a request"
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
     stream: StrictBool | None = Field(None, description="Answer as server-sent events.")
     stream_options: StreamOptions | None = None
@@ -135,13 +79,11 @@ class GenerationBody(SamplingBody):
         description="Seconds for the whole answer, waiting and compiling included; after them it ends with status 408,"
         " or an error event where it is streamed already.",
     )
-    user: str | None = Field(None, description="Accepted and ignored.")
-    metadata: Metadata | None = Field(None, description="Accepted and ignored.")
 
     @model_validator(mode="after")
     def _check(self) -> GenerationBody:
         if self.response_format is not None and self.structured_outputs is not None:
-            raise PydanticCustomError("two_constraints", "give `response_format` or `structured_outputs`, not both")
+            raise contradiction("structured_outputs", "does not go with `response_format`: give one of them")
         if self.finish_within_budget and not self.constrained:
             raise contradiction("finish_within_budget", "needs a constraint")
         if self.on_unsupported == "report" and not self.constrained:
@@ -156,8 +98,6 @@ class GenerationBody(SamplingBody):
                 raise contradiction("conditional_sampling", message)
         if self.banned_words is not None and self.grammar_key() is not None:
             raise contradiction("banned_words", "cannot join a compiled grammar: compile them together with `all_of`")
-        if self.stream_options is not None and not self.stream:
-            raise PydanticCustomError("stream_options", "`stream_options` needs `stream: true`")
         return self
 
     @property
@@ -178,6 +118,11 @@ class GenerationBody(SamplingBody):
                     specification = AllOfSpecification(specifications=[specification, banned])
                 return specification, name
         return None
+
+    @property
+    def constraint_field(self) -> str:
+        """The field of the constraint; for bodies that have one."""
+        return "response_format" if self.structured_outputs is None else "structured_outputs"
 
     @property
     def constrained(self) -> bool:
@@ -217,13 +162,13 @@ class GenerationBody(SamplingBody):
 class ChatCompletionBody(GenerationBody):
     """Body of `POST /v1/chat/completions`."""
 
-    messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
+    messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES + 1)
     max_completion_tokens: Positive | None = Field(None, description="The newer name of `max_tokens`.")
     logprobs: StrictBool | None = Field(None, description="Tell each token's log-probability, after the mask.")
     top_logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="With `logprobs`: so many of the likeliest tokens, too."
     )
-    tools: Annotated[list[Tool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
+    tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = Field(
         None, description="Functions that the model may call."
     )
     tool_choice: ToolChoice | None = Field(
@@ -243,17 +188,8 @@ class ChatCompletionBody(GenerationBody):
     thinking_budget: Natural | None = Field(
         None, description="The most tokens of thoughts; what follows is the answer. 0: no thoughts."
     )
-    verbosity: Annotated[Any, Only("medium")] = None
-    safety_identifier: str | None = Field(None, description="Accepted and ignored.")
-    prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
-    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = Field(
-        None, description="Accepted and ignored."
-    )
-    prompt_cache_options: PromptCacheOptions | None = Field(None, description="Accepted and ignored.")
-    prediction: Prediction | None = Field(None, description="Accepted and ignored: it does not change the answer.")
+    chat_template_kwargs: ChatTemplateArguments | None = Field(None, description="Qwen's spelling of `thinking`.")
     modalities: Annotated[Any, Only(["text"])] = None
-    store: Annotated[Any, Only(False)] = None
-    service_tier: Annotated[Any, Only("auto", "default")] = None
     functions: Annotated[Any, Refused("send `tools`, its newer form")] = None
     function_call: Annotated[Any, Refused("send `tool_choice`, its newer form")] = None
     audio: Annotated[Any, Refused("answers are text")] = None
@@ -268,10 +204,11 @@ class ChatCompletionBody(GenerationBody):
 
     @model_validator(mode="after")
     def _check_thinking(self) -> ChatCompletionBody:
-        if None not in (self.thinking, self.reasoning_effort) and self.thinking == (self.reasoning_effort == "none"):
-            raise contradiction("reasoning_effort", "contradicts `thinking`")
+        asked = self._asked_for_thoughts
+        if len(set(asked.values())) > 1:
+            raise contradiction(list(asked)[-1], f"contradicts `{next(iter(asked))}`")
         if self.thinking_budget:
-            if self.thinking is False or self.reasoning_effort == "none":
+            if False in asked.values():
                 raise contradiction("thinking_budget", "is for thoughts: leave it out, or let the model think")
             # The answer goes on in a second generation, which knows neither of these of the first.
             for name in ("finish_within_budget", "logprobs", "raw_logprobs", "beam_search"):
@@ -284,7 +221,7 @@ class ChatCompletionBody(GenerationBody):
         names = [tool.function.name for tool in self.tools or []]
         if len(set(names)) < len(names):
             raise contradiction("tools", "has two functions of one name")
-        if self.tool_choice not in (None, "none") and not names:
+        if self.tool_choice not in (None, "none", "auto") and not names:
             raise contradiction("tool_choice", "needs `tools`")
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
             raise contradiction("tool_choice", "names a function that is not in `tools`")
@@ -295,17 +232,12 @@ class ChatCompletionBody(GenerationBody):
                     raise contradiction("tool_choice", "names a function that is not in `tools`", where)
         if (offer := self.offer()) is not None:
             # Where calls are demanded there is no text that the other constraint could be about.
-            if super().constrained and offer.choice == "auto":
-                raise contradiction("tools", "does not go with another constraint while `tool_choice` is `auto`")
+            if self.grammar_key() is not None and offer.choice == "auto":
+                message = "cannot join `tools` as a compiled grammar: send its specification"
+                raise contradiction("structured_outputs", message)
             for name in ("beam_search", "banned_words"):
                 if getattr(self, name) is not None:
                     raise contradiction(name, "does not go with `tools`, except with `tool_choice: none`")
-        called: set[str] = set()
-        for index, message in enumerate(self.messages):
-            if message.tool_call_id is not None and message.tool_call_id not in called:
-                place = ("messages", index, "tool_call_id")
-                raise contradiction("tool_call_id", "is that of no call before it", place)
-            called.update(call.id for call in message.tool_calls or ())
         return self
 
     @property
@@ -313,7 +245,24 @@ class ChatCompletionBody(GenerationBody):
         """Whether the client wants the model to think; None: it does not say."""
         if self.thinking_budget is not None:
             return self.thinking_budget > 0
-        return self.thinking if self.reasoning_effort is None else self.reasoning_effort != "none"
+        return next(iter(self._asked_for_thoughts.values()), None)
+
+    @property
+    def thinking_field(self) -> str:
+        """The field by which the client asks for thoughts."""
+        return next(iter(self._asked_for_thoughts), "thinking_budget")
+
+    @property
+    def _asked_for_thoughts(self) -> dict[str, bool]:
+        """Whether the fields that were sent ask for thoughts."""
+        template = self.chat_template_kwargs or ChatTemplateArguments()
+        asked = {
+            "thinking": self.thinking,
+            "reasoning_effort": None if self.reasoning_effort is None else self.reasoning_effort != "none",
+            "chat_template_kwargs.enable_thinking": template.enable_thinking,
+            "chat_template_kwargs.thinking": template.thinking,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
 
     @property
     def constrained(self) -> bool:
@@ -328,10 +277,12 @@ class ChatCompletionBody(GenerationBody):
         """The tools that may be called; None where there are none."""
         if not self.tools or self.tool_choice == "none":
             return None
-        choice, parallel = self.tool_choice or "auto", self.parallel_tool_calls is not False
+        choice = self.tool_choice or "auto"
+        allowed: frozenset[str] | None = None
         if isinstance(choice, AllowedToolsChoice):
-            return Offer(self.tools, choice.allowed_tools.mode, parallel, choice.names())
-        return Offer(self.tools, choice, parallel)
+            choice, allowed = choice.allowed_tools.mode, choice.names()
+        text = self.specification[0] if choice == "auto" and self.specification is not None else None
+        return Offer(self.tools, choice, self.parallel_tool_calls is not False, allowed, text)
 
     def top_logprobs_wanted(self) -> int | None:
         return self.top_logprobs or 0 if self.logprobs else None
@@ -347,28 +298,31 @@ class ChatCompletionBody(GenerationBody):
 
     @functools.cached_property
     def template_messages(self) -> list[dict[str, Any]]:
-        """The messages as chat templates take them; results of calls have the name of their function."""
+        """The messages as chat templates take them. Results have the name of their function where its call is there."""
         names = {call.id: call.function.name for message in self.messages for call in message.tool_calls or ()}
         return [
-            message.template_input() | ({"name": names[message.tool_call_id]} if message.tool_call_id else {})
+            message.template_input() | ({"name": names[message.tool_call_id]} if message.tool_call_id in names else {})
             for message in self.messages
         ]
 
 
 def _kind_of_prompt(given: Any) -> str | None:
     if isinstance(given, list):
-        return "texts" if given and isinstance(given[0], str) else "tokens"
+        kinds: dict[type, str] = {str: "texts", list: "token lists"}
+        return kinds.get(type(given[0]), "tokens") if given else "tokens"
     return "text" if isinstance(given, str) else None
 
 
+Tokens = Annotated[list[TokenId], FailFast(), Field(min_length=1, max_length=MAX_PROMPT_TOKENS)]
 Prompt = Annotated[
     Annotated[str, Tag("text")]
-    | Annotated[list[TokenId], FailFast(), Field(min_length=1, max_length=MAX_PROMPT_TOKENS), Tag("tokens")]
-    | Annotated[list[str], FailFast(), Field(min_length=1, max_length=1), Tag("texts")],
+    | Annotated[Tokens, Tag("tokens")]
+    | Annotated[list[str], FailFast(), Field(min_length=1, max_length=MAX_PROMPTS), Tag("texts")]
+    | Annotated[list[Tokens], FailFast(), Field(min_length=1, max_length=MAX_PROMPTS), Tag("token lists")],
     Discriminator(
         _kind_of_prompt,
         custom_error_type="wrong_type",
-        custom_error_message="must be one text, or a list of token ids",
+        custom_error_message="must be a text or a list of token ids, or a list of those",
     ),
 ]
 
@@ -376,7 +330,7 @@ Prompt = Annotated[
 class CompletionBody(GenerationBody):
     """Body of `POST /v1/completions`."""
 
-    prompt: Prompt = Field(description="Text, also as a list of one, or token ids.")
+    prompt: Prompt = Field(description="Text or token ids, or a list of those: each has `n` choices, in their order.")
     max_tokens: Positive | None = Field(16, description="The most tokens to generate; 16 as in OpenAI's API.")
     logprobs: StrictInt | None = Field(
         None, ge=0, le=MAX_TOP_LOGPROBS, description="Tell log-probabilities, and those of so many likeliest tokens."
@@ -389,10 +343,17 @@ class CompletionBody(GenerationBody):
         return self.logprobs
 
     def sent_characters(self) -> int:
-        return len(self.prompt)
+        return sum(map(len, self.prompts))
+
+    @property
+    def prompts(self) -> list[Any]:
+        """Each of the prompts."""
+        given = self.prompt
+        return given if isinstance(given, list) and isinstance(given[0], str | list) else [given]
+
+    @property
+    def sequences(self) -> int:
+        return super().sequences * len(self.prompts)
 
     def prompt_fields(self) -> dict[str, Any]:
-        match self.prompt:
-            case [str(text)]:
-                return {"prompt": text}
-        return {"prompt": self.prompt}
+        return {"prompt": self.prompts[0]}

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, Tag, model_validator
 
+from deployments.http.client_fields import ClientModel
 from deployments.http.fields import DecimalName, Natural, Positive, TokenId, contradiction
 from gpu_workers.request import (
     BESIDE_CONDITIONAL,
@@ -18,7 +19,7 @@ from gpu_workers.request import (
     ConditionalSampling,
     SamplingParameters,
 )
-from grammar_workers.validation import FailFast, StrictModel, at_most, by_json_type
+from grammar_workers.validation import FailFast, at_most, by_json_type
 
 MAX_CHOICES = 16
 MAX_STOPS = 16
@@ -39,7 +40,7 @@ Stop = Annotated[
 ]
 
 
-class SamplingBody(StrictModel):
+class SamplingBody(ClientModel):
     """Settings that both completion endpoints share; null is the default everywhere."""
 
     n: StrictInt | None = Field(None, ge=1, le=MAX_CHOICES, description="Outputs, each drawn for itself; default 1.")

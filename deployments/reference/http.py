@@ -18,7 +18,8 @@ INTRODUCTION = """\
 # HTTP API
 
 Made by `make reference` from the OpenAPI document that a server offers at `/openapi.json`, and for reading at `/docs`.
-Fields that a table does not know are refused by name; `null` means the default."""
+Fields that a table does not know are refused by name, except those that
+[are ignored](../api.md#fields-that-are-ignored); `null` means the default."""
 
 
 def http() -> str:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, Places
 from deployments.routing.tiers import Grammar, Tiers
 from grammar_workers import GrammarError, GrammarOptions
 from grammar_workers.errors import LimitExceededError
@@ -31,7 +31,7 @@ class GrammarKeys:
         self,
         specification: GrammarSpecification,
         param: str,
-        places: tuple[tuple[str, str], ...] = (),
+        places: Places = (),
         *,
         on_unsupported: OnUnsupported | None,
     ) -> Grammar:

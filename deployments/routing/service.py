@@ -24,13 +24,13 @@ from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
 from deployments.http.deadline import Deadline
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, Places
 from deployments.http.event_stream import EventStream
 from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
 from deployments.http.tenants import Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
-from deployments.openai.protocol import ChatCompletionBody, GenerationBody
+from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
 from deployments.openai.responses import body as responses
 from deployments.openai.responses.answer import ResponsesAnswer
 from deployments.openai.responses.body import ResponsesBody
@@ -99,8 +99,11 @@ class Service:
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
         """Both completion endpoints."""
         begun = await self.begin(body, request, tenant)
+        if isinstance(body, CompletionBody):
+            await self._begin_others(body, begun.generation, request, tenant)
         answer = Answer(
             begun.generation,
+            choices=body.choices,
             request_id=begun.request_id,
             model=self._model_of(body.model),
             system_fingerprint=self.system_fingerprint,
@@ -111,12 +114,30 @@ class Service:
             return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
         return await _whole(answer, begun.generation)
 
+    async def _begin_others(
+        self, body: CompletionBody, generation: Generation, request: Request, tenant: Tenant
+    ) -> None:
+        """Begin the generations of all prompts but the first, and join them to its own."""
+        try:
+            for prompt in body.prompts[1:]:
+                other = await self.begin(body.model_copy(update={"prompt": prompt}), request, tenant)
+                generation.first += other.generation.first
+                generation.rest += other.generation.rest
+                other.generation.span.end(other.generation.timings)
+        except BaseException:
+            await generation.aclose()
+            raise
+
     async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
         """`/v1/responses`."""
-        try:
-            begun = await self.begin(body.chat, request, tenant)
-        except ApiError as error:
-            raise responses.in_these_words(error) from error
+        while True:
+            try:
+                begun = await self.begin(body.chat, request, tenant)
+                break
+            except ApiError as error:
+                too_long = error.detail.code == "context_length_exceeded"
+                if not (too_long and body.truncation == "auto" and body.drop_oldest()):
+                    raise responses.in_these_words(error) from error
         begun.generation.tell_places(responses.place_in_these_words)
         (reader,) = begun.readers
         model = self._model_of(body.chat.model)
@@ -272,8 +293,8 @@ class Service:
     def _check_size(self, size: int, param: str) -> None:
         most = self._args.router.max_prompt_bytes
         if size > most:
-            message = f"the prompt has {size} bytes, more than the {most} that this server accepts"
-            raise ApiError(400, message, param=param, code="prompt_too_large")
+            message = f"prompt is too long: {size} bytes > {most} maximum (the option router.max_prompt_bytes)"
+            raise ApiError(400, message, param=param, code="context_length_exceeded")
 
     async def _served_chat_format(self) -> ChatFormat:
         if self._chat_format is None:
@@ -291,9 +312,10 @@ class Service:
                 raise ApiError(400, message, param="structured_outputs", code="invalid_value")
             return Grammar(key, None, "structured_outputs", only_own=not tenant.administrator)
         specification: GrammarSpecification
-        places: tuple[tuple[str, str], ...] = ()
+        places: Places = ()
         if isinstance(body, ChatCompletionBody) and chat_format is not None and (offer := body.offer()) is not None:
-            (specification, places), param = chat_format.tools(body, offer), "tools"
+            specification, places = chat_format.tools(body, offer)
+            param = "tools" if offer.text is None else body.constraint_field
             thinks = False
         elif (asked := body.specification) is not None:
             specification, param = asked

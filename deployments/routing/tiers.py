@@ -24,7 +24,7 @@ from ray.serve.handle import DeploymentHandle, DeploymentResponseGenerator
 
 from deployments.chat.thinking import ThoughtsLimit
 from deployments.http.deadline import Deadline
-from deployments.http.errors import ApiError, in_the_body
+from deployments.http.errors import ApiError, Places, in_the_body
 from deployments.http.unenforced import InTheseWords, in_words
 from deployments.routing.grammar_admission import NewGrammars
 from deployments.routing.retries import REPLICA_LOST, Retries
@@ -63,7 +63,7 @@ class Grammar:
     key: str
     specification: dict[str, Any] | None
     param: str
-    places: tuple[tuple[str, str], ...] = ()
+    places: Places = ()
     only_own: bool = False
     """The key must be one of the tenant's."""
 
@@ -404,8 +404,9 @@ def _answer(
 
 def _in_the_words_of(grammar: Grammar, answer: dict[str, Any]) -> dict[str, Any]:
     unenforced = [
-        {"param": grammar.param, "pointer": in_the_body(one["pointer"], grammar.places), "reason": one["reason"]}
+        {"param": param, "pointer": pointer, "reason": one["reason"]}
         for one in answer.get("unenforced", ())
+        for pointer, param in [in_the_body(one["pointer"], grammar.places, grammar.param)]
     ]
     return {**answer, "unenforced": unenforced}
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
 
-from deployments.http.body_errors import place_of_problem, shown_place
+from deployments.http.body_errors import of_inner_body
+from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, Refused, TokenId, contradiction
+from deployments.openai.chat_messages import Message
 from deployments.openai.protocol import (
     MAX_MESSAGES,
     MAX_PROMPT_TOKENS,
     ChatCompletionBody,
-    Message,
     ReasoningEffort,
 )
 from deployments.openai.tool_bodies import MAX_TOOLS, Tool, ToolChoice
-from grammar_workers.validation import FailFast, StrictModel
+from grammar_workers.validation import FailFast
 
 _CHAT_FIELDS = ("model", "messages", "tools", "tool_choice", "thinking", "reasoning_effort")
 _OF_CHATS = (*_CHAT_FIELDS[2:], "add_generation_prompt", "continue_final_message")
 
 
-class TokenizeBody(StrictModel):
+class TokenizeBody(ClientModel):
     """Body of `POST /tokenize`: a text, or a conversation that the chat template renders."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}]})
@@ -61,7 +61,7 @@ class TokenizeBody(StrictModel):
     @model_validator(mode="after")
     def _check(self) -> TokenizeBody:
         if (self.prompt is None) == (self.messages is None):
-            raise PydanticCustomError("one_source", "give `prompt` or `messages`")
+            raise contradiction("prompt", "must be given, or `messages` in its place, and not both")
         if self.messages is None:
             for name in _OF_CHATS:
                 if getattr(self, name) is not None:
@@ -73,9 +73,7 @@ class TokenizeBody(StrictModel):
         try:
             self._chat = ChatCompletionBody.model_validate(given)
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            place = place_of_problem(problem, ChatCompletionBody)
-            raise contradiction(shown_place(place), problem["ctx"]["message"], place) from None
+            raise of_inner_body(error, ChatCompletionBody, lambda place: place) from None
         return self
 
     @property
@@ -105,7 +103,7 @@ def conversation_request(prompt: dict[str, Any]) -> dict[str, Any]:
     return TokenizeBody.model_construct(messages=[]).request(prompt)
 
 
-class DetokenizeBody(StrictModel):
+class DetokenizeBody(ClientModel):
     """Body of `POST /detokenize`."""
 
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")

@@ -71,7 +71,7 @@ class GrammarRequest:
 
     def place(self, pointer: str) -> str:
         """Where the client wrote what stands at `pointer` in the specification."""
-        return in_the_body(pointer, self.places)
+        return in_the_body(pointer, self.places, "")[0]
 
 
 def names_artifact(constraint: Any) -> bool:

@@ -59,7 +59,11 @@ class PromptEncoder:
             message = f"token ids must be between 0 and {self._token_limit - 1}"
             raise RequestError(message, code="invalid_prompt", param=param)
         if len(token_ids) >= self._max_length:
-            message = f"the prompt has {len(token_ids)} tokens; at most {self._max_length - 1} fit with any output"
+            # Clients recognize this error by these phrases of other servers, and shorten the conversation.
+            message = (
+                f"prompt is too long: {len(token_ids)} tokens > {self._max_length - 1} maximum, "
+                f"as this model's maximum context length is {self._max_length} tokens"
+            )
             raise RequestError(message, code="context_length_exceeded", param=param)
         return token_ids
 

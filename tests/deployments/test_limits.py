@@ -160,7 +160,7 @@ async def test_a_long_prompt_is_refused(compiler: FakeCompiler, replica: FakeRep
         ]:
             response = await http.post(f"/v1/{path}", json=fields)
             detail = response.json()["error"]
-            assert (response.status_code, detail["param"], detail["code"]) == (400, param, "prompt_too_large")
+            assert (response.status_code, detail["param"], detail["code"]) == (400, param, "context_length_exceeded")
         assert not replica.requests
         assert (await http.post("/v1/completions", json={"prompt": "é" * 40})).status_code == 200
 

@@ -53,7 +53,7 @@ async def events(http: httpx.AsyncClient, **fields: Any) -> list[dict[str, Any]]
 
 async def test_text(http: httpx.AsyncClient, replica: FakeReplica) -> None:
     answer = await message(http, system=[{"type": "text", "text": "Be brief."}], top_k=3, metadata={"user_id": "u"})
-    assert answer["content"] == [{"type": "text", "text": "0 1 2 3 4 ", "citations": None}]
+    assert answer["content"] == [{"type": "text", "text": "0 1 2 3 4 "}]
     assert (answer["stop_reason"], answer["stop_sequence"]) == ("end_turn", None)
     assert answer["usage"] == {"input_tokens": 3, "output_tokens": 5}
     assert answer["id"].startswith("msg_") and answer["role"] == "assistant" and answer["model"] == "tiny"
@@ -138,11 +138,13 @@ async def test_no_tools_are_offered_where_none_may_be_called(http: httpx.AsyncCl
 
 
 @pytest.mark.parametrize("end", range(len("<call:f>"), CALL.index("}") + 1))
-async def test_a_call_that_was_cut_is_no_call(http: httpx.AsyncClient, replica: FakeReplica, end: int) -> None:
+async def test_a_call_that_was_cut_is_told_so_far(http: httpx.AsyncClient, replica: FakeReplica, end: int) -> None:
     replica.say("Look: ", CALL[:end])
     replica.finish_reason = "length"
     answer = await message(http, tools=[TOOL])
-    assert [part["type"] for part in answer["content"]] == ["text"] and answer["stop_reason"] == "max_tokens"
+    kinds = ["text"] if end == len("<call:f>") else ["text", "tool_use"]
+    assert [part["type"] for part in answer["content"]] == kinds and answer["stop_reason"] == "max_tokens"
+    assert answer["content"][-1].get("input", {}) in ({}, {"a": 1})
     replica.say("Look: ", CALL[:end])
     told = await events(http, tools=[TOOL])
     assert told[-2]["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
@@ -213,7 +215,6 @@ IMAGE = {"type": "image", "source": {"type": "url", "url": "http://x"}}
         ({"messages": []}, "messages"),
         ({"messages": [*HELLO, {"role": "assistant", "content": "I"}]}, "must end with the user"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, "blocks of the type `image` are not supported"),
-        ({"messages": [{"role": "user", "content": [RESULT]}]}, "tool_use_id"),
         ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "`bash_20250124` is a tool that Anthropic runs"),
         ({"tools": [TOOL, TOOL]}, "two functions of one name"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),

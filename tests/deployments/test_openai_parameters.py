@@ -115,3 +115,18 @@ def test_refused_fields_are_parameters_of_the_package() -> None:
 async def test_null_is_the_default_of_refused_fields_too(http: httpx.AsyncClient) -> None:
     body = {"messages": HELLO, **dict.fromkeys(REFUSED)}
     assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+
+
+async def test_several_prompts_have_their_choices_in_order(http: httpx.AsyncClient, replica: FakeReplica) -> None:
+    for prompts in (["one", "two"], [[1, 2], [3]], [[1, 2]]):
+        replica.requests.clear()
+        answer = await create(http, "text", prompt=prompts, n=2)
+        assert [choice.index for choice in answer.choices] == list(range(2 * len(prompts)))
+        assert [request["prompt"] for request in replica.requests] == [one for one in prompts for _ in range(2)]
+        assert answer.usage.prompt_tokens == 3 * len(prompts)
+        stream = await create(http, "text", prompt=prompts, n=2, stream=True)
+        assert {chunk.choices[0].index async for chunk in stream} == set(range(2 * len(prompts)))
+    replica.faults = [None, (0, {"status": 400, "message": "no", "param": "prompt", "code": "invalid_prompt"})]
+    with pytest.raises(openai.BadRequestError):
+        await create(http, "text", prompt=["one", "two"])
+    assert replica.running == 0

@@ -159,7 +159,7 @@ def test_the_order_of_properties_survives() -> None:
         ({"stream": True, "stream_options": {"usage": True}}, "usage"),
         ({"messages": [{"role": "user", "content": "x", "colour": 1}]}, "colour"),
         ({"tools": [{"type": "function"}]}, "tools"),
-        ({"tool_choice": "auto"}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "role"),
         ({"max_tokens": 0}, "max_tokens"),
@@ -174,11 +174,10 @@ def test_the_order_of_properties_survives() -> None:
         ({"seed": 1 << 63}, "seed"),
         ({"stop": [""]}, "stop"),
         ({"stop": [str(i) for i in range(17)]}, "stop"),
-        ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "json_schema"),
         ({"response_format": {"type": "json_schema", "schema": {}, "json_schema": {"name": "n", "schema": {}}}}, "one"),
-        ({"response_format": {"type": "text"}, "structured_outputs": {"regex": "a"}}, "not both"),
+        ({"response_format": {"type": "text"}, "structured_outputs": {"regex": "a"}}, "give one of them"),
         ({"structured_outputs": {}}, "exactly one"),
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "exactly one"),
         ({"structured_outputs": {"json": "{"}}, "not JSON"),
@@ -273,10 +272,8 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], plac
             "structured_outputs.all_of[0].whole_words",
             "boolean",
         ),
-        ({"metadata": {"a": 1}}, "metadata.a", "string"),
         ({"stream_options": {"include_usage": 1}, "stream": True}, "stream_options.include_usage", "boolean"),
         ({"max_tokens": 10**4000}, "max_tokens", "less than"),
-        ({"verbosity": "low"}, "verbosity", '"medium"'),
     ],
 )
 def test_the_place_is_that_of_the_body_and_the_message_says_what_is_allowed(
@@ -364,8 +361,8 @@ def test_prompts_of_the_older_endpoint(given: Any, taken: Any) -> None:
     GenerationRequest.model_validate(request)
 
 
-@pytest.mark.parametrize("given", [[], ["a", "b"], [[1], [2]], [True], ["1", "2"], None, {"a": 1}])
-def test_several_prompts_are_refused(given: Any) -> None:
+@pytest.mark.parametrize("given", [[], ["a", 1], [[1], "a"], [[]], [True], ["a"] * 17, None, {"a": 1}])
+def test_what_is_no_prompt_is_refused(given: Any) -> None:
     with pytest.raises(ValidationError, match="prompt"):
         CompletionBody.model_validate({"prompt": given})
 

@@ -126,14 +126,12 @@ async def test_a_fault_after_the_first_event(http: httpx.AsyncClient, replica: F
     ("fields", "param"),
     [
         ({"previous_response_id": "r"}, "previous_response_id"),
-        ({"store": True}, "store"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "file:///x"}]}]},
             "input[0].content[0].type",
         ),
-        ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, "input[0].call_id"),
         ({"tools": [TOOL, TOOL]}, "tools"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
@@ -141,7 +139,8 @@ async def test_a_fault_after_the_first_event(http: httpx.AsyncClient, replica: F
         ({"tools": [TOOL], "tool_choice": ONLY_G}, "tool_choice.tools[0]"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format"),
-        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"text": {"format": {"type": "json_object"}}, "structured_outputs": {"regex": "a"}}, "structured_outputs"),
         ({"surprise": 1}, "surprise"),
     ],
 )
@@ -166,3 +165,48 @@ async def test_errors_point_into_this_body(http: httpx.AsyncClient, compiler: Fa
     text = {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}
     detail = (await http.post("/v1/responses", json={"input": "x", "text": text})).json()["error"]
     assert (detail["param"], detail["pointer"]) == ("text.format", "/properties/a")
+
+
+async def test_log_probabilities(client: Any, replica: FakeReplica) -> None:
+    generate = replica.generate
+
+    async def with_reports(request: Any, *, options: Any) -> Any:
+        async for event in generate(request, options=options):
+            text = event["text"]
+            told = {"text": text, "bytes": list(text.encode()), "logprob": -0.5, "top": []}
+            yield {**event, "reports": [told]} if text else event
+
+    replica.generate = with_reports  # type: ignore[method-assign, assignment]
+    for fields in ({"top_logprobs": 2}, {"include": ["message.output_text.logprobs"]}):
+        answer = await client.create(model="tiny", input="hello", **fields)
+        assert [one.token for one in answer.output[0].content[0].logprobs] == [f"{n} " for n in range(5)]
+        assert replica.requests[-1]["sampling"]["logprobs"] == fields.get("top_logprobs", 0)
+    async with client.stream(model="tiny", input="hello", top_logprobs=2) as stream:
+        events = [event async for event in stream]
+    deltas = [event for event in events if event.type == "response.output_text.delta"]
+    assert all(one.logprobs[0].token == one.delta for one in deltas) and len(deltas) == 5
+
+
+async def test_settings_of_chat_completions(client: Any, replica: FakeReplica, compiler: FakeCompiler) -> None:
+    fields = {"top_k": 3, "seed": 5, "stop": ["x"], "structured_outputs": {"regex": "[a-z]+"}}
+    await client.create(model="tiny", input="hello", extra_body=fields)
+    sampling = replica.requests[0]["sampling"]
+    assert (sampling["top_k"], sampling["seed"], sampling["stop"]) == (3, 5, ["x"])
+    assert compiler.calls[0][1] == {"type": "regex", "pattern": "[a-z]+"}
+
+
+async def test_the_oldest_items_are_dropped_where_the_client_wants_it(
+    http: httpx.AsyncClient, replica: FakeReplica
+) -> None:
+    error = {"status": 400, "message": "prompt is too long", "param": "messages", "code": "context_length_exceeded"}
+    replica.faults = [(0, error), (0, error), None]
+    texts = [str(number) for number in range(9)]
+    body = {"input": [{"role": "user", "content": text} for text in texts], "instructions": "Be brief."}
+    answer = await http.post("/v1/responses", json={**body, "truncation": "auto"})
+    assert answer.status_code == 200 and answer.json()["truncation"] == "auto"
+    kept = [message["content"] for message in replica.requests[-1]["messages"]]
+    assert kept == ["Be brief.", *texts[-(len(kept) - 1) :]] and len(replica.requests) == 3
+    replica.faults = [(0, error)] * 9
+    for fields in ({}, {"truncation": "auto"}):
+        refused = (await http.post("/v1/responses", json={**body, **fields})).json()["error"]
+        assert (refused["code"], refused["param"]) == ("context_length_exceeded", "input")

@@ -133,8 +133,8 @@ async def test_special_tokens_of_a_chat_are_added_on_demand(http: httpx.AsyncCli
 @pytest.mark.parametrize(
     ("path", "body", "param", "status"),
     [
-        ("/tokenize", {}, "body", 400),
-        ("/tokenize", {"prompt": "a", "messages": HELLO}, "body", 400),
+        ("/tokenize", {}, "prompt", 400),
+        ("/tokenize", {"prompt": "a", "messages": HELLO}, "prompt", 400),
         ("/tokenize", {"prompt": [1]}, "prompt", 400),
         ("/tokenize", {"prompt": "a", "tools": []}, "tools", 400),
         ("/tokenize", {"prompt": "a", "add_generation_prompt": True}, "add_generation_prompt", 400),
@@ -164,7 +164,7 @@ async def test_limits_are_those_of_other_paths(compiler: FakeCompiler, replica: 
     limit = {"requests_per_minute": 60, "burst": 2}
     async with client_of(application(compiler, replica, max_prompt_bytes=100, rate_limit=limit)) as client:
         answer = await client.post("/tokenize", json={"prompt": "x" * 200})
-        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "prompt_too_large")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
         statuses = [(await client.post("/detokenize", json={"tokens": []})).status_code for _ in range(2)]
         assert statuses == [200, 429]
 

@@ -81,7 +81,6 @@ MANY_ERRORS: dict[str, tuple[str, Body]] = {
     "stop": (CHAT, repeated(f'{{{HELLO},"stop":[', "0", "]}")),
     "stop tokens": (CHAT, repeated(f'{{{HELLO},"stop_token_ids":[', '""', "]}")),
     "logit_bias": (CHAT, numbered(f'{{{HELLO},"logit_bias":{{', "1e9", "}}")),
-    "metadata": (CHAT, numbered(f'{{{HELLO},"metadata":{{', "1", "}}")),
     "metadata of responses": (RESPONSES, numbered('{"input":"x","metadata":{', "1", "}}")),
     "unknown keys": (CHAT, numbered(f"{{{HELLO},", "1", "}")),
     "unknown keys of a message": (CHAT, numbered('{"messages":[{"role":"user","content":"x",', "1", "}]}")),

@@ -1,11 +1,14 @@
-"""A fiftieth of the generated requests that `make soak` sends."""
+"""Generated requests over the whole OpenAPI document: a few in `make test`, many in `make test-long`."""
 
 from __future__ import annotations
+
+import pytest
 
 from tests.integration.fuzz import fuzz
 from tests.integration.server import Server
 
 
-def test_generated_requests_find_no_fault_of_the_server(server: Server) -> None:
-    counts = fuzz(server.url, 40)
-    assert counts.total() >= 40 and {"documented 200", "documented 400", "schemas 200"} <= counts.keys()
+@pytest.mark.parametrize("requests", [40, pytest.param(1000, marks=pytest.mark.long)])
+def test_generated_requests_find_no_fault_of_the_server(server: Server, requests: int) -> None:
+    counts = fuzz(server.url, requests)
+    assert counts.total() >= requests and {"documented 200", "documented 400", "schemas 200"} <= counts.keys()

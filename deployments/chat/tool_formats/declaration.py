@@ -14,8 +14,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from grammar_workers.notations import bare_literal, python_literal
+from grammar_workers.specification import GrammarSpecification
 
 _HOLES = re.compile(r"(\$name|\$arguments|\$count|\$random)")
+
+
+@dataclasses.dataclass(frozen=True)
+class RawInput:
+    """Text in the place of arguments, where a tool takes no JSON."""
+
+    specification: GrammarSpecification
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +98,7 @@ class ToolFormat:
     """Whether calls are all of an answer: one that does not begin with `trigger` holds none."""
     ends_thoughts: bool = False
     """Whether a call may follow thoughts that no marker has ended."""
-    names: str = "[a-zA-Z0-9_-]+"
+    names: str = "[a-zA-Z0-9_./-]+"
     """The regular expression of the names that a call can have."""
     texts: tuple[TextRegion, ...] = ()
     """Where there are any, text beside calls stands in one of them."""
@@ -109,6 +117,11 @@ class ToolFormat:
     def in_sections(self) -> bool:
         """Whether all calls of an answer stand in one section."""
         return bool(self.opens)
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether text can stand in the place of arguments: what is around it tells where it begins and ends."""
+        return "$name$arguments" not in self.call and "$" not in self.end
 
     def pattern(self, hole: str) -> str:
         """The regular expression of what may stand in a hole for an id."""

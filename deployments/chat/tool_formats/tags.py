@@ -7,18 +7,25 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from deployments.chat.tool_formats.declaration import TextRegion, ToolFormat
+from deployments.chat.tool_formats.declaration import RawInput, TextRegion, ToolFormat
+from grammar_workers.specification import GrammarSpecification
 
 Format = dict[str, Any]
 """A format of a structural tag as plain data: `grammar_workers.tag_formats`, in XGrammar's shape."""
 
 
 def answer_format(
-    tool_format: ToolFormat, functions: Sequence[tuple[str, Any]], *, demanded: bool, one: bool
+    tool_format: ToolFormat,
+    functions: Sequence[tuple[str, Any]],
+    *,
+    demanded: bool,
+    one: bool,
+    text: Format | None = None,
 ) -> Format:
     """An answer of a model that is offered these functions, each a name and the JSON Schema of its arguments.
 
-    `demanded`: calls alone, at least one; else free text in which calls may stand. `one`: at most one call.
+    `demanded`: calls alone, at least one; else free text in which calls may stand. `one`: at most one call. `text`: the
+    format of an answer that is not calls alone.
     """
     one = one or not tool_format.several
     tags = [_call(tool_format, name, schema) for name, schema in functions]
@@ -26,23 +33,32 @@ def answer_format(
         section = _separated(tags, tool_format.separator, one=one)
         tags = [{"type": "tag", "begin": tool_format.opens, "content": section, "end": tool_format.closes}]
     if tool_format.texts:
-        return _with_texts(tool_format, tags, demanded=demanded)
+        return _with_texts(tool_format, tags, demanded=demanded, text=text)
     calls = tags[0] if tool_format.in_sections else _separated(tags, tool_format.separator, one=one)
     if demanded:
         return calls
+    if text is not None:
+        return _any_of([calls, text])
     if tool_format.alone:
         return _any_of([calls, {"type": "regex", "pattern": f"(?!{re.escape(tool_format.trigger)})[\\s\\S]*"}])
     return {"type": "triggered_tags", "triggers": [tool_format.trigger], "tags": tags, "stop_after_first": one}
 
 
 def thoughts_and_answer(
-    tool_format: ToolFormat, functions: Sequence[tuple[str, Any]], *, demanded: bool, one: bool, end: str, closes: str
+    tool_format: ToolFormat,
+    functions: Sequence[tuple[str, Any]],
+    *,
+    demanded: bool,
+    one: bool,
+    end: str,
+    closes: str,
+    text: Format | None = None,
 ) -> Format:
     """Thoughts that end with `end`, and then an answer; or with a call at once, where the family `ends_thoughts` so.
 
     `closes` is `end` and what stands between it and the answer.
     """
-    answer = answer_format(tool_format, functions, demanded=demanded, one=one)
+    answer = answer_format(tool_format, functions, demanded=demanded, one=one, text=text)
     closing: Format = {"type": "const_string", "value": closes}
     excludes = [end, tool_format.trigger] if tool_format.ends_thoughts else [end]
     thoughts = {"type": "any_text", "excludes": excludes}
@@ -50,8 +66,11 @@ def thoughts_and_answer(
         return {"type": "sequence", "elements": [thoughts, closing, answer]}
     if demanded:
         return {"type": "sequence", "elements": [thoughts, {"type": "optional", "content": closing}, answer]}
-    called = answer_format(tool_format, functions, demanded=True, one=one or not tool_format.in_sections)
-    if one or not tool_format.several:
+    alone = one or not tool_format.several or text is not None
+    called = answer_format(
+        tool_format, functions, demanded=True, one=one or not (tool_format.in_sections or text is not None)
+    )
+    if alone:
         return {
             "type": "sequence",
             "elements": [thoughts, _any_of([{"type": "sequence", "elements": [closing, answer]}, called])],
@@ -65,6 +84,30 @@ def text_format(tool_format: ToolFormat, content: Format) -> tuple[Format, str]:
     elements = [_regions_before(tool_format.texts, demanded=True), _region(last, content)]
     pointer = "/elements/1/content" if last.closes else "/elements/1/elements/1"
     return {"type": "sequence", "elements": elements}, pointer
+
+
+def begun_text(begin: str | None, specification: GrammarSpecification) -> Format:
+    """A text under a constraint, behind `begin`."""
+    text: Format = {"type": "specification", "specification": specification}
+    return {"type": "sequence", "elements": [{"type": "const_string", "value": begin}, text]} if begin else text
+
+
+def begins_json(text: str) -> bool:
+    """Return whether a JSON text can begin with the first character of this."""
+    return text[0] in '{["-0123456789tfn'
+
+
+def text_pointers(format_: Format, pointer: str) -> Iterator[str]:
+    """JSON Pointers to the constraints of texts in a format; as in `call_pointers`."""
+    if format_["type"] == "specification":
+        yield f"{pointer}/specification"
+    for name in ("content", "elements"):
+        inner = format_.get(name, [])
+        if isinstance(inner, dict):
+            yield from text_pointers(inner, f"{pointer}/{name}")
+        else:
+            for index, one in enumerate(inner):
+                yield from text_pointers(one, f"{pointer}/{name}/{index}")
 
 
 def call_pointers(format_: Format, pointer: str) -> Iterator[tuple[str, str]]:
@@ -90,13 +133,23 @@ def _arguments_pointer(content: Format, pointer: str) -> str | None:
     if "json_schema" in content:
         return pointer
     elements = content["elements"] if content["type"] == "sequence" else []
-    return next((f"{pointer}/elements/{index}" for index, one in enumerate(elements) if "json_schema" in one), None)
+    found = (index for index, one in enumerate(elements) if "json_schema" in one or "specification" in one)
+    return next((f"{pointer}/elements/{index}" for index in found), None)
 
 
 def _call(tool_format: ToolFormat, name: str, schema: Any) -> Format:
     """One call. What stands before its first hole for an id is its beginning, what follows the arguments its end."""
     begin, *elements = [_element(tool_format, part, name, schema) for part in _with_name(tool_format, name)]
-    end = elements.pop()["value"] if elements[-1]["type"] == "const_string" else ""
+    # The end of a tag is excluded from what stands in it, which would change the grammar of a text.
+    raw = isinstance(schema, RawInput)
+    end = elements.pop()["value"] if elements[-1]["type"] == "const_string" and not raw else ""
+    if raw:
+        return {
+            "type": "tag",
+            "begin": begin["value"],
+            "content": {"type": "sequence", "elements": elements},
+            "end": "",
+        }
     content = elements[0] if len(elements) == 1 else {"type": "sequence", "elements": elements}
     return {"type": "tag", "begin": begin["value"], "content": content, "end": end}
 
@@ -114,6 +167,8 @@ def _with_name(tool_format: ToolFormat, name: str) -> list[str]:
 
 
 def _element(tool_format: ToolFormat, part: str, name: str, schema: Any) -> Format:
+    if part == "$arguments" and isinstance(schema, RawInput):
+        return {"type": "specification", "specification": schema.specification}
     if part == "$arguments":
         if tool_format.parameters is None:
             return {"type": "json_schema", "json_schema": schema}
@@ -128,10 +183,14 @@ def _separated(tags: list[Format], separator: str, *, one: bool) -> Format:
     return {"type": "tags_with_separator", **parts}
 
 
-def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool) -> Format:
-    """Regions of text, and then calls or the last region; thoughts and calls alone where calls are demanded."""
-    ends = [] if demanded else [_region(text, _ANY_TEXT) for text in tool_format.texts if text.last]
-    elements = [_regions_before(tool_format.texts, demanded=demanded), _any_of([*calls, *ends])]
+def _with_texts(tool_format: ToolFormat, calls: list[Format], *, demanded: bool, text: Format | None) -> Format:
+    """Regions of text, and then calls or the last region, which holds `text` if it is given.
+
+    Where calls are demanded, or `text` is given, only thoughts stand before them.
+    """
+    ends = [] if demanded else [_region(region, text or _ANY_TEXT) for region in tool_format.texts if region.last]
+    before = _regions_before(tool_format.texts, demanded=demanded or text is not None)
+    elements = [before, _any_of([*calls, *ends])]
     return {"type": "sequence", "elements": elements}
 
 

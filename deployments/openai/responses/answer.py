@@ -19,6 +19,7 @@ from deployments.chat.tool_calls import Delta
 from deployments.http.errors import ApiError
 from deployments.http.event_stream import block
 from deployments.openai.completions import GrammarReport, grammar_report
+from deployments.openai.logprobs import ChatTokenLogprob, chat_logprobs
 from deployments.openai.responses.body import ResponsesBody
 from deployments.openai.responses.items import Status
 from deployments.routing.tiers import Generation
@@ -31,12 +32,12 @@ Event = dict[str, Any]
 
 
 class OutputText(BaseModel):
-    """The text of a message; `logprobs` and `annotations` are always empty."""
+    """The text of a message; `annotations` is always empty, and `logprobs` where none are asked for."""
 
     type: Literal["output_text"]
     text: str
     annotations: list[Any]
-    logprobs: list[Any]
+    logprobs: list[ChatTokenLogprob]
 
 
 class MessageItem(BaseModel):
@@ -57,6 +58,17 @@ class CallItem(BaseModel):
     call_id: str
     name: str
     arguments: str
+    status: Status
+
+
+class CustomCallItem(BaseModel):
+    """A call of a custom tool; `input` matches its grammar unless the answer was cut."""
+
+    type: Literal["custom_tool_call"]
+    id: str
+    call_id: str
+    name: str
+    input: str
     status: Status
 
 
@@ -107,9 +119,9 @@ class Incomplete(BaseModel):
 
 
 class Failure(BaseModel):
-    """A fault after the first event of a stream."""
+    """A fault after the first event of a stream; OpenAI has no other codes for it."""
 
-    code: str
+    code: Literal["server_error", "rate_limit_exceeded", "invalid_prompt"]
     message: str
 
 
@@ -123,7 +135,7 @@ class Response(BaseModel):
     error: Failure | None
     incomplete_details: Incomplete | None
     model: str
-    output: list[MessageItem | CallItem | ReasoningItem]
+    output: list[MessageItem | CallItem | CustomCallItem | ReasoningItem]
     usage: ResponseUsage | None
     grammar: GrammarReport | None = None
     instructions: str | None
@@ -137,8 +149,9 @@ class Response(BaseModel):
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
+    top_logprobs: int | None = None
     top_p: float
-    truncation: Literal["disabled"]
+    truncation: Literal["auto", "disabled"]
     user: str | None
 
 
@@ -157,6 +170,7 @@ class ResponsesAnswer:
         self._numbers = 0
         self._items: list[dict[str, Any]] = []
         self._tokens = self._thought_tokens = 0
+        self._logprobs: list[dict[str, Any]] = []  # of tokens whose text has not been sent
 
     async def whole(self) -> dict[str, Any]:
         """The body of an answer that is not streamed; data of `Response`. Raises `ApiError`."""
@@ -188,6 +202,8 @@ class ResponsesAnswer:
                 self._tokens += len(output["token_ids"])
                 if self._thinks:
                     self._thought_tokens = self._tokens
+                else:
+                    self._logprobs += chat_logprobs(output.get("reports", []))["content"]
                 reason = output["finish_reason"]
                 for delta in self._reader.read(output["text"], reason):
                     for event in self._told(delta):
@@ -212,14 +228,27 @@ class ResponsesAnswer:
             yield from self._more_text("reasoning", "reasoning_text", delta["reasoning_content"])
         else:
             (call,) = delta["tool_calls"]
+            if "custom" in call:
+                yield from self._more_input(call, call["custom"])
+                return
             function = call["function"]
             if "id" in call:
                 yield from self._closed("completed")
+                self._logprobs.clear()
                 fields = {"call_id": call["id"], "name": function["name"], "arguments": ""}
                 yield from self._opened("function_call", "fc", **fields)
             if function["arguments"]:
                 self._items[-1]["arguments"] += function["arguments"]
                 yield self._item_event("response.function_call_arguments.delta", delta=function["arguments"])
+
+    def _more_input(self, call: dict[str, Any], custom: dict[str, str]) -> Iterator[Event]:
+        if "id" in call:
+            yield from self._closed("completed")
+            self._logprobs.clear()
+            yield from self._opened("custom_tool_call", "ctc", call_id=call["id"], name=custom["name"], input="")
+        if custom["input"]:
+            self._items[-1]["input"] += custom["input"]
+            yield self._item_event("response.custom_tool_call_input.delta", delta=custom["input"])
 
     def _more_text(self, kind: str, part: str, text: str) -> Iterator[Event]:
         if not self._items or self._items[-1]["type"] != kind:
@@ -233,7 +262,10 @@ class ResponsesAnswer:
             yield self._item_event("response.content_part.added", content_index=0, part=begun)
             self._items[-1]["content"].append(dict(begun))
         self._items[-1]["content"][0]["text"] += text
-        logprobs: dict[str, Any] = {"logprobs": []} if part == "output_text" else {}
+        logprobs: dict[str, Any] = {}
+        if part == "output_text":
+            logprobs, self._logprobs = {"logprobs": self._logprobs}, []
+            self._items[-1]["content"][0]["logprobs"] = self._items[-1]["content"][0]["logprobs"] + logprobs["logprobs"]
         yield self._item_event(f"response.{part}.delta", content_index=0, delta=text, **logprobs)
 
     def _opened(self, kind: str, prefix: str, **fields: Any) -> Iterator[Event]:
@@ -250,9 +282,11 @@ class ResponsesAnswer:
         if item["type"] == "function_call":
             arguments = {"name": item["name"], "arguments": item["arguments"]}
             yield self._item_event("response.function_call_arguments.done", **arguments)
+        elif item["type"] == "custom_tool_call":
+            yield self._item_event("response.custom_tool_call_input.done", input=item["input"])
         else:
             part = item["content"][0]
-            logprobs: dict[str, Any] = {"logprobs": []} if part["type"] == "output_text" else {}
+            logprobs = {"logprobs": part["logprobs"]} if part["type"] == "output_text" else {}
             done = f"response.{part['type']}.done"
             yield self._item_event(done, content_index=0, text=part["text"], **logprobs)
             yield self._item_event("response.content_part.done", content_index=0, part=dict(part))
@@ -269,7 +303,10 @@ class ResponsesAnswer:
 
     def _failed(self, error: ApiError) -> bytes:
         """The block that ends a stream after a fault."""
-        failure = {"code": error.detail.code or error.detail.type, "message": error.detail.message}
+        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
+        if error.status == 400:
+            code = "invalid_prompt"
+        failure = {"code": code, "message": error.detail.message}
         response = {**self._response("failed"), "error": failure}
         return block(self._event("response.failed", response=response), "response.failed")
 
@@ -309,8 +346,9 @@ class ResponsesAnswer:
             "text": {"format": {"type": "text"}, **told.get("text", {})},
             "tool_choice": chosen if isinstance(chosen, str) else chosen.model_dump(),
             "tools": told.get("tools", []),
+            **({"top_logprobs": body.top_logprobs or 0} if body.logprobs else {}),
             "top_p": 1.0 if body.top_p is None else body.top_p,
-            "truncation": "disabled",
+            "truncation": body.truncation or "disabled",
             "user": body.user,
         }
 

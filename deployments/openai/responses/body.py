@@ -5,30 +5,41 @@ As everywhere, a field that cannot be honoured is accepted only with the value t
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import functools
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     Field,
     PrivateAttr,
     StrictBool,
     StrictFloat,
+    StrictInt,
     Tag,
     ValidationError,
     model_validator,
 )
 
-from deployments.http.body_errors import place_of_problem, shown_place
+from deployments.http.body_errors import of_inner_body
+from deployments.http.client_fields import ClientModel
 from deployments.http.errors import ApiError
-from deployments.http.fields import Metadata, Only, Positive, contradiction
-from deployments.openai.constraints import ON_UNSUPPORTED, GrammarFormat, JsonObjectFormat, RegexFormat, TextFormat
+from deployments.http.fields import Metadata, Only, Positive
+from deployments.openai.constraints import (
+    ON_UNSUPPORTED,
+    GrammarFormat,
+    JsonObjectFormat,
+    RegexFormat,
+    StructuredOutputs,
+    TextFormat,
+)
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
+from deployments.openai.sampling import MAX_TOP_LOGPROBS, Stop
 from deployments.openai.structural_tags import StructuralTag
-from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
+from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters, TextInput
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import JsonSchema
 from grammar_workers.strict_json import Place
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from grammar_workers.validation import FailFast, by_json_type
 
 FIELDS = {
     "messages": "input",
@@ -40,7 +51,7 @@ FIELDS = {
 """Fields of a chat completion by the name that they have here."""
 
 
-class NamedSchemaFormat(StrictModel):
+class NamedSchemaFormat(ClientModel):
     """Text that is valid under a JSON Schema."""
 
     type: Literal["json_schema"]
@@ -50,9 +61,10 @@ class NamedSchemaFormat(StrictModel):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class TextConfig(StrictModel):
+class TextConfig(ClientModel):
     """What the text of the answer must match."""
 
+    ignores: ClassVar[str] = "text"
     format: (
         Annotated[
             TextFormat | JsonObjectFormat | NamedSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
@@ -60,10 +72,9 @@ class TextConfig(StrictModel):
         ]
         | None
     ) = None
-    verbosity: Annotated[Any, Only("medium")] = None
 
 
-class ReasoningConfig(StrictModel):
+class ReasoningConfig(ClientModel):
     """Whether the model thinks before it answers."""
 
     effort: ReasoningEffort | None = Field(None, description="`none`: no thoughts; any other: thoughts.")
@@ -73,9 +84,11 @@ class ReasoningConfig(StrictModel):
     generate_summary: Annotated[Any, Only("auto", "concise", "detailed")] = None
 
 
-class FunctionTool(StrictModel):
+class FunctionTool(ClientModel):
     """A function that the model may call."""
 
+    ignores: ClassVar[str] = "a tool"
+    renames: ClassVar[str] = "a flat tool"
     type: Literal["function"]
     name: FunctionName
     description: str | None = None
@@ -83,14 +96,33 @@ class FunctionTool(StrictModel):
     strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
 
 
-class NamedFunction(StrictModel):
-    """The one function that must be called."""
+class GrammarInput(ClientModel):
+    """The grammar of a custom tool's input."""
 
-    type: Literal["function"]
+    type: Literal["grammar"]
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class CustomTool(ClientModel):
+    """A tool whose input is text; an answer calls one of them at most."""
+
+    ignores: ClassVar[str] = "a tool"
+    renames: ClassVar[str] = "a flat tool"
+    type: Literal["custom"]
+    name: FunctionName
+    description: str | None = None
+    format: Annotated[GrammarInput | TextInput, Field(discriminator="type")] | None = None
+
+
+class NamedFunction(ClientModel):
+    """The one function or custom tool that must be called."""
+
+    type: Literal["function", "custom"]
     name: str
 
 
-class AllowedFunctions(StrictModel):
+class AllowedFunctions(ClientModel):
     """Some of the tools, and whether one of them must be called."""
 
     type: Literal["allowed_tools"]
@@ -100,15 +132,17 @@ class AllowedFunctions(StrictModel):
     )
 
 
-class StreamOptions(StrictModel):
+class StreamOptions(ClientModel):
     """Nothing to choose yet."""
 
     include_obfuscation: Annotated[Any, Only(False)] = None
 
 
-class ResponsesBody(StrictModel):
+class ResponsesBody(ClientModel):
     """Body of `POST /v1/responses`. Nothing is stored: send the whole conversation each time."""
 
+    ignores: ClassVar[str] = "a request"
+    renames: ClassVar[str] = "a request of /v1/responses"
     model: str | None = Field(None, description="A name from `/v1/models`; the served model when absent.")
     input: Annotated[
         Annotated[str, Tag("string")]
@@ -120,7 +154,14 @@ class ResponsesBody(StrictModel):
     temperature: StrictFloat | None = Field(None, ge=0, le=2, allow_inf_nan=False, description="0 is greedy.")
     top_p: StrictFloat | None = Field(None, gt=0, le=1, description="Nucleus sampling inside the allowed tokens.")
     text: TextConfig | None = None
-    tools: Annotated[list[FunctionTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    tools: (
+        Annotated[
+            list[Annotated[FunctionTool | CustomTool, Field(discriminator="type")]],
+            FailFast(),
+            Field(max_length=MAX_TOOLS),
+        ]
+        | None
+    ) = None
     tool_choice: (
         Annotated[
             Annotated[Literal["none", "auto", "required"], Tag("string")]
@@ -135,21 +176,26 @@ class ResponsesBody(StrictModel):
     stream_options: StreamOptions | None = None
     on_unsupported: OnUnsupported | None = Field(None, description=ON_UNSUPPORTED)
     metadata: Metadata | None = Field(None, description="Returned as it is.")
-    user: str | None = Field(None, description="Accepted and ignored.")
-    safety_identifier: str | None = Field(None, description="Accepted and ignored.")
-    prompt_cache_key: str | None = Field(None, description="Accepted and ignored.")
-    include: Annotated[list[Literal["reasoning.encrypted_content"]], FailFast(), Field(max_length=16)] | None = Field(
-        None, description="Accepted and ignored."
+    user: str | None = Field(None, description="Returned as it is.")
+    include: Annotated[list[str], FailFast(), Field(max_length=16)] | None = Field(
+        None, description="`message.output_text.logprobs`: log-probabilities; the others are ignored."
     )
-    store: Annotated[Any, Only(False)] = None
     background: Annotated[Any, Only(False)] = None
-    truncation: Annotated[Any, Only("disabled")] = None
-    service_tier: Annotated[Any, Only("auto", "default")] = None
-    top_logprobs: Annotated[Any, Only(0)] = None
+    truncation: Literal["auto", "disabled"] | None = Field(
+        None, description="`auto`: the oldest items are dropped where the input is too long; else it is refused."
+    )
+    top_logprobs: StrictInt | None = Field(
+        None, ge=0, le=MAX_TOP_LOGPROBS, description="Log-probabilities of so many of the likeliest tokens."
+    )
+    top_k: StrictInt | None = Field(None, ge=-1, lt=1 << 63, description="As in a chat completion.")
+    seed: StrictInt | None = Field(None, ge=-(1 << 63), lt=1 << 63, description="Equal seeds give equal tokens.")
+    stop: Stop | None = Field(None, description="As in a chat completion.")
+    structured_outputs: StructuredOutputs | None = Field(
+        None, description="What the text of the answer must match, as in a chat completion."
+    )
     previous_response_id: Annotated[Any, Only()] = None
     conversation: Annotated[Any, Only()] = None
     prompt: Annotated[Any, Only()] = None
-    max_tool_calls: Annotated[Any, Only()] = None
 
     _chat: ChatCompletionBody = PrivateAttr()
 
@@ -159,10 +205,25 @@ class ResponsesBody(StrictModel):
         try:
             self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-            place = _in_this_body(place_of_problem(problem, ChatCompletionBody), begins)
-            raise contradiction(shown_place(place), problem["ctx"]["message"], place) from None
+            in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
+            raise of_inner_body(error, ChatCompletionBody, in_this_body) from None
         return self
+
+    def drop_oldest(self) -> bool:
+        """Drop a quarter of the conversation, the oldest first. False where nothing is left to drop."""
+        messages = self._chat.messages
+        first = 0 if self.instructions is None else 1
+        if (droppable := len(messages) - first - 1) < 1:
+            return False
+        kept = [*messages[:first], *messages[first + -(-droppable // 4) :]]
+        self._chat = self._chat.model_copy(update={"messages": kept})
+        self._chat.__dict__.pop("template_messages", None)  # of all messages
+        return True
+
+    @property
+    def logprobs(self) -> bool:
+        """True if log-probabilities are asked for."""
+        return bool(self.top_logprobs) or "message.output_text.logprobs" in (self.include or ())
 
     @property
     def chat(self) -> ChatCompletionBody:
@@ -182,6 +243,12 @@ class ResponsesBody(StrictModel):
             "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
             "stream": self.stream,
             "on_unsupported": self.on_unsupported,
+            "logprobs": self.logprobs or None,
+            "top_logprobs": self.top_logprobs or None,
+            "top_k": self.top_k,
+            "seed": self.seed,
+            "stop": self.stop,
+            "structured_outputs": self.structured_outputs,
         }
         if isinstance(self.tool_choice, NamedFunction):
             fields["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}
@@ -198,13 +265,13 @@ class ResponsesBody(StrictModel):
         return wanted
 
 
-def _in_this_body(place: Place, begins: list[int | None]) -> Place:
+def _in_this_body(place: Place, begins: list[int | None], given: Any) -> Place:
     """The place of what a chat completion has at `place`; `begins` as `chat_messages` returns it."""
     match place:
-        case ("messages", int(message), "tool_call_id"):
-            item = begins[message]
-            assert item is not None  # only outputs of calls have such an id
-            return ("input", item, "call_id")
+        case ("messages", int(message), *_):
+            if (item := begins[message]) is not None:
+                return ("input", item)
+            return ("input",) if isinstance(given, str) and message == len(begins) - 1 else ("instructions",)
         case ("tool_choice", "allowed_tools", *rest):
             return ("tool_choice", *rest)
         case (str(field), *rest):
@@ -212,7 +279,12 @@ def _in_this_body(place: Place, begins: list[int | None]) -> Place:
     return place
 
 
-def _chat_tool(tool: FunctionTool) -> dict[str, Any]:
+def _chat_tool(tool: FunctionTool | CustomTool) -> dict[str, Any]:
+    if isinstance(tool, CustomTool):
+        custom = tool.model_dump(exclude={"type"}, exclude_none=True)
+        if isinstance(tool.format, GrammarInput):
+            custom["format"] = {"type": "grammar", "grammar": tool.format.model_dump(exclude={"type"})}
+        return {"type": "custom", "custom": custom}
     return {"type": "function", "function": tool.model_dump(exclude={"type"})}
 
 

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from deployments.http.fields import text_parts
-from deployments.openai.protocol import MAX_PARTS
-from deployments.openai.tool_bodies import Arguments, FunctionName
-from grammar_workers.validation import FailFast, StrictModel, by_json_type
+from deployments.http.client_fields import ClientModel
+from deployments.http.fields import refusal_as_text, text_parts
+from deployments.openai.chat_messages import MAX_PARTS
+from deployments.openai.tool_bodies import FunctionName
+from grammar_workers.validation import FailFast, by_json_type
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
 
-class _Item(StrictModel):
-    id: str | None = Field(None, description="Accepted and ignored: nothing is stored.")
-    status: Status | None = Field(None, description="Accepted and ignored.")
+class _Item(ClientModel):
+    ignores: ClassVar[str] = "a message or item"
 
 
-Ignored = Annotated[list[Any], FailFast()]
+class InputText(ClientModel):
+    """A piece of a message's text; other kinds of content are refused, but `refusal`, which is read as text."""
 
-
-class InputText(StrictModel):
-    """A piece of a message's text; other kinds of content are refused."""
-
+    ignores: ClassVar[str] = "a part or block"
     type: Annotated[Literal["input_text", "output_text", "text"], text_parts("input_text", "output_text", "text")] = (
         Field(description="Other kinds of content are refused.")
     )
     text: str
-    annotations: Ignored | None = Field(None, description="As earlier answers have them; ignored.")
-    logprobs: Ignored | None = Field(None, description="As earlier answers have them; ignored.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_refusal(cls, part: Any) -> Any:
+        return refusal_as_text(part)
 
 
 Content = Annotated[
@@ -46,7 +48,6 @@ class MessageInput(_Item):
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
     content: Content
-    phase: str | None = Field(None, description="Accepted and ignored.")
 
 
 class CallInput(_Item):
@@ -55,7 +56,7 @@ class CallInput(_Item):
     type: Literal["function_call"]
     call_id: str = Field(min_length=1)
     name: FunctionName
-    arguments: Arguments
+    arguments: str
 
 
 class CallOutputInput(_Item):
@@ -66,9 +67,30 @@ class CallOutputInput(_Item):
     output: Content
 
 
-class ReasoningText(StrictModel):
+class CustomCallInput(_Item):
+    """A call of a custom tool that the model made earlier."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str = Field(min_length=1)
+    name: FunctionName
+    input: str
+
+    @property
+    def arguments(self) -> str:
+        """As the arguments of a function."""
+        return json.dumps({"input": self.input}, ensure_ascii=False)
+
+
+class CustomCallOutputInput(CallOutputInput):
+    """What a call of a custom tool returned."""
+
+    type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
+
+
+class ReasoningText(ClientModel):
     """A piece of thoughts."""
 
+    ignores: ClassVar[str] = "a part or block"
     type: Literal["reasoning_text", "summary_text"]
     text: str
 
@@ -82,7 +104,7 @@ class ReasoningInput(_Item):
     type: Literal["reasoning"]
     summary: Thoughts = Field([])
     content: Thoughts | None = None
-    encrypted_content: None = None
+    encrypted_content: str | None = Field(None, description="Nobody here can read it; left out of the prompt.")
 
 
 def _kind(item: Any) -> str | None:
@@ -95,6 +117,8 @@ InputItem = Annotated[
     Annotated[MessageInput, Tag("message")]
     | Annotated[CallInput, Tag("function_call")]
     | Annotated[CallOutputInput, Tag("function_call_output")]
+    | Annotated[CustomCallInput, Tag("custom_tool_call")]
+    | Annotated[CustomCallOutputInput, Tag("custom_tool_call_output")]
     | Annotated[ReasoningInput, Tag("reasoning")],
     Discriminator(_kind),
 ]
@@ -128,7 +152,7 @@ def chat_messages(
                 messages.append(turn)
             if isinstance(item, ReasoningInput):
                 turn["reasoning_content"] = "".join(piece.text for piece in item.content or item.summary)
-            elif isinstance(item, CallInput):
+            elif isinstance(item, CallInput | CustomCallInput):
                 function = {"name": item.name, "arguments": item.arguments}
                 turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
             else:

@@ -30,6 +30,7 @@ from grammar_workers.languages.cfg.lark_context import Contexts, can_end_anywher
 from grammar_workers.languages.cfg.syntax import (
     EMPTY,
     Alternatives,
+    Characters,
     Expression,
     Pattern,
     Reference,
@@ -116,6 +117,7 @@ class Terminals:
         joined = self._join(expression)
         if joined.is_plain and not joined.flags.strip("i"):
             found = literal(joined.value, ignore_case=bool(joined.flags))
+            assert isinstance(found, Characters)
             self._begins = charset.union(self._begins, *found.charsets[:1])
             return found
         compiled = self._automaton(joined)
