@@ -130,6 +130,7 @@ class TableFSM:
     `sleeping` states hold their row back until `release` is set; `broken` ones raise.
     """
 
+    key = "0" * 64
     end_state = 1_000_000
     initial_state = 0
 

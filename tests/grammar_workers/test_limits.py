@@ -455,3 +455,14 @@ def test_a_leaf_that_is_repeated_compiles_once(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(leaves, "spellable_text", lambda *arguments: compiled.append(1) or spellable(*arguments))
     compile_grammar(repeated(3, {"type": "regex", "pattern": "a+b"}, type="repeat", min=0, max=5), bytes_vocabulary())
     assert len(compiled) == 1
+
+
+def test_one_token_may_take_a_small_part_of_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    optional = "\n".join(f"r{i} ::= {' '.join(f'r{(7 * i + j) % 20}?' for j in range(5))} 'ab'?" for i in range(20))
+    text = "root ::= r0\n" + optional.replace("'", '"')
+    fsm = compile_grammar({"type": "grammar", "syntax": "gbnf", "text": text}, bytes_vocabulary())
+    assert fsm.next_state(fsm.initial_state, ord("a")) > 0
+    again = compile_grammar({"type": "grammar", "syntax": "gbnf", "text": text}, bytes_vocabulary())
+    monkeypatch.setattr("grammar_workers.matching.cfg_recognizer._TOKENS_AT_MOST", Limits().max_steps)
+    with pytest.raises(LimitExceededError, match="one token of an ambiguous grammar takes more than 1 steps"):
+        again.allowed_tokens(again.next_state(again.initial_state, ord("a")))
