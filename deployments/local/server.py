@@ -161,9 +161,8 @@ def _start(
     progress("starting a local Ray")
     ray_start = _RayStart(metrics_port, progress, signals.stop)
     ray_start.start()
-    while ray_start.is_alive() and not signals.stop.is_set():
-        ray_start.join(POLL_S)
-        if ray_start.is_alive() and time.monotonic() > started + deadline_s:
+    while not ray_start.over.wait(POLL_S) and not signals.stop.is_set():
+        if time.monotonic() > started + deadline_s:
             signals.stop.set()  # it does not try again
             raise StartError(f"Ray did not start within {deadline_s:.0f} s")
     if signals.stop.is_set():
@@ -210,19 +209,26 @@ def start_ray(metrics_port: int | None = None) -> None:
 
 
 class _RayStart(threading.Thread):
-    """Starts a local Ray and ends when it is there, or with `failure`.
+    """Starts a local Ray; `over` when it is there, or there is a `failure`.
 
-    A thread of its own: Ray waits for its processes, and neither the deadline nor a signal may wait for that.
+    A thread of its own: Ray waits for its processes, and neither the deadline nor a signal may wait for that. It lives
+    as long as the process: the kernel ends what Ray has started with the thread that started it.
     """
 
     def __init__(self, metrics_port: int, progress: Progress, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self.failure: StartError | None = None
+        self.over = threading.Event()
         self._metrics_port = metrics_port
         self._progress = progress
         self._stop_asked = stop
 
     def run(self) -> None:
+        self._start_ray()
+        self.over.set()
+        threading.Event().wait()
+
+    def _start_ray(self) -> None:
         try:
             start_ray(self._metrics_port)
         except Exception as error:
