@@ -204,7 +204,8 @@ def _unmatched(pattern: str, text: str) -> str | None:
 
 
 def _walk(fsm: TokenFSM, rng: random.Random) -> list[TokenId]:
-    state, tokens = fsm.initial_state, []
+    state = fsm.initial_state
+    tokens: list[TokenId] = []
     for _ in range(rng.randrange(1, _LONGEST)):
         allowed = np.flatnonzero(np.unpackbits(fsm.allowed_mask(state).view(np.uint8), bitorder="little"))
         token = int(allowed[rng.randrange(len(allowed))])

@@ -12,18 +12,18 @@ from collections.abc import Iterable, Sequence
 
 def usable(token_bytes: Sequence[bytes]) -> list[bytes]:
     """The bytes of each token, b"" for those after which a character with a token of its own could not be ended."""
-    characters = [data for data in set(token_bytes) if data and _is_text(data) and len(data.decode()) == 1]
-    parts = {data for data in token_bytes if not _is_text(data)}
+    characters = [data for data in set(token_bytes) if data and is_text(data) and len(data.decode()) == 1]
+    parts = {data for data in token_bytes if not is_text(data)}
     while True:
         open_parts = parts - _stuck(parts, _without_end(characters, parts))
         if open_parts == parts:
             break
         # What ended a character may be among those left out.
         parts = open_parts
-    return [data if _is_text(data) or data in parts else b"" for data in token_bytes]
+    return [data if is_text(data) or data in parts else b"" for data in token_bytes]
 
 
-def _is_text(data: bytes) -> bool:
+def is_text(data: bytes) -> bool:
     try:
         data.decode()
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from grammar_workers.types import TokenId
+from grammar_workers.vocabulary.partial_characters import is_text
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")
 _SPACE_SYMBOL = "▁"
@@ -75,7 +76,7 @@ def _other_tokens(tokenizer: Any, size: int) -> TokenTable:
     return TokenTable([found.get(token) for token in range(size)], {name: token for token, name in special.items()})
 
 
-def _text_tokens(tokenizer: Any, added: Mapping[TokenId, str], tokens: list[TokenId]) -> Mapping[TokenId, bytes | None]:
+def _text_tokens(tokenizer: Any, added: dict[TokenId, str], tokens: list[TokenId]) -> Mapping[TokenId, bytes | None]:
     """The bytes of `tokens`, None or absent without any. `added` has the texts of those that were added."""
     encoded = {token: content.encode() for token, content in added.items()}
     for name in ("model", "tokenizer"):
@@ -119,16 +120,13 @@ def _tiktoken_bytes(encoding: Any, token: TokenId) -> bytes | None:
 
 
 def _sentencepiece_bytes(model: Any, pieces: Mapping[TokenId, str]) -> dict[TokenId, bytes | None]:
-    found: dict[TokenId, bytes | None] = {}
-    for token, piece in pieces.items():
+    def bytes_of(piece: str) -> bytes | None:
         number = model.piece_to_id(piece)
         if model.IsControl(number) or model.IsUnknown(number) or model.IsUnused(number):
-            found[token] = None
-        elif model.IsByte(number):
-            found[token] = bytes([int(piece[3:5], 16)])
-        else:
-            found[token] = piece.replace(_SPACE_SYMBOL, " ").encode()
-    return found
+            return None
+        return bytes([int(piece[3:5], 16)]) if model.IsByte(number) else piece.replace(_SPACE_SYMBOL, " ").encode()
+
+    return {token: bytes_of(piece) for token, piece in pieces.items()}
 
 
 def decoded(decoder: Any, pieces: Mapping[TokenId, str]) -> dict[TokenId, bytes]:
@@ -249,18 +247,13 @@ class _DecoderChain:
         self._each(lambda text: self._stripped(text, step))
 
     def _stripped(self, text: str, step: dict[str, Any]) -> str:
-        content, left, right = step["content"], 0, len(text)
-        while left < min(step["start"], len(text)) and text[left] == content:
-            left += 1
-        for _ in range(step["stop"]):
-            if right == 0:
-                self._reject(step, f"the token {text!r} makes it fail")
-            if text[right - 1] != content:
-                break
-            right -= 1
-        if right < left:
+        size, content = len(text), step["content"]
+        left = min(step["start"], size - len(text.lstrip(content)))
+        trailing = size - len(text.rstrip(content))
+        right = min(step["stop"], trailing)
+        if left + right > size or step["stop"] > trailing == size:
             self._reject(step, f"the token {text!r} makes it fail")
-        return text[left:right]
+        return text[left : size - right]
 
 
 def _byte_or_text(piece: str) -> str | bytes:
@@ -324,19 +317,13 @@ def _neutral(tokenizer: Any, token_bytes: Sequence[bytes | None]) -> TokenId | N
 
 def _sampled_runs(token_bytes: Sequence[bytes | None]) -> Iterator[list[TokenId]]:
     """Runs of tokens that make whole characters: single ones, with spaces at their ends too, and several at once."""
-    texts = (token for token, data in enumerate(token_bytes) if data and data[-1:] == b" ")
+    spaced = (token for token, data in enumerate(token_bytes) if data and data[-1:] == b" ")
     evenly = range(0, len(token_bytes), -(-len(token_bytes) // _SAMPLED) or 1)
-    sampled = [token for token in (*itertools.islice(texts, 16), *evenly) if _is_text(token_bytes[token])]
+    chosen = (*itertools.islice(spaced, 16), *evenly)
+    sampled = [token for token in chosen if (data := token_bytes[token]) and is_text(data)]
     yield from ([token] for token in sampled)
     yield from (sampled[begin : begin + 8] for begin in range(0, len(sampled), 8))
     single = {data: token for token, data in enumerate(token_bytes) if data and len(data) == 1}
     spelled = [single.get(bytes([byte])) for byte in _NON_ASCII.encode()]
     if None not in spelled:
         yield [token for token in spelled if token is not None]
-
-
-def _is_text(data: bytes | None) -> bool:
-    try:
-        return bool(data) and bool((data or b"").decode())
-    except UnicodeDecodeError:
-        return False

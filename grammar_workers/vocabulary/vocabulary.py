@@ -243,11 +243,8 @@ class Vocabulary:
             ids = getattr(source, "eos_token_id", None)
             eos.update([ids] if isinstance(ids, int) else ids or [])
         ends = sorted(token for token in eos if token < vocab_size)
-        for token in ends:
-            if table.token_bytes[token]:
-                logger.warning(
-                    "end token is text, and disallowed elsewhere: token=%d text=%r", token, table.token_bytes[token]
-                )
+        if words := {token: data for token in ends if (data := table.token_bytes[token])}:
+            logger.warning("end tokens are text, which is disallowed elsewhere: %s", words)
         return cls(table.token_bytes, ends, table.special_tokens, vocab_size)
 
 
