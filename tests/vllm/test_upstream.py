@@ -9,10 +9,12 @@ import pytest
 from tests.vllm.sources import NoSourceError
 from tests.vllm.upstream.run import run
 
-FEWEST = {"managers": 40, "generate": 8}
+FEWEST = {"managers": 40, "generate": 4, "beams": 1}
 
 
-@pytest.mark.parametrize("name", ["managers", pytest.param("generate", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name", ["managers", *(pytest.param(name, marks=pytest.mark.long) for name in ("generate", "beams"))]
+)
 @pytest.mark.timeout(1500)
 def test_they_pass(name: str, tmp_path: Path) -> None:
     """Managers, requests, reasoning, speculation, stop tokens; `generate` and beam search."""
