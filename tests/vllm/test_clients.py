@@ -95,7 +95,7 @@ def beams(model: str, constraint: dict[str, Any]) -> list[tuple[str, bool]]:
 )
 def test_beams_match_the_constraint(process: EngineProcess, constraint: dict[str, Any], pattern: str | None) -> None:
     found = process.call(beams, str(MODEL), constraint)
-    assert len(found) == 3
+    assert found  # fewer than asked for where few of the likeliest tokens are allowed
     for text, ended in found:
         if pattern is not None:
             assert not ended or re.fullmatch(pattern, text), text
@@ -157,19 +157,19 @@ def test_the_callers_parameters_stay_as_they_are(process: EngineProcess) -> None
     assert left["regex"] == "[ab]{1,40}" and left["grammar"] is None and left["_backend"] is None
 
 
-def answer(model: str, backend: str = "outlines", **constraint: Any) -> str:
+def answer(model: str, constraint: dict[str, Any]) -> str:
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
     params = SamplingParams(max_tokens=100, seed=1, structured_outputs=StructuredOutputsParams(**constraint))
-    (output,) = engine(model, backend).generate(QUESTION, params, use_tqdm=False)
+    (output,) = engine(model).generate(QUESTION, params, use_tqdm=False)
     return str(output.outputs[0].text)
 
 
 def test_a_second_model_has_its_own_vocabulary(process: EngineProcess, tmp_path: Path) -> None:
     """Behind the first one, whose compilers are there still."""
     for model in (str(MODEL), str(reordered_model(tmp_path / "reordered"))):
-        assert re.fullmatch(PATTERN, process.call(answer, model, regex=PATTERN)), model
+        assert re.fullmatch(PATTERN, process.call(answer, model, {"regex": PATTERN})), model
 
 
 def names_of_outlines(model: str) -> tuple[str, str]:
@@ -242,22 +242,22 @@ def test_streamed_input_takes_no_constraint(process: EngineProcess) -> None:
 
 
 def rust_front_end(model: str, backend: str) -> str:
-    import os
-
     from vllm import AsyncEngineArgs
     from vllm.usage.usage_lib import UsageContext
 
-    os.environ["VLLM_USE_RUST_FRONTEND"] = "1"
     try:
         arguments = AsyncEngineArgs(model=model, dtype="float32", structured_outputs_config={"backend": backend})
         arguments.create_engine_config(UsageContext.OPENAI_API_SERVER)
-    except Exception as error:
+    except ValueError as error:
         return str(error)
-    finally:
-        del os.environ["VLLM_USE_RUST_FRONTEND"]
     return ""
 
 
-def test_the_rust_front_end_is_refused_with_the_flag_alone(process: EngineProcess) -> None:
-    assert "unset VLLM_USE_RUST_FRONTEND" in process.call(rust_front_end, str(MODEL), "outlines")
-    assert process.call(rust_front_end, str(MODEL), "auto") == ""
+def test_the_rust_front_end_is_refused_with_the_flag_alone(tmp_path: Path) -> None:
+    """In a process whose vLLM has been told of it before its first engine, as a server's is."""
+    process = EngineProcess(tmp_path, VLLM_USE_RUST_FRONTEND="1")
+    try:
+        assert "unset VLLM_USE_RUST_FRONTEND" in process.call(rust_front_end, str(MODEL), "outlines")
+        assert process.call(rust_front_end, str(MODEL), "auto") == ""
+    finally:
+        process.close()
