@@ -55,6 +55,8 @@ def grammar_class(base: Any) -> Any:
             self._grammar = automaton.new_grammar()
             # Tokens accepted after the end, or drafts after the last state that is known; `rollback` counts them, too.
             self._beyond = 0
+            self._followed = 0
+            self._unmasked_at: int | None = None
             self._failed = False
 
         def accept_token(self, token: int) -> None:
@@ -69,14 +71,19 @@ def grammar_class(base: Any) -> Any:
                 if not self._ended and not _tries_drafts():
                     raise ValueError(self._why_not(token))
                 self._beyond += 1
+            else:
+                self._followed += 1
             self.current_token = token
 
         def rollback(self, k: int) -> None:
             beyond = min(k, self._beyond)
             self._beyond -= beyond
             self._grammar.rollback(k - beyond)
-            # The drafts that failed are gone. The tokens before them can still go on.
-            self._grammar.failed = False
+            self._followed -= k - beyond
+            # A draft that failed is gone. Where no mask could be made, nothing can follow.
+            if self._unmasked_at is not None and self._followed < self._unmasked_at:
+                self._unmasked_at = None
+            self._grammar.failed = self._unmasked_at is not None
 
         def is_terminated(self) -> bool:
             """Return whether the output is complete, or nothing is known about the last draft."""
@@ -89,6 +96,8 @@ def grammar_class(base: Any) -> Any:
         def fill_vocab_mask(self, vocab_mask: Tensor, idx: int) -> None:
             """Write the allowed tokens into a row. The row allows all if the grammar cannot go on."""
             self._grammar.fill_bitmask(vocab_mask, idx)
+            if self._grammar.failed:
+                self._unmasked_at = self._followed
             self._note_failure()
 
         @staticmethod

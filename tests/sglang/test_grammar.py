@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from concurrent.futures import Future
 from typing import Any
@@ -185,7 +186,7 @@ def test_an_output_under_a_real_limit_ends_as_an_error(start: Start, monkeypatch
     scheduler = start()
     one = compiled(scheduler, "ebnf", DEEP)
     fsm = one.grammar._automaton._fsm
-    monkeypatch.setattr(fsm, "_limits", fsm._limits.model_copy(update={"max_fsm_bytes": 1}))
+    monkeypatch.setattr(fsm, "_limits", dataclasses.replace(fsm._limits, max_fsm_bytes=1))
     [open_] = scheduler.tokenizer.encode("(", add_special_tokens=False)
     for _ in range(400):
         if one.finished():
