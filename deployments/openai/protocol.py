@@ -280,7 +280,8 @@ class ChatCompletionBody(GenerationBody):
         choice = self.tool_choice or "auto"
         allowed: frozenset[str] | None = None
         if isinstance(choice, AllowedToolsChoice):
-            choice, allowed = choice.allowed_tools.mode, choice.names()
+            allowed = choice.names()
+            choice = choice.allowed_tools.mode
         text = self.specification[0] if choice == "auto" and self.specification is not None else None
         return Offer(self.tools, choice, self.parallel_tool_calls is not False, allowed, text)
 

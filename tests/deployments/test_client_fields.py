@@ -155,7 +155,8 @@ async def test_the_system_message_takes_no_place(http: httpx.AsyncClient, path: 
 
 async def test_answers_of_the_package_can_be_sent_back(http: httpx.AsyncClient, replica: FakeReplica) -> None:
     """As its helpers return them: parsed, streamed, and cut."""
-    api = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=http, max_retries=0)
+    sends: Any = http
+    api: Any = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=sends, max_retries=0)
     schema: Any = {
         "type": "function",
         "function": {"name": "f", "parameters": Answer.model_json_schema(), "strict": True},
@@ -182,7 +183,8 @@ async def test_answers_of_the_package_can_be_sent_back(http: httpx.AsyncClient, 
 
 
 async def test_items_of_the_package_can_be_sent_back(http: httpx.AsyncClient, replica: FakeReplica) -> None:
-    api = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=http, max_retries=0)
+    sends: Any = http
+    api: Any = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=sends, max_retries=0)
     tool: Any = {"type": "function", "name": "f", "parameters": Answer.model_json_schema(), "strict": True}
     for said in ('{"a": 7}', '<call:f>{"a": 1}</call>', '<call:f>{"a": 1'):
         called = said.startswith("<")

@@ -88,7 +88,8 @@ async def test_answers_are_as_the_package_types_them(
         for told in events:
             if path == TEXT:  # the package types all chunks as it does the last one
                 told["choices"][0]["finish_reason"] = told["choices"][0]["finish_reason"] or "stop"
-            TypeAdapter(event or EVENTS[told["type"]]).validate_json(json.dumps(told), strict=True)
+            kind: Any = event or EVENTS[told["type"]]
+            TypeAdapter(kind).validate_json(json.dumps(told), strict=True)
 
 
 async def test_a_failed_stream_is_as_the_package_types_it(http: httpx.AsyncClient, replica: FakeReplica) -> None:

@@ -88,7 +88,9 @@ def test_inputs_match_their_grammar(name: Any, syntax: str, special: bool) -> No
 
 
 async def test_the_package_reads_them(http: httpx.AsyncClient, compiler: FakeCompiler, replica: FakeReplica) -> None:
-    api = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=http, max_retries=0).responses
+    sends: Any = http
+    client: Any = openai.AsyncOpenAI(api_key="none", base_url="http://turnstile/v1", http_client=sends, max_retries=0)
+    api = client.responses
     fields: Any = {"model": "tiny", "input": "hello", "tools": [tool("lark")]}
     said = "<call:run>{</call>}</call>"
     replica.say(*said)

@@ -12,7 +12,7 @@ from openai.types.chat import completion_create_params as chat
 
 from deployments.http.fields import Refused
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
-from tests.deployments.fakes import FakeReplica
+from tests.deployments.fakes import FakeReplica, settled
 
 pytestmark = pytest.mark.anyio
 
@@ -129,4 +129,5 @@ async def test_several_prompts_have_their_choices_in_order(http: httpx.AsyncClie
     replica.faults = [None, (0, {"status": 400, "message": "no", "param": "prompt", "code": "invalid_prompt"})]
     with pytest.raises(openai.BadRequestError):
         await create(http, "text", prompt=["one", "two"])
+    await settled()
     assert replica.running == 0

@@ -176,7 +176,7 @@ async def test_log_probabilities(client: Any, replica: FakeReplica) -> None:
             told = {"text": text, "bytes": list(text.encode()), "logprob": -0.5, "top": []}
             yield {**event, "reports": [told]} if text else event
 
-    replica.generate = with_reports  # type: ignore[method-assign, assignment]
+    replica.generate = with_reports  # type: ignore[method-assign]
     for fields in ({"top_logprobs": 2}, {"include": ["message.output_text.logprobs"]}):
         answer = await client.create(model="tiny", input="hello", **fields)
         assert [one.token for one in answer.output[0].content[0].logprobs] == [f"{n} " for n in range(5)]
