@@ -139,6 +139,7 @@ class _Thompson:
                 silent[first].append(begin)
                 silent[self._add(item, begin)].append(last)
         else:
+            assert isinstance(expression, Regular), "readers compile patterns and expand templates"
             self._add_regular(expression, first, last)
         return last
 
