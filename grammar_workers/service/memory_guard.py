@@ -47,6 +47,10 @@ class MemoryGuard:
         self._most: int | None = None
         self._now = 0
 
+    def __reduce__(self) -> str:
+        """Pickle by name: Serve pickles the classes of deployments, and each process has a guard of its own."""
+        return "GUARD"
+
     def start(self, growth_mb: int) -> None:
         """Watch the process; it may grow by so many MiB beyond what it holds now. Another start changes the limit."""
         began = self._most is not None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from grammar_workers.service.memory_guard import MemoryGuard, ProcessFullError
+from grammar_workers.service.memory_guard import GUARD, MemoryGuard, ProcessFullError
 
 MIB = 1 << 20
 
@@ -90,3 +91,8 @@ def test_what_grows_without_end_is_ended() -> None:
         guard.call("a bomb", grow)
     assert len(kept) < 3000
     kept.clear()
+
+
+def test_the_guard_of_a_process_is_pickled_by_name() -> None:
+    """Serve pickles the classes of deployments, with what their methods name."""
+    assert pickle.loads(pickle.dumps(GUARD)) is GUARD
