@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -14,8 +13,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from deployments.http.unenforced import headers_of
 from deployments.routing.tiers import Generation
+from grammar_workers.logs import SERVE, get_logger
 
-logger = logging.getLogger("ray.serve")
+logger = get_logger(SERVE)
 
 
 class EventStream(StreamingResponse):

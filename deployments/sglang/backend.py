@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -24,9 +23,10 @@ from gpu_workers.vllm.backend import GrammarLoader, new_bitmask
 from gpu_workers.vllm.reference import Reference
 from grammar_workers import TokenFSM, Vocabulary, warm_up
 from grammar_workers.errors import GrammarError
+from grammar_workers.logs import get_logger
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 
-logger = logging.getLogger("sglang.turnstile")
+logger = get_logger("sglang.turnstile")
 
 _ANY_OBJECT = "$$ANY$$"
 """SGLang's JSON Schema for `json_object`."""

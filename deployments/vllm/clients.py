@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import copy
 import functools
-import logging
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import Future
@@ -24,12 +23,13 @@ from deployments.vllm.settings import BACKEND, PluginSettings
 from deployments.vllm.speculation import forced_drafts
 from gpu_workers.request import RequestError
 from grammar_workers.errors import GrammarError
+from grammar_workers.logs import get_logger
 
 if TYPE_CHECKING:
     from deployments.vllm.admission import Admission
     from gpu_workers.vllm.backend import MaskBackend
 
-logger = logging.getLogger("vllm.turnstile")
+logger = get_logger("vllm.turnstile")
 
 _MOST_BEAM_GRAMMARS = 64
 

@@ -6,12 +6,12 @@ import asyncio
 import functools
 import importlib
 import inspect
-import logging
 from typing import Any
 
 from deployments.vllm.clients import Clients, ahead, asked_for, look_ahead, refusals
+from grammar_workers.logs import get_logger
 
-logger = logging.getLogger("vllm.turnstile")
+logger = get_logger("vllm.turnstile")
 
 _ENTRYPOINTS = "vllm.entrypoints"
 _HANDLERS = (

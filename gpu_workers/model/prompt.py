@@ -40,7 +40,8 @@ class PromptEncoder:
         self._tokenizer = tokenizer
         self._token_limit = token_limit
         self._max_length = max_length
-        named = [len(name.encode()) for name in tokenizer.get_added_vocab()]
+        # Names are at least as long as what their tokens are written as, special ones included.
+        named = [len(name.encode()) for name in tokenizer.get_vocab()]
         self._most_bytes = max_length * max(longest_token, *named, 1)
 
     def encode(self, request: GenerationRequest) -> list[int]:

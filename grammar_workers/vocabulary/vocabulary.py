@@ -6,7 +6,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,12 +14,13 @@ from numpy.typing import NDArray
 
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import ALL, Charset
+from grammar_workers.logs import get_logger
 from grammar_workers.lru import LeastRecentlyUsed
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary import folded_trie, partial_characters, slices, trie
 from grammar_workers.vocabulary.token_bytes import read_tokens
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 _FOLDED_BYTES = 64 << 20
 _BYTES_OF_UTF8 = frozenset([*range(0x80), *range(0x80, 0xC0), *range(0xC2, 0xF5)])

@@ -17,6 +17,7 @@ from grammar_workers.artifacts.store import locks as locks_module
 from grammar_workers.artifacts.store.locks import LockUnavailableError, RedisLock
 from grammar_workers.artifacts.store.redis_client import DEADLINE_S, RedisClient, RedisUnavailableError
 from grammar_workers.artifacts.store.single_flight import POLL_S
+from grammar_workers.artifacts.store.store import StoredArtifact
 from tests.grammar_workers.flights import single_flight
 from tests.grammar_workers.test_store import new_artifact, new_key
 from tests.grammar_workers.test_store_redis import store_at, works_without_redis
@@ -138,7 +139,8 @@ def test_what_is_in_memory_needs_no_thread(tmp_path: Path) -> None:
                     for specification in (None, {"type": "json_object"}):
                         found = await service.artifact(key, specification, "a")
                         assert found is not None and (found.data, found.source) == (data, "process")
-                    assert await service.state(key) == found
+                    state = await service.state(key)
+                    assert isinstance(state, StoredArtifact) and (state.data, state.source) == (data, "process")
             finally:
                 over.set()
                 await asyncio.gather(*waiting)

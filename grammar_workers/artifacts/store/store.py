@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,9 +17,10 @@ from grammar_workers.artifacts.store.memory_tier import MemoryTier
 from grammar_workers.artifacts.store.redis_client import SOCKET_TIMEOUT_S, RedisClient
 from grammar_workers.artifacts.store.redis_tier import RedisTier
 from grammar_workers.artifacts.store.single_flight import Flight
+from grammar_workers.logs import get_logger
 from grammar_workers.tracing import Timing
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)
 
 MEMORY_CAPACITY_BYTES = 64 << 20
 FILE_CAPACITY_BYTES = 4 << 30
