@@ -64,7 +64,7 @@ async def kill_compile_processes(target: Target) -> Recovered:
     before = await asyncio.to_thread(target.server.processes, COMPILE_PROCESS)
     spent = [process.cpu_times().user for process in before]
     async with client_of(target.server) as http:
-        body = structured(slow_to_compile(f"killed{before[0].pid}", 7), max_tokens=2)
+        body = structured(slow_to_compile(f"killed{before[0].pid}", 11), max_tokens=2)
         answer = asyncio.create_task(http.post("/v1/chat/completions", json=body))
         while not any(_has_spent(process, old + 0.1) for process, old in zip(before, spent, strict=True)):
             await asyncio.sleep(0.02)

@@ -198,6 +198,6 @@ async def mixed_load(http: httpx.AsyncClient, name: str, *, may_break: bool = Fa
 
 
 def slow_to_compile(salt: str, alternatives: int = 9) -> dict[str, Any]:
-    """A schema whose alternatives all overlap: 9 of them are a second of work, 6 a fifth of that."""
+    """A schema whose alternatives all overlap: 9 of them are a seventh of a second of work, 11 twice that."""
     places = range(alternatives)
     return {"anyOf": [{"properties": {f"n{place + one}{salt}": {"const": one} for place in places}} for one in places]}
