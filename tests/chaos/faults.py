@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -61,12 +62,13 @@ def kill_replica(deployment: str) -> Strike:
 
 async def kill_compile_processes(target: Target) -> Recovered:
     """SIGKILL to every compile process, while at least one compiles; recovered when what it compiled is answered."""
-    before = await asyncio.to_thread(target.server.processes, COMPILE_PROCESS)
-    spent = [process.cpu_times().user for process in before]
+    spent = {one.pid: one.cpu_times().user for one in await asyncio.to_thread(_compiling, target.server)}
     async with client_of(target.server) as http:
-        body = structured(slow_to_compile(f"killed{before[0].pid}", 11), max_tokens=2)
+        body = structured(slow_to_compile(f"killed{time.monotonic_ns()}", 11), max_tokens=2)
         answer = asyncio.create_task(http.post("/v1/chat/completions", json=body))
-        while not any(_has_spent(process, old + 0.1) for process, old in zip(before, spent, strict=True)):
+        # Those of a compiler that has just been started are forked in the meantime.
+        while not any(_has_spent(one, spent.get(one.pid, 0) + 0.1) for one in _compiling(target.server)):
+            assert not answer.done(), answer.result().text
             await asyncio.sleep(0.02)
         # One whose job made room for others has been replaced.
         before = await asyncio.to_thread(target.server.processes, COMPILE_PROCESS)
@@ -75,6 +77,18 @@ async def kill_compile_processes(target: Target) -> Recovered:
                 process.kill()
         assert (response := await answer).status_code == 200, response.text
     return lambda: len(_others(target.server, COMPILE_PROCESS, before)) == len(before)
+
+
+def _compiling(server: Server) -> list[psutil.Process]:
+    """The processes that compile: children of fork servers."""
+    found = server.processes(COMPILE_PROCESS)
+    servers = {one.pid for one in found}
+    children = []
+    for one in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if one.ppid() in servers:
+                children.append(one)
+    return children
 
 
 def _has_spent(process: psutil.Process, seconds: float) -> bool:
