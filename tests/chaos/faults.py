@@ -61,7 +61,7 @@ def kill_replica(deployment: str) -> Strike:
 
 
 async def kill_compile_processes(target: Target) -> Recovered:
-    """SIGKILL to every compile process, while at least one compiles; recovered when what it compiled is answered."""
+    """SIGKILL to every compile process, while at least one compiles; recovered when each compiler has one."""
     spent = {one.pid: one.cpu_times().user for one in await asyncio.to_thread(_compiling, target.server)}
     async with client_of(target.server) as http:
         body = structured(slow_to_compile(f"killed{time.monotonic_ns()}", 11), max_tokens=2)
@@ -71,12 +71,17 @@ async def kill_compile_processes(target: Target) -> Recovered:
             assert not answer.done(), answer.result().text
             await asyncio.sleep(0.02)
         # One whose job made room for others has been replaced.
-        before = await asyncio.to_thread(target.server.processes, COMPILE_PROCESS)
-        for process in before:
+        many = len(await asyncio.to_thread(_fork_servers, target.server))
+        for process in await asyncio.to_thread(target.server.processes, COMPILE_PROCESS):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         assert (response := await answer).status_code == 200, response.text
-    return lambda: len(_others(target.server, COMPILE_PROCESS, before)) == len(before)
+    return lambda: len(_fork_servers(target.server)) == many
+
+
+def _fork_servers(server: Server) -> set[int]:
+    """The ids of fork servers that have a process that compiles."""
+    return {one.ppid() for one in _compiling(server)}
 
 
 def _compiling(server: Server) -> list[psutil.Process]:
