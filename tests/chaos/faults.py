@@ -62,12 +62,13 @@ def kill_replica(deployment: str) -> Strike:
 
 async def kill_compile_processes(target: Target) -> Recovered:
     """SIGKILL to every compile process, while at least one compiles; recovered when each compiler has one."""
-    spent = {one.pid: one.cpu_times().user for one in await asyncio.to_thread(_compiling, target.server)}
+    before = await asyncio.to_thread(_compiling, target.server)
+    spent = {one: one.cpu_times().user for one in before}
     async with client_of(target.server) as http:
         body = structured(slow_to_compile(f"killed{time.monotonic_ns()}", 11), max_tokens=2)
         answer = asyncio.create_task(http.post("/v1/chat/completions", json=body))
         # Those of a compiler that has just been started are forked in the meantime.
-        while not any(_has_spent(one, spent.get(one.pid, 0) + 0.1) for one in _compiling(target.server)):
+        while not any(_has_spent(one, spent.get(one, 0) + 0.1) for one in _compiling(target.server)):
             assert not answer.done(), answer.result().text
             await asyncio.sleep(0.02)
         # One whose job made room for others has been replaced.
@@ -81,18 +82,18 @@ async def kill_compile_processes(target: Target) -> Recovered:
 
 def _fork_servers(server: Server) -> set[int]:
     """The ids of fork servers that have a process that compiles."""
-    return {one.ppid() for one in _compiling(server)}
+    return set(_compiling(server).values())
 
 
-def _compiling(server: Server) -> list[psutil.Process]:
-    """The processes that compile: children of fork servers."""
+def _compiling(server: Server) -> dict[psutil.Process, int]:
+    """The processes that compile, which are children of fork servers, each with the id of its fork server."""
     found = server.processes(COMPILE_PROCESS)
     servers = {one.pid for one in found}
-    children = []
+    children = {}
     for one in found:
         with contextlib.suppress(psutil.NoSuchProcess):
-            if one.ppid() in servers:
-                children.append(one)
+            if (parent := one.ppid()) in servers:
+                children[one] = parent
     return children
 
 
