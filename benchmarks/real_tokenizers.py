@@ -80,7 +80,7 @@ PATTERNS: list[tuple[str, list[str]]] = [
 
 @dataclass
 class Findings:
-    """What was found with one tokenizer; `different`, `invalid` and `refused` have to be 0."""
+    """Findings for one tokenizer; `different`, `invalid` and `refused` have to be 0."""
 
     name: str
     ids: int = 0
@@ -118,7 +118,7 @@ class Subject:
         return [self.tokenizer.decode(list(run), skip_special_tokens=True) for run in runs]
 
     def added(self, runs: Sequence[Sequence[TokenId]]) -> list[str]:
-        """What the tokenizer's `decode` adds for each run after other text."""
+        """Return what the tokenizer's `decode` adds for each run after other text."""
         texts = self.decode([[*self._neutral, *run] for run in runs])
         return [text.removeprefix(self._before) if text.startswith(self._before) else f"?{text}" for text in texts]
 

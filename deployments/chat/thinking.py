@@ -113,7 +113,7 @@ class Thinking:
         return cls(None, False, prompt_on, prompt_off)
 
     def wanted(self, asked: bool | None, param: str = "thinking") -> bool:
-        """Whether a request thinks, given what its field `param` says.
+        """Return whether a request thinks, given what its field `param` says.
 
         Raises `ApiError` 400 where the model cannot.
         """

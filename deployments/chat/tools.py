@@ -132,7 +132,7 @@ class ToolDialect:
         return thoughts_and_answer(self.format, functions, **asked, end=thoughts.end, closes=thoughts.closes)
 
     def text_begin(self, offer: Offer) -> str | None:
-        """What stands before a text under a constraint, so that none begins as calls do; None without a constraint."""
+        """Prefix of a text under a constraint, so that no text begins as calls do; None without a constraint."""
         if offer.text is None:
             return None
         trigger = self.format.trigger

@@ -129,7 +129,7 @@ def _per_address(settings: Settings) -> list[str]:
 
 
 def _hosts(frontend: _Section, settings: Settings) -> list[str]:
-    """Where only its own machine reaches it, a page whose name is made to lead there may not."""
+    """Return the rules that reject foreign host names on a loopback address (DNS rebinding)."""
     (address,) = (line.split()[1] for line in frontend.lines if re.match(r"\s+bind\b", line))
     if "*" in settings.hosts or not re.match(r"(127\.|localhost:|\[?::1\b)", address):
         return []

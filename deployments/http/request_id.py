@@ -20,6 +20,6 @@ def sent_request_id(request: Request) -> str | None:
 
 
 def has_allowed_id(headers: Headers) -> bool:
-    """Whether a request sends one id at most, and one as it may be: it comes back, and stands in every log."""
+    """Return whether a request sends at most one id, and a valid one: responses and logs repeat it."""
     given = headers.getlist(HEADER)
     return not given or (len(given) == 1 and _ALLOWED.fullmatch(given[0]) is not None)

@@ -35,7 +35,7 @@ from grammar_workers.logs import SERVE, get_logger
 logger = get_logger(SERVE)
 
 RELOAD_S = 5.0
-"""How long the keys of a file are used before it is read again."""
+"""Seconds after which the key file is read again."""
 _EMPTY_DIGEST = hashlib.sha256(b"").hexdigest()
 TENANT_HEADER = "x-turnstile-tenant"
 ANONYMOUS = "anonymous"

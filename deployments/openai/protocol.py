@@ -254,7 +254,7 @@ class ChatCompletionBody(GenerationBody):
 
     @property
     def _asked_for_thoughts(self) -> dict[str, bool]:
-        """Whether the fields that were sent ask for thoughts."""
+        """Return whether the fields that were sent ask for reasoning."""
         template = self.chat_template_kwargs or ChatTemplateArguments()
         asked = {
             "thinking": self.thinking,

@@ -116,7 +116,7 @@ class CustomFunction(ClientModel):
     format: Annotated[GrammarInput | TextInput, Field(discriminator="type")] | None = None
 
     def arguments_schema(self) -> RawInput:
-        """What stands in the place of arguments."""
+        """Text in the place of arguments."""
         given = self.format
         return RawInput(given.grammar.specification() if isinstance(given, GrammarInput) else ANY_INPUT)
 

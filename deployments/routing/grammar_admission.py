@@ -40,7 +40,7 @@ KNOWN_S = 3600.0
 REMEMBERED_BYTES = 16 << 20
 """Of what compilers have said about known grammars. A longer answer than a sixteenth of it is not remembered."""
 _ENTRY_BYTES = 512
-"""What remembering costs beside the answer."""
+"""Bytes that an entry takes in addition to the answer."""
 
 MOST_REMEMBERED = 16_384
 """Active tenants, and pairs of a known grammar and a tenant."""
@@ -120,7 +120,7 @@ class NewGrammars:
         return sum(line.waiting for line in self._lines.values())
 
     def known(self, key: str, tenant: str | None = None) -> dict[str, Any] | None:
-        """What a compiler said when this grammar was ready last; None where it never was, or never told `tenant`."""
+        """Return the compiler's last answer about this ready grammar; None if it never told `tenant` so."""
         told = self._known.get(key) if tenant is None or (key, tenant) in self._told else None
         return None if told is None else json.loads(told)
 

@@ -152,7 +152,7 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
 
     @api.get("/{key}", response_model=GrammarStatus)
     async def grammar_status(key: Key, tenant: Caller) -> Response:
-        """What became of a grammar; 404 when nobody knows the key or it is another's, 400 with why it was refused."""
+        """Return the state of a grammar. 404: the key is unknown or another tenant's; 400: the grammar was rejected."""
         return await grammars.status(key, tenant)
 
     @api.delete("/{key}", response_model=Discarded, responses=_DISCARDING)

@@ -38,7 +38,7 @@ ahead: ContextVar[list[Future[str]] | None] = ContextVar("ahead", default=None)
 
 
 def asked_for(vllm_config: Any) -> bool:
-    """Whether this engine was started with our masks: without the flag nothing of vLLM changes."""
+    """Return whether this engine was started with our masks: without the flag nothing of vLLM changes."""
     return bool(vllm_config.structured_outputs_config.backend == BACKEND)
 
 
@@ -85,7 +85,7 @@ class Clients:
             return self._refer(params, await asyncio.wrap_future(begun))
 
     def admitted_now(self, vllm_config: Any, params: Any) -> Any:
-        """The same, for who waits for it."""
+        """Admit a request, for callers that wait."""
         begun = self.begin(vllm_config, params)
         if begun is None:
             return params
@@ -126,7 +126,7 @@ class Clients:
 
 
 def _tokenizer(vllm_config: Any) -> tuple[str, bool]:
-    """What decides about the vocabulary: the tokenizer, and whether it may be the model's own code."""
+    """Key of a vocabulary: the tokenizer, and whether it may be the model's own code."""
     return str(vllm_config.model_config.tokenizer), bool(vllm_config.model_config.trust_remote_code)
 
 
@@ -241,7 +241,7 @@ def _refuse_streamed_input(vllm_config: Any, params: Any) -> None:
 
 
 def _thinks_by_itself(vllm_config: Any, keywords: dict[str, Any]) -> bool:
-    """Whether vLLM would wait for the end of thoughts in what is no chat, such as `/v1/completions` (vLLM issue 57726).
+    """Return whether vLLM would wait for the end of reasoning outside of chats (vLLM issue 57726).
 
     Its handlers of chats say something about thoughts wherever there is a reasoning parser.
     """

@@ -201,7 +201,7 @@ class GrammarCompiler:
             self._pool.close()
 
     async def _is_of(self, key: str, tenant: str) -> bool:
-        """Whether the tenant has brought the specification, as far as this process remembers, or the store knows.
+        """Return whether the tenant has sent the specification, as far as this process remembers, or the store knows.
 
         What was compiled at the start is everybody's.
         """

@@ -66,7 +66,7 @@ class Vocabulary:
         return self.size
 
     def token_bytes(self, token_id: TokenId) -> bytes:
-        """What the token appends to the text; b"" for special tokens, padding ids and tokens that the model lacks."""
+        """Return what the token appends to the text; b"" for special and padding tokens, and those the model lacks."""
         return self._bytes[token_id] if token_id < self.size else b""
 
     def can_generate(self, token_id: TokenId) -> bool:

@@ -73,7 +73,7 @@ def of_section(title: str, number: int = 0) -> str:
 
 
 def eventually(found: Callable[[], Any], within_s: float = 240) -> Any:
-    """What `found` returns as soon as it is true."""
+    """Return what `found` returns as soon as it is true."""
     deadline = time.monotonic() + within_s
     while not (value := found()):
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -120,7 +120,7 @@ class ToolFormat:
 
     @property
     def takes_text(self) -> bool:
-        """Whether text can stand in the place of arguments: what is around it tells where it begins and ends."""
+        """True if text can stand in the place of arguments: the text around it shows where it begins and ends."""
         return "$name$arguments" not in self.call and "$" not in self.end
 
     def pattern(self, hole: str) -> str:

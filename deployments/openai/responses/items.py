@@ -82,7 +82,7 @@ class CustomCallInput(_Item):
 
 
 class CustomCallOutputInput(CallOutputInput):
-    """What a call of a custom tool returned."""
+    """Result of a call of a custom tool."""
 
     type: Literal["custom_tool_call_output"]  # type: ignore[assignment]
 

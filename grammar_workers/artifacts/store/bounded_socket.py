@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Allowance(threading.local):
-    """What the call of this thread may still take."""
+    """Seconds and bytes that the call of this thread may still take."""
 
     ends = 0.0
     bytes_left = 0

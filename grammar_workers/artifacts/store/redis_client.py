@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_S = 0.1
 DEADLINE_S = 1.0
 """Of a whole call: connecting, logging in, sending and every byte of the reply."""
 MOST_REPLY_BYTES = 1 << 16
-"""Where a call does not say more."""
+"""Default for calls that name no limit."""
 SLOW_S = 0.1
 """An answer that takes longer counts against the server: a compilation makes five calls; most take less. That is before
 anybody has measured here what an answer saves (`GrammarStore.found_elsewhere`)."""

@@ -101,7 +101,7 @@ class Templates:
 
 
 def _key(expression: Expression) -> Hashable:
-    """What an argument means, wherever it stands in the grammar."""
+    """Key of an argument, without its position in the grammar."""
     if isinstance(expression, Reference):
         return expression.name
     if isinstance(expression, Pattern):

@@ -47,7 +47,7 @@ from grammar_workers.languages.regex.python_dialect import as_python, first_cond
 from grammar_workers.options import Limits
 
 COMMON = "common."
-"""What the names of terminals of Lark's module `common` begin with."""
+"""Prefix of the names of terminals of Lark's module `common`."""
 
 Fail = Callable[[type[GrammarError], str, int], NoReturn]
 """Raises an error of this type with a message and a position in the grammar."""
@@ -209,7 +209,7 @@ class Terminals:
         return Joined("".join(values), False, "", tuple(places))
 
     def _order(self, joined: Joined) -> tuple[float, float, int]:
-        """What alternatives are sorted by, as Lark does: so that a shorter one hides no longer one."""
+        """Sort key of alternatives, as in Lark: a shorter one hides no longer one."""
         if joined.is_plain:
             low = high = float(len(joined.value))
         else:

@@ -50,7 +50,7 @@ def _anchor(node: Anchor) -> Node:
 
 
 def _boundary(node: WordBoundary, word: Characters) -> list[tuple[Node, Node]]:
-    """What stands before and behind: one is a part of a word and the other is not (with `negative`: both or none)."""
+    """Conditions before and after a boundary: one side is part of a word (with `negative`: both or none)."""
     return [
         (Look(word, True, not before, node.position), Look(word, False, before != node.negative, node.position))
         for before in (True, False)

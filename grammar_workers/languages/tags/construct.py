@@ -145,7 +145,7 @@ class Construction:
             raise
 
     def _content(self, format_: formats.Format, pointer: str, ends: Ends) -> Content:
-        """What a leaf allows before the ends of its tag."""
+        """Return the texts that a leaf allows before the ends of its tag."""
         found = self._leaves.format_content(format_, pointer)
         if isinstance(found, Dfa) and isinstance(format_, formats.SpecificationFormat):
             for end in ends.texts:
