@@ -113,7 +113,8 @@ PARTS = {
     # A beam has no budget of its own: these run without TURNSTILE_FINISH_WITHIN_BUDGET.
     "beams": Part(
         tests=("samplers/test_beam_search.py",),
-        changes=_GENERATE,
+        # Beams of the embedded model never end a string by themselves.
+        changes=(*_GENERATE, (r'("name": \{"type": "string")', r'\1, "maxLength": 10'), ("</s>", "<|end|>")),
         options="{}",
         left_out=dict.fromkeys(("single_input", "concurrency", "multimodal"), "unconstrained"),
     ),
