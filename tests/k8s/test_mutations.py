@@ -117,7 +117,9 @@ def test_the_checks_pass_without_a_change(base: list[Manifest]) -> None:
     assert not noticed(base)
 
 
-@pytest.mark.parametrize(("kind", "path", "value"), FIELDS, ids=lambda part: str(part)[-60:])
+@pytest.mark.parametrize(
+    ("kind", "path", "value"), FIELDS, ids=lambda part: "removed" if part is REMOVED else str(part)[-60:]
+)
 def test_a_changed_field_is_noticed(base: list[Manifest], kind: str, path: str, value: Any) -> None:
     mutated = changed(base, kind, path, value)
     assert mutated != base
