@@ -8,7 +8,7 @@ from tests.integration.fuzz import fuzz
 from tests.integration.server import Server
 
 
-@pytest.mark.parametrize("requests", [40, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("requests", [40, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_generated_requests_find_no_fault_of_the_server(server: Server, requests: int) -> None:
     counts = fuzz(server.url, requests)
     assert counts.total() >= requests and {"documented 200", "documented 400", "schemas 200"} <= counts.keys()
