@@ -5,7 +5,11 @@ from __future__ import annotations
 import logging
 import re
 
-SERVE = "ray.serve.turnstile"
+PACKAGES = ("deployments", "gpu_workers", "grammar_workers")
+"""Loggers above those of our modules."""
+RAY_SERVE = "ray.serve"
+"""The logger that Ray Serve configures."""
+SERVE = f"{RAY_SERVE}.turnstile"
 """Below the logger that Ray Serve gives its handlers to, so that records of replicas arrive in their files."""
 # Control characters, separators of lines, marks that reorder text, and surrogates, which no handler can encode.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

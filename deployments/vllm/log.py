@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-_SERVE = "ray.serve"
-_OURS = ("deployments", "gpu_workers", "grammar_workers")
+from grammar_workers.logs import PACKAGES, RAY_SERVE
 
 
 def log_as_vllm() -> None:
@@ -14,7 +13,7 @@ def log_as_vllm() -> None:
 
     Some of our lines go to Ray Serve's logger, which in a replica writes to the replica's log, and there it stays so.
     """
-    names = _OURS if _in_replica() else (*_OURS, _SERVE)
+    names = PACKAGES if _in_replica() else (*PACKAGES, RAY_SERVE)
     vllm = logging.getLogger("vllm")
     for name in names:
         one = logging.getLogger(name)
@@ -23,7 +22,7 @@ def log_as_vllm() -> None:
 
 
 def _in_replica() -> bool:
-    if (serve := sys.modules.get(_SERVE)) is None:
+    if (serve := sys.modules.get(RAY_SERVE)) is None:
         return False
     try:
         serve.get_replica_context()

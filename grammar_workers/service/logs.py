@@ -8,8 +8,7 @@ from __future__ import annotations
 import logging
 from logging.handlers import MemoryHandler
 
-PACKAGES = ("deployments", "gpu_workers", "grammar_workers")
-SERVE = "ray.serve"
+from grammar_workers.logs import PACKAGES, RAY_SERVE
 
 
 def log_as_serve_does() -> None:
@@ -18,7 +17,7 @@ def log_as_serve_does() -> None:
     Called by the constructor of each deployment, when Serve has configured its logger for the replica. Without a
     replica around it, there is no log file and nothing changes.
     """
-    serve = logging.getLogger(SERVE)
+    serve = logging.getLogger(RAY_SERVE)
     files = [handler for handler in serve.handlers if isinstance(handler, MemoryHandler) and handler.target]
     if not files:
         return

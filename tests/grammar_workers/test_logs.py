@@ -12,7 +12,8 @@ from ray.serve._private.common import ServeComponentType
 from ray.serve._private.logging_utils import configure_component_logger
 from ray.serve.schema import LoggingConfig
 
-from grammar_workers.service.logs import PACKAGES, SERVE, log_as_serve_does
+from grammar_workers.logs import PACKAGES, RAY_SERVE
+from grammar_workers.service.logs import log_as_serve_does
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def loggers() -> Iterator[None]:
     """Puts handlers, propagation and levels back."""
     kept = [
         (logger, list(logger.handlers), logger.propagate, logger.level)
-        for logger in map(logging.getLogger, (SERVE, *PACKAGES))
+        for logger in map(logging.getLogger, (RAY_SERVE, *PACKAGES))
     ]
     yield
     for logger, handlers, propagate, level in kept:
@@ -41,7 +42,7 @@ def test_records_of_all_packages_are_json_on_stderr_and_in_the_file(
         backup_count=1,
     )
     log_as_serve_does()
-    logging.getLogger(SERVE).info("one", extra={"grammar_key": "k"})
+    logging.getLogger(RAY_SERVE).info("one", extra={"grammar_key": "k"})
     logging.getLogger("grammar_workers.artifacts.store.redis_client").warning("two")
     first, second = map(json.loads, capsys.readouterr().err.splitlines())
     assert (first["message"], first["grammar_key"], first["replica"]) == ("one", "k", "abc")
@@ -52,7 +53,7 @@ def test_records_of_all_packages_are_json_on_stderr_and_in_the_file(
 
 @pytest.mark.usefixtures("loggers")
 def test_outside_of_a_replica_nothing_changes() -> None:
-    logging.getLogger(SERVE).handlers = [logging.StreamHandler()]
-    before = [list(logging.getLogger(name).handlers) for name in (SERVE, *PACKAGES)]
+    logging.getLogger(RAY_SERVE).handlers = [logging.StreamHandler()]
+    before = [list(logging.getLogger(name).handlers) for name in (RAY_SERVE, *PACKAGES)]
     log_as_serve_does()
-    assert [logging.getLogger(name).handlers for name in (SERVE, *PACKAGES)] == before
+    assert [logging.getLogger(name).handlers for name in (RAY_SERVE, *PACKAGES)] == before
