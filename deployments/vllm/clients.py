@@ -36,6 +36,9 @@ _MOST_BEAM_GRAMMARS = 64
 ahead: ContextVar[list[Future[str]] | None] = ContextVar("ahead", default=None)
 """Admissions begun by a handler that answers with a stream, which it waits for before the stream begins."""
 
+_beam_tokens: ContextVar[int | None] = ContextVar("beam_tokens", default=None)
+"""`max_tokens` of the beam search that runs: vLLM asks for the grammars of its beams without it."""
+
 
 def asked_for(vllm_config: Any) -> bool:
     """Return whether this engine was started with our masks: without the flag nothing of vLLM changes."""
@@ -99,12 +102,12 @@ class Clients:
         """For vLLM's beam search, which asks for the grammar of each beam at each step, by the constraint itself."""
         from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 
-        admission = self._admission(vllm_config)
+        admission, max_tokens = self._admission(vllm_config), _beam_tokens.get()
 
         @functools.lru_cache(_MOST_BEAM_GRAMMARS)
         def refer(request_type: Any, text: str) -> str:
             with refusals():
-                return admission.submit(_constraint(request_type.name, text), 0, None).result()
+                return admission.submit(_constraint(request_type.name, text), 0, max_tokens).result()
 
         return MaskBackend(
             admission.vocabulary, GrammarLoader(admission.vocabulary, self._settings.store), tokens, refer
@@ -193,6 +196,25 @@ def wrap_clients(clients: Clients) -> None:
 
     AsyncLLM.generate = generate_ahead
     backend_outlines.validate_structured_output_request_outlines = validate_other
+
+
+def wrap_beam_search() -> None:
+    """Keep `max_tokens` of a beam search for `Clients.beam_backend`."""
+    from vllm import LLM
+
+    original = LLM.beam_search
+    if hasattr(original, "__wrapped__"):
+        return
+
+    @functools.wraps(original)
+    def beam_search(self: Any, prompts: Any, params: Any, *arguments: Any, **keywords: Any) -> Any:
+        before = _beam_tokens.set(params.max_tokens)
+        try:
+            return original(self, prompts, params, *arguments, **keywords)
+        finally:
+            _beam_tokens.reset(before)
+
+    LLM.beam_search = beam_search
 
 
 def look_ahead(clients: Clients, vllm_config: Any, params: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from deployments.kernel_progress import compile_logged
 from deployments.version import version
 from deployments.vllm import metrics
-from deployments.vllm.clients import Clients, asked_for, wrap_clients
+from deployments.vllm.clients import Clients, asked_for, wrap_beam_search, wrap_clients
 from deployments.vllm.handlers import wrap_handlers
 from deployments.vllm.interface import SUPPORTED_VLLM, Methods, UnknownInterfaceError, check_methods
 from deployments.vllm.log import log_as_vllm
@@ -195,6 +195,8 @@ def _wrap_start(engine: Any, clients: Clients) -> None:
         metrics.export()
         if hasattr(self, "generate"):  # the client of a server
             wrap_handlers(clients)
+        else:
+            wrap_beam_search()
         original(self, vllm_config, *arguments, **keywords)
         clients.wait_ready(vllm_config)
 

@@ -105,6 +105,17 @@ def test_beams_match_the_constraint(process: EngineProcess, constraint: dict[str
     assert not finite or any(ended for _, ended in found)
 
 
+def test_beams_end_within_max_tokens_where_they_must(process: EngineProcess) -> None:
+    within = {"x-turnstile": {"finish_within_budget": True}}
+    schema = {**SCHEMA, "properties": {**SCHEMA["properties"], "more": {"type": "string"}}, **within}
+    schema["required"] = [*SCHEMA.get("required", []), "more"]
+    found = process.call(beams, str(MODEL), {"json": schema})
+    assert found
+    for text, ended in found:
+        assert ended, text
+        jsonschema.validate(json.loads(text), schema)
+
+
 def refused_beams(model: str) -> str:
     try:
         beams(model, {"json": {"type": "strin"}})
