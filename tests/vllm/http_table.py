@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,11 @@ TEMPLATE = (
 )
 """A chat template that takes tools, which the embedded model's own does not."""
 
-SERVE = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+SERVE = (
+    *("--enable-auto-tool-choice", "--tool-call-parser", "hermes"),
+    # Releases that have this flag pin the arguments of a call only for tools with `strict: true` otherwise.
+    *(("--tool-strict-level", "parameter") if find_spec("vllm.tool_parsers.tool_strict_level") else ()),
+)
 
 WEATHER: dict[str, Any] = {
     "type": "object",
