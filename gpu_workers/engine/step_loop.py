@@ -37,7 +37,7 @@ from gpu_workers.request import RequestError
 from gpu_workers.sampling.logprobs import reports
 from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
 from gpu_workers.sequence.particle import Particle
-from gpu_workers.sequence.sequence import Sequence, State
+from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import GrammarError
 from grammar_workers.logs import get_logger
@@ -255,7 +255,7 @@ class StepLoop(threading.Thread):
                     self.scheduler.add(sequence)
                 case Constrain(sequence, fsm, state):
                     with self._guard(sequence):
-                        late_s = sequence.constrain(Constraint(fsm, state, self._masks.table(fsm)))
+                        late_s = sequence.constrain(Constraint(fsm, state, self._masks.table(fsm), sequence.budget))
                         self.grammar_waits.append(late_s)
                 case Fail(sequence, error):
                     self._end(sequence, "error", error)
@@ -320,7 +320,7 @@ class StepLoop(threading.Thread):
         self.statistics.masks += sum(sequence.constraint is not None for sequence in (*taken, *drawing))
         self._progressed |= bool(drawing or taken)
         going_on = [sequence for sequence in (*taken, *drawing) if sequence.hidden_state is not None]
-        self.statistics.accepted_tokens += sum(sequence.state is not State.UNDECIDED for sequence in going_on)
+        self.statistics.accepted_tokens += len(going_on)
         return going_on
 
     def _take_drawn(self, candidates: Iterable[Sequence]) -> dict[Sequence, int]:
