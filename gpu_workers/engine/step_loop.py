@@ -32,7 +32,7 @@ from gpu_workers.guided.mask_loss import RejectionMeter
 from gpu_workers.guided.masks import Constraint, MaskReader
 from gpu_workers.inference_engine import Statistics
 from gpu_workers.model.loader import LoadedModel
-from gpu_workers.output import FinishReason, Outbox
+from gpu_workers.output import FinishReason, GenerationOutput, Outbox
 from gpu_workers.request import RequestError
 from gpu_workers.sampling.logprobs import reports
 from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
@@ -378,7 +378,8 @@ class StepLoop(threading.Thread):
         self.statistics.ended[reason] += 1
         text = sequence.rest_of_text if reason in ("stop", "length") else ""
         told = None if error is None else error.to_dict()
-        sequence.stream.end(reason, text=text, error=told, stop_string=sequence.stop_string)
+        ending = GenerationOutput(finish_reason=reason, error=told, stop_string=sequence.stop_string)
+        sequence.stream.end(ending, text)
 
     def _fail_step(self) -> None:
         """The whole step failed: whatever was in it ends; the engine goes on with what waits."""
