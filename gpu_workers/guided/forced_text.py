@@ -104,7 +104,9 @@ class ForcedTextFinder:
     def _forced_bytes(self, fsm: TokenFSM, state: int) -> bytes:
         text = bytearray()
         while len(text) < _MOST_BYTES and not fsm.is_terminal(state):
-            count, token_id = count_tokens(fsm.allowed_mask(state) & self._single_bytes)
+            row = fsm.allowed_mask(state) & self._single_bytes
+            row.setflags(write=False)  # the kernel is compiled ahead for such rows alone
+            count, token_id = count_tokens(row)
             if count != 1:
                 break
             text += self._vocabulary.token_bytes(token_id)
