@@ -92,7 +92,7 @@ browser: $(VENV)/.installed ## The explorer in a Chromium against the server on 
 	@$(BIN)/python -m tests.deployments.explorer_browser --url http://127.0.0.1:$(PORT) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
 reference: $(VENV)/.installed ## Make the reference in docs/ from the code
-	@$(BIN)/python -m deployments.reference
+	@$(BIN)/python -m docs.generator
 
 site: $(VENV)/.installed ## Build the documentation as a site, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -59,19 +59,12 @@ class TokenSink(Protocol):
 
     def push(self, token_id: int, text: Text, report: Callable[[], dict[str, Any]] | None = None) -> None: ...
 
-    def end(
-        self,
-        finish_reason: FinishReason,
-        *,
-        text: Text = "",
-        error: dict[str, Any] | None = None,
-        stop_string: str | None = None,
-    ) -> None: ...
+    def end(self, ending: GenerationOutput, text: Text = "") -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One more token of a stream, or its end.
+    """One more token of a stream, or its end (`ending`: what is told with it).
 
     What it will say was fixed when it was made: its sequence goes on, and may be gone, before it is delivered.
     """
@@ -80,10 +73,7 @@ class Piece:
     text: Text
     token_id: int | None = None
     report: Callable[[], dict[str, Any]] | None = None
-    finish_reason: FinishReason | None = None
-    error: dict[str, Any] | None = None
-    conditional_sampling: dict[str, Any] | None = None
-    stop_string: str | None = None
+    ending: GenerationOutput | None = None
 
 
 class Outbox:
@@ -130,28 +120,11 @@ class OutputStream:
         assert not self._ended, "output after the terminal event"
         self._outbox.add(Piece(self, text, token_id, report))
 
-    def end(
-        self,
-        finish_reason: FinishReason,
-        *,
-        text: Text = "",
-        error: dict[str, Any] | None = None,
-        conditional_sampling: dict[str, Any] | None = None,
-        stop_string: str | None = None,
-    ) -> None:
-        """The one terminal event."""
+    def end(self, ending: GenerationOutput, text: Text = "") -> None:
+        """The one terminal event: `ending` has its reason and what is told with it, `text` is the last text."""
         assert not self._ended, "a second terminal event"
         self._ended = True
-        self._outbox.add(
-            Piece(
-                self,
-                text,
-                finish_reason=finish_reason,
-                error=error,
-                conditional_sampling=conditional_sampling,
-                stop_string=stop_string,
-            )
-        )
+        self._outbox.add(Piece(self, text, ending=ending))
 
     def take(self, piece: Piece) -> bool:
         """Merges a piece into what waits for the reader. Whether the reader is to be told: of something new."""
@@ -165,10 +138,10 @@ class OutputStream:
                 output.token_ids.append(piece.token_id)
             if report is not None:
                 output.reports.append(report)
-            output.finish_reason, output.error = piece.finish_reason, piece.error
-            output.conditional_sampling = piece.conditional_sampling
-            output.stop_string = piece.stop_string
-        return first or piece.finish_reason is not None
+            if (ending := piece.ending) is not None:
+                output.finish_reason, output.error = ending.finish_reason, ending.error
+                output.conditional_sampling, output.stop_string = ending.conditional_sampling, ending.stop_string
+        return first or piece.ending is not None
 
     def wake(self) -> None:
         """There is something to read. In the reader's event loop."""

@@ -1,4 +1,4 @@
-"""Parsing of arguments: every mistake is one line, and numbers are numbers."""
+"""Parsing of arguments: every mistake is one line, and numbers are numbers; what ends a subcommand with one line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T", int, float)
+
+
+class Failure(Exception):
+    """The command could not do what was asked; the message says why."""
+
+
+class UsageFailure(Failure):
+    """An argument is at fault: a file that is not there, a kind that cannot be told."""
 
 
 class Parser(argparse.ArgumentParser):

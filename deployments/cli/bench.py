@@ -8,8 +8,7 @@ import itertools
 
 from tqdm import tqdm
 
-from deployments.cli.arguments import finite, natural, positive
-from deployments.cli.failure import Failure, UsageFailure
+from deployments.cli.arguments import Failure, UsageFailure, finite, natural, positive
 from deployments.cli.load import Load, Report
 from deployments.cli.load import run as put_load
 from deployments.cli.server import add_server_arguments, authorization

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from deployments.cli.arguments import UsageFailure
 from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
 from deployments.cli.error_excerpt import place_lines
-from deployments.cli.failure import UsageFailure
 from deployments.cli.grammar_flags import add_grammar_flags, grammar_options
 from deployments.kernel_progress import compile_visibly
 from deployments.shipped import EMBEDDED_MODEL
@@ -101,7 +101,7 @@ def _compile(
     return {
         "type": asked["type"],
         "key": fsm.key,
-        "automaton_states": artifact.read_details(data, key=fsm.key)["automaton_states"],
+        "automaton_states": artifact.verify(data, key=fsm.key).details()["automaton_states"],
         "artifact_bytes": len(data),
         "seconds": seconds,
         "notes": fsm.notes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from deployments.cli.failure import Failure
+from deployments.cli.arguments import Failure
 from deployments.config_file import ConfigError, load_config
 
 

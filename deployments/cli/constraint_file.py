@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from deployments.cli.failure import UsageFailure
+from deployments.cli.arguments import UsageFailure
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.cfg.reading import guess_syntax
 from grammar_workers.specification import GrammarSpecification

@@ -7,9 +7,8 @@ import sys
 import time
 from typing import Any, get_args
 
-from deployments.cli.arguments import finite, natural
+from deployments.cli.arguments import Failure, finite, natural
 from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
-from deployments.cli.failure import Failure
 from deployments.cli.server import Server, add_server_arguments
 from deployments.openai.constraints import ON_UNSUPPORTED
 from grammar_workers.errors import GrammarError

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from deployments.cli.arguments import Parser
-from deployments.cli.failure import Failure, UsageFailure
+from deployments.cli.arguments import Failure, Parser, UsageFailure
 from deployments.version import installation
 
 _OWN = ("deployments", "gpu_workers", "grammar_workers")

@@ -11,9 +11,8 @@ from typing import Any, get_args
 
 from tqdm import tqdm
 
-from deployments.cli.arguments import natural
+from deployments.cli.arguments import UsageFailure, natural
 from deployments.cli.constraint_file import KIND_HELP, KINDS, SUFFIXES, Kind, read_text, specification
-from deployments.cli.failure import UsageFailure
 from deployments.cli.server import Server, ServerFailure, add_server_arguments
 from deployments.openai.constraints import ON_UNSUPPORTED
 from grammar_workers.errors import GrammarError

@@ -12,8 +12,7 @@ from typing import Any
 
 import httpx
 
-from deployments.cli.arguments import positive
-from deployments.cli.failure import Failure
+from deployments.cli.arguments import Failure, positive
 
 API_KEY_VARIABLE = "TURNSTILE_API_KEY"
 _MAX_RETRIES = 60

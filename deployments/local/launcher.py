@@ -17,8 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import NoReturn
 
-from deployments.cli.arguments import Parser, port, positive
-from deployments.cli.failure import UsageFailure
+from deployments.cli.arguments import Parser, UsageFailure, port, positive
 from deployments.haproxy import settings
 from deployments.local.model_source import model_at_hand
 from deployments.shipped import ROOT

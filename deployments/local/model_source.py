@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deployments.cli.failure import UsageFailure
+from deployments.cli.arguments import UsageFailure
 
 if TYPE_CHECKING:
     from deployments.arguments import AppArguments  # imported, it would hold up the first answer by a second

@@ -20,7 +20,7 @@ from ray.serve._private.api import serve_start
 from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, ServeDeploySchema
 
 from deployments.arguments import AppArguments
-from deployments.cli.failure import UsageFailure
+from deployments.cli.arguments import UsageFailure
 from deployments.config_file import ConfigError, load_config
 from deployments.haproxy.settings import Settings
 from deployments.kernel_progress import compile_visibly

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gpu_workers.guided.finish_budget import proof_after
 from gpu_workers.guided.masks import ForbiddenTokenError, advance
+from gpu_workers.guided.output_budget import OutputBudget
 from gpu_workers.output import FinishReason, GenerationOutput
 from gpu_workers.request import GenerationRequest, RequestError
 from gpu_workers.sampling.logprobs import TokenLogprob, TokenNames, TokenReport
@@ -93,7 +93,7 @@ class OutputReader:
         if self.left <= 0:
             self.finish_reason = self._full()
         elif self._sampling.finish_within_budget and self._fsm is not None:
-            proof_after(self._fsm, token_ids, self.left)
+            OutputBudget(self._fsm, token_ids, self._max_tokens)
 
     def _append(self, token_id: int) -> str:
         position = len(self._token_ids)

@@ -32,12 +32,12 @@ from gpu_workers.guided.mask_loss import RejectionMeter
 from gpu_workers.guided.masks import Constraint, MaskReader
 from gpu_workers.inference_engine import Statistics
 from gpu_workers.model.loader import LoadedModel
-from gpu_workers.output import FinishReason, Outbox
+from gpu_workers.output import FinishReason, GenerationOutput, Outbox
 from gpu_workers.request import RequestError
 from gpu_workers.sampling.logprobs import reports
 from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
 from gpu_workers.sequence.particle import Particle
-from gpu_workers.sequence.sequence import Sequence, State
+from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import GrammarError
 from grammar_workers.logs import get_logger
@@ -255,7 +255,7 @@ class StepLoop(threading.Thread):
                     self.scheduler.add(sequence)
                 case Constrain(sequence, fsm, state):
                     with self._guard(sequence):
-                        late_s = sequence.constrain(Constraint(fsm, state, self._masks.table(fsm)))
+                        late_s = sequence.constrain(Constraint(fsm, state, self._masks.table(fsm), sequence.budget))
                         self.grammar_waits.append(late_s)
                 case Fail(sequence, error):
                     self._end(sequence, "error", error)
@@ -320,7 +320,7 @@ class StepLoop(threading.Thread):
         self.statistics.masks += sum(sequence.constraint is not None for sequence in (*taken, *drawing))
         self._progressed |= bool(drawing or taken)
         going_on = [sequence for sequence in (*taken, *drawing) if sequence.hidden_state is not None]
-        self.statistics.accepted_tokens += sum(sequence.state is not State.UNDECIDED for sequence in going_on)
+        self.statistics.accepted_tokens += len(going_on)
         return going_on
 
     def _take_drawn(self, candidates: Iterable[Sequence]) -> dict[Sequence, int]:
@@ -378,7 +378,8 @@ class StepLoop(threading.Thread):
         self.statistics.ended[reason] += 1
         text = sequence.rest_of_text if reason in ("stop", "length") else ""
         told = None if error is None else error.to_dict()
-        sequence.stream.end(reason, text=text, error=told, stop_string=sequence.stop_string)
+        ending = GenerationOutput(finish_reason=reason, error=told, stop_string=sequence.stop_string)
+        sequence.stream.end(ending, text)
 
     def _fail_step(self) -> None:
         """The whole step failed: whatever was in it ends; the engine goes on with what waits."""

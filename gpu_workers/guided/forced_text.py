@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grammar_workers import TokenFSM, Vocabulary
+from grammar_workers.matching.mask_store import count_tokens
 
 _MOST_TOKENS = 64
 _MOST_BYTES = 64
@@ -69,7 +70,7 @@ class ForcedTextFinder:
         complete = whole.sole < _MOST_TOKENS and self._byte_count(whole) < _MOST_BYTES
         found = {}
         for i in range(len(whole.token_ids) - (1 if complete else _LEAST_LEFT)):
-            if i < whole.sole or self._sole_token(fsm, whole.states[i]) is None:
+            if i < whole.sole or not fsm.forced_tokens(whole.states[i], 1):
                 found[whole.states[i]] = whole.after(i + 1)
         return {**found, state: whole}
 
@@ -78,11 +79,10 @@ class ForcedTextFinder:
 
     def find(self, fsm: TokenFSM, state: int) -> ForcedText:
         """The text forced after `state`. Reads the rows of the states it passes."""
-        token_ids: list[int] = []
+        token_ids = fsm.forced_tokens(state, _MOST_TOKENS)
         states: list[int] = []
-        while len(token_ids) < _MOST_TOKENS and (token_id := self._sole_token(fsm, state)) is not None:
+        for token_id in token_ids:
             state = fsm.next_state(state, token_id)
-            token_ids.append(token_id)
             states.append(state)
         sole = len(token_ids)
         for token_id in self._spell(self._forced_bytes(fsm, state)):
@@ -101,25 +101,14 @@ class ForcedTextFinder:
                 return token_ids
         return self._vocabulary.encode(text) or []
 
-    def _sole_token(self, fsm: TokenFSM, state: int) -> int | None:
-        token_id = _only(fsm.allowed_mask(state))
-        return None if token_id in self._end_token_ids else token_id
-
     def _forced_bytes(self, fsm: TokenFSM, state: int) -> bytes:
         text = bytearray()
         while len(text) < _MOST_BYTES and not fsm.is_terminal(state):
-            token_id = _only(fsm.allowed_mask(state) & self._single_bytes)
-            if token_id is None:
+            row = fsm.allowed_mask(state) & self._single_bytes
+            row.setflags(write=False)  # the kernel is compiled ahead for such rows alone
+            count, token_id = count_tokens(row)
+            if count != 1:
                 break
             text += self._vocabulary.token_bytes(token_id)
             state = fsm.next_state(state, token_id)
         return bytes(text)
-
-
-def _only(words: np.ndarray) -> int | None:
-    """The one set bit of uint32 words; None where there are several or none."""
-    places = np.flatnonzero(words)
-    if len(places) != 1:
-        return None
-    value = int(words[places[0]])
-    return None if value & (value - 1) else int(places[0]) * 32 + value.bit_length() - 1

@@ -14,16 +14,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
 from itertools import takewhile
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpu_workers.guided.forced_text import ForcedText, ForcedTextFinder
+from gpu_workers.guided.output_budget import OutputBudget
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from grammar_workers import TokenFSM
-from grammar_workers.errors import LimitExceededError
-from grammar_workers.service.memory_guard import GUARD
 
 T = TypeVar("T")
 
@@ -92,12 +91,12 @@ class MaskTable:
         self._counted: dict[int, AllowedTokens] = {}  # by the identity of the array, which the entry keeps alive
         self._forced: dict[int, ForcedText] = {}
         self._reading: dict[int, Future[None]] = {}
-        self._completing: list[Future[list[int] | None]] = []
+        self._completing: list[Future[AllowedTokens]] = []
         self.last_read_s = 0.0
 
     @property
     def busy(self) -> bool:
-        """Whether a row is being read or a completion looked up: the FSM's lock may be taken."""
+        """Whether a row is being read or completions are looked up: the FSM's lock may be taken."""
         if self._completing:
             self._completing = [future for future in self._completing if not future.done()]
         return bool(self._completing) or any(not future.done() for future in self._reading.values())
@@ -119,9 +118,17 @@ class MaskTable:
         elif self._reader.forces(self._note(state, mask)) and state not in self._forced:
             self._reading[state] = self._reader.start(lambda: self._search(fsm, state))
 
-    def completion_after(self, fsm: TokenFSM, state: int, token_id: int, limit: int) -> Future[list[int] | None]:
-        """Looks up a shortest way to finish after `token_id` in `state`; None for none of at most `limit` tokens."""
-        future = self._reader.start(lambda: completion_within(fsm, advance(fsm, state, token_id), limit))
+    def within(
+        self, budget: OutputBudget, since: Sequence[tuple[int, int]], row: AllowedTokens, state: int
+    ) -> Future[AllowedTokens]:
+        """Look up what of the `row` of `state` fits `budget`, behind the (token, state) pairs of `since`."""
+
+        def fitting() -> AllowedTokens:
+            budget.accept(*zip(*since, strict=True)) if since else None
+            mask = budget.row(row.mask, state)
+            return row if mask is row.mask else self._reader.row(mask)
+
+        future = self._reader.start(fitting)
         self._completing.append(future)
         return future
 
@@ -166,14 +173,6 @@ def advance(fsm: TokenFSM, state: int, token_id: int) -> int:
     return following
 
 
-def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:
-    """A shortest way to finish from `state`; None where it takes more than `limit` tokens, or is too long to find."""
-    try:
-        return GUARD.call(f"completion under grammar {fsm.key}", fsm.shortest_completion, state, limit)
-    except LimitExceededError:
-        return None
-
-
 class Constraint:
     """One sequence's place in its TokenFSM. Engine thread only.
 
@@ -181,13 +180,16 @@ class Constraint:
     have to wait for the FSM's lock, and the engine thread never does.
     """
 
-    def __init__(self, fsm: TokenFSM, state: int, table: MaskTable) -> None:
+    def __init__(self, fsm: TokenFSM, state: int, table: MaskTable, budget: OutputBudget | None = None) -> None:
         self.state = state
         self.is_terminal = fsm.is_terminal(state)
         self.fsm = fsm
         self._table = table
         self._token_id: int | None = None
         self._path: deque[tuple[int, int]] = deque()
+        self._budget = budget
+        self._since: list[tuple[int, int]] = []  # tokens that the budget has not accepted, with the states after them
+        self._fitting: Future[AllowedTokens] | None = None
 
     def copy(self) -> Constraint:
         """Another sequence's place, the same as this one."""
@@ -204,7 +206,7 @@ class Constraint:
         """Takes the next token: advances at once along a known path, otherwise `catch_up` does."""
         assert self._token_id is None
         if self._path and self._path[0][0] == token_id:
-            self._move(self._path.popleft()[1])
+            self._move(*self._path.popleft())
         else:
             self._path.clear()
             self._token_id = token_id
@@ -212,7 +214,7 @@ class Constraint:
     def catch_up(self) -> None:
         """Advances, unless a row of this FSM is being read: its lock would hold the engine thread up."""
         if self._token_id is not None and not self._table.busy:
-            self._move(advance(self.fsm, self.state, self._token_id))
+            self._move(self._token_id, advance(self.fsm, self.state, self._token_id))
             self._token_id = None
 
     @property
@@ -220,6 +222,8 @@ class Constraint:
         """Whether the state or its row cannot be had now."""
         if self.behind:
             return self._table.busy
+        if self._fitting is not None:
+            return not self._fitting.done()
         future = self._table.reading(self.state)
         return future is not None and not future.done() and self._table.known(self.state) is None
 
@@ -232,6 +236,16 @@ class Constraint:
         """What may follow, or None while the row is being read. Raises what reading it raised."""
         return self._table.get(self.fsm, self.state)
 
+    def drawable(self) -> AllowedTokens | None:
+        """What of `allowed` fits the budget, if there is one. None, and errors, as there."""
+        row = self.allowed()
+        if row is None or self._budget is None or self._budget.spares(self.state, len(self._since)):
+            return row
+        if self._fitting is None:
+            since, self._since = self._since, []
+            self._fitting = self._table.within(self._budget, since, row, self.state)
+        return self._fitting.result() if self._fitting.done() else None
+
     def row(self, state: int) -> AllowedTokens | None:
         """What may follow a state further on, if its row has been read; otherwise starts to read it."""
         self._table.prefetch(self.fsm, state)
@@ -241,12 +255,8 @@ class Constraint:
         """What may follow a state, if its row has been read."""
         return self._table.known(state)
 
-    def reading(self) -> Future[None] | None:
-        return self._table.reading(self.state)
-
-    def completion_after(self, token_id: int, limit: int) -> Future[list[int] | None]:
-        """Looks up a shortest way to finish after `token_id`, of at most `limit` tokens; end tokens finish at once."""
-        return self._table.completion_after(self.fsm, self.state, token_id, limit)
+    def reading(self) -> Future[Any] | None:
+        return self._fitting or self._table.reading(self.state)
 
     def forced_text(self, state: int) -> ForcedText | None:
         """What must follow `state`, as far as it has been found."""
@@ -276,6 +286,9 @@ class Constraint:
         for _, state in self._path:
             self._table.prefetch(self.fsm, state)
 
-    def _move(self, state: int) -> None:
+    def _move(self, token_id: int, state: int) -> None:
+        self._fitting = None
+        if self._budget is not None:
+            self._since.append((token_id, state))
         self.state = state
         self.is_terminal = self.fsm.is_terminal(state)

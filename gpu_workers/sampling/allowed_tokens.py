@@ -37,12 +37,6 @@ class AllowedTokens:
         left = None if self.token_ids is None else np.setdiff1d(self.token_ids, gone, assume_unique=True)
         return AllowedTokens(mask, self.count - removed, left, self.only_end)
 
-    def only(self, token_id: int) -> AllowedTokens:
-        """The row cut to one of its tokens."""
-        mask = np.zeros_like(self.mask)
-        mask[token_id // 32] = np.uint32(1) << np.uint32(token_id % 32)
-        return AllowedTokens(mask, 1, np.array([token_id], dtype=np.int64), only_end=False)
-
 
 def read_row(mask: NDArray[np.uint32], end_token_ids: Sequence[int], sparse_limit: int) -> AllowedTokens:
     """Counts a mask row and lists its tokens when they are few. Cost: a pass over the words, bits only where set."""

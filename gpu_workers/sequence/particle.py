@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from gpu_workers.guided.masks import Constraint
-from gpu_workers.output import FinishReason, OutputStream, Text
+from gpu_workers.output import FinishReason, GenerationOutput, OutputStream, Text
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampling.allowed_tokens import AllowedTokens
 from gpu_workers.sampling.logprobs import TokenReport
@@ -48,19 +48,12 @@ class ParticleOutput:
         # Decoded at once: the decoder goes on in copies of the particle, too.
         self.held.append((token_id, text if isinstance(text, str) else text(), report))
 
-    def end(
-        self,
-        finish_reason: FinishReason,
-        *,
-        text: Text = "",
-        error: dict[str, Any] | None = None,
-        stop_string: str | None = None,
-    ) -> None:
+    def end(self, ending: GenerationOutput, text: Text = "") -> None:
         stream = self._group.stream
-        for token_id, piece, report in self.held if finish_reason in ("stop", "length") else ():
+        for token_id, piece, report in self.held if ending.finish_reason in ("stop", "length") else ():
             stream.push(token_id, piece, report)
-        estimate = self._group.estimate
-        stream.end(finish_reason, text=text, error=error, conditional_sampling=estimate, stop_string=stop_string)
+        ending.conditional_sampling = self._group.estimate
+        stream.end(ending, text)
 
 
 class Particle(Sequence):

@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 
 from gpu_workers.guided.banned_text import PATIENCE, BannedText, HeldToken
-from gpu_workers.guided.finish_budget import FinishBudget
 from gpu_workers.guided.masks import Constraint, advance
+from gpu_workers.guided.output_budget import OutputBudget
 from gpu_workers.output import FinishReason, TokenSink
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampling.allowed_tokens import AllowedTokens
@@ -36,8 +36,8 @@ class State(Enum):
     """Where a generation stands. Whether it has a slot is another question, `Sequence.slot`.
 
     AWAITING_GRAMMAR --constrain--> UNSETTLED --settle--> RUNNING --append--> UNSETTLED ...
-                                       |                     |
-                                       `--> FINISHED         `--append--> UNDECIDED --catch_up--> one of the others
+                                       |
+                                       `--> FINISHED
     """
 
     AWAITING_GRAMMAR = auto()
@@ -46,8 +46,6 @@ class State(Enum):
     """Whether the output ends with its last token is open: the grammar's state behind it, or its mask, is not known."""
     RUNNING = auto()
     """The output goes on: pending tokens go into the next step, then a token is drawn."""
-    UNDECIDED = auto()
-    """A token was drawn, and whether the output can be complete in time after it is being looked up."""
     FINISHED = auto()
     """`finish_reason` says why."""
 
@@ -101,7 +99,7 @@ class Sequence:
         self._result = StepResult()
         self._banned = None if sampling.banned_words is None else BannedText(sampling.banned_words, sampling.stop)
         self._gave_up = False  # a limit on tries has cut the output
-        self._budget = FinishBudget() if sampling.finish_within_budget else None
+        self.budget: OutputBudget | None = None  # of `finish_within_budget`, once the grammar is there
         self._names = TokenNames(vocabulary) if sampling.reports else None
         self._text = OutputText(request, vocabulary)
 
@@ -140,8 +138,6 @@ class Sequence:
     @property
     def reading(self) -> Future[Any] | None:
         """The look-up that this sequence waits for, if it waits for one that may be there in a moment."""
-        if self._budget is not None and self._budget.candidate is not None:
-            return self._budget.candidate.completion
         if self.constraint is None or not self.constraint.reads_fast:
             return None
         return self.constraint.reading()
@@ -179,8 +175,8 @@ class Sequence:
                 text()
             if self._banned is not None:
                 self._banned.skip(self._vocabulary.token_bytes(token_id))
-        if self._budget is not None and fsm is not None:
-            self._budget.replay(fsm, self.request.emitted_token_ids, self._left)
+        if self.request.sampling.finish_within_budget and fsm is not None:
+            self.budget = OutputBudget(fsm, self.request.emitted_token_ids, self._max_tokens)
         return state
 
     def constrain(self, constraint: Constraint) -> float:
@@ -194,14 +190,7 @@ class Sequence:
     # -- before a step -----------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Decides on a token that waits; advances the grammar state over the last one. Raises what the FSM raises."""
-        if self._budget is not None and self.state is State.UNDECIDED:
-            if (chosen := self._budget.decide(self._left - 1)) is not None:
-                self._append(chosen.token_id, chosen.report)
-            elif self._budget.must_end:
-                self._finish("stop")
-            elif self._budget.candidate is None:
-                self.state = State.RUNNING  # turned down: another one is drawn
+        """Advances the grammar state over the last token. Raises what the FSM raises."""
         if self.constraint is not None:
             self.constraint.catch_up()
 
@@ -228,7 +217,7 @@ class Sequence:
         if self._left > 0:
             self.state = State.RUNNING
         else:
-            self._finish("stop" if self._budget is not None and complete else "length")
+            self._finish("stop" if self.budget is not None and complete else "length")
 
     def append_forced(self) -> int:
         """Appends the tokens that the grammar leaves no choice about, without a forward pass; returns how many.
@@ -287,7 +276,7 @@ class Sequence:
             return None
         allowed = None
         if self.constraint is not None:
-            allowed = self.constraint.allowed()
+            allowed = self.constraint.drawable()
             if allowed is None:
                 return None
             if allowed.count == 0:
@@ -295,15 +284,21 @@ class Sequence:
         return self._draw(allowed)
 
     def append(self, token_id: int, report: TokenReport | None = None) -> None:
-        """Accepts a token, drawn or forced; streams the text that became certain and what is told about the token.
-
-        Under `finish_within_budget` a token may have to wait for `catch_up`, which accepts it or turns it down.
-        """
-        if self._budget is not None and self.constraint is not None and not self._budget.proves(token_id):
-            self._budget.offer(token_id, report, self.constraint, self._left - 1)
-            self.state = State.UNDECIDED
-        else:
-            self._append(token_id, report)
+        """Accepts a token, drawn or forced; streams the text that became certain and what is told about the token."""
+        self.times.note("first_token")
+        position = self.output_length
+        self.token_ids.append(token_id)
+        self.state = State.UNSETTLED
+        drafted = self._result.advance(token_id)
+        self.length += drafted
+        described = self._describe(position, report, drafted=drafted)
+        if self._banned is not None:
+            return self._append_unless_banned(token_id, described)
+        complete_before = self.constraint is not None and self.constraint.is_terminal
+        text = self._text.append(token_id, position, complete_before=complete_before)
+        if self.constraint is not None and not self._text.stopped:
+            self.constraint.accept(token_id)
+        self.stream.push(token_id, text, described)
 
     def suspend(self) -> None:
         """The slot is gone: everything has to be computed again, and comes out the same."""
@@ -333,8 +328,6 @@ class Sequence:
         if allowed is not None and excluded:
             rest = allowed.without(excluded)
             allowed = rest if rest.count else allowed  # the grammar wins
-        if allowed is not None and self._budget is not None and (only := self._budget.only) is not None:
-            allowed = allowed.only(only)
         history = None
         if self._prompt_ids is not None:
             history = History(self._prompt_ids, self.token_ids[self._prompt_length :])
@@ -350,22 +343,6 @@ class Sequence:
             attempt,
             drafts[0].proposal if drafts else None,
         )
-
-    def _append(self, token_id: int, report: TokenReport | None) -> None:
-        self.times.note("first_token")
-        position = self.output_length
-        self.token_ids.append(token_id)
-        self.state = State.UNSETTLED
-        drafted = self._result.advance(token_id)
-        self.length += drafted
-        described = self._describe(position, report, drafted=drafted)
-        if self._banned is not None:
-            return self._append_unless_banned(token_id, described)
-        complete_before = self.constraint is not None and self.constraint.is_terminal
-        text = self._text.append(token_id, position, complete_before=complete_before)
-        if self.constraint is not None and not self._text.stopped:
-            self.constraint.accept(token_id)
-        self.stream.push(token_id, text, described)
 
     def _describe(self, position: int, report: TokenReport | None, *, drafted: bool) -> Description:
         if report is None or self._names is None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor
 
-from gpu_workers.vllm.budget import OutputBudget, packed
+from gpu_workers.guided.output_budget import OutputBudget, packed
 from gpu_workers.vllm.reference import Reference
 from gpu_workers.vllm.timings import Timings
 from grammar_workers import TokenFSM
@@ -56,7 +56,7 @@ class RequestGrammar:
         self._states = [fsm.initial_state]
         self._states[0] = self._state_after(emitted_token_ids)
         if max_tokens is not None:
-            self._budget = OutputBudget(fsm, self._states[0], emitted_token_ids, max_tokens)
+            self._budget = OutputBudget(fsm, emitted_token_ids, max_tokens)
         own = frozenset(fsm.vocabulary.eos_token_ids)
         # The automaton's own rows say everything where both agree on what ends an output.
         self._plain = own == self._end_token_ids and self._min_tokens <= 0

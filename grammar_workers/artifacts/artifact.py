@@ -41,12 +41,46 @@ _ZSTD_LEVEL = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Envelope:
+class Envelope:
     """A verified envelope, not decompressed yet."""
 
-    payload_length: int
-    details: memoryview
-    frame: memoryview
+    key: str
+    _payload_length: int
+    _details: memoryview
+    _frame: memoryview
+
+    def payload(self, most: int) -> bytes:
+        """The payload that `pack` wrapped, of at most `most` bytes."""
+        length = self._payload_length
+        if length > most:
+            raise ArtifactError("payload too large")
+        try:
+            # The size inside the frame decides what the decompressor allocates, so it is compared first.
+            if zstandard.get_frame_parameters(self._frame).content_size != length:
+                raise ArtifactError("payload length")
+            payload = zstandard.ZstdDecompressor().decompress(
+                self._frame, max_output_size=length, allow_extra_data=False
+            )
+        except zstandard.ZstdError:
+            raise ArtifactError("compressed payload") from None
+        if len(payload) != length:
+            raise ArtifactError("payload length")
+        return payload
+
+    def details(self) -> dict[str, Any]:
+        """The details that `pack` was given, "notes", and "unenforced" (`TokenFSM.unenforced`)."""
+        try:
+            details = json.loads(bytes(self._details))
+        except (ValueError, RecursionError):
+            raise ArtifactError("details") from None
+        notes = details.get("notes") if isinstance(details, dict) else None
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise ArtifactError("details")
+        # Artifacts that are older than the option have none.
+        unenforced = details.setdefault("unenforced", [])
+        if not isinstance(unenforced, list) or not all(map(_is_unenforced_keyword, unenforced)):
+            raise ArtifactError("details")
+        return details
 
 
 def is_key(text: str) -> bool:
@@ -74,63 +108,8 @@ def pack(
     return header + _digest(header, body) + body
 
 
-def unpack(data: bytes | memoryview, *, key: str | None, fingerprint: str, max_payload_bytes: int) -> bytes:
-    """The payload that `pack` wrapped, at most `max_payload_bytes` of it; `key=None` accepts any key."""
-    envelope = _open(data, key, fingerprint)
-    length = envelope.payload_length
-    if length > max_payload_bytes:
-        raise ArtifactError("payload too large")
-    try:
-        # The size inside the frame decides what the decompressor allocates, so it is compared first.
-        if zstandard.get_frame_parameters(envelope.frame).content_size != length:
-            raise ArtifactError("payload length")
-        payload = zstandard.ZstdDecompressor().decompress(
-            envelope.frame, max_output_size=length, allow_extra_data=False
-        )
-    except zstandard.ZstdError:
-        raise ArtifactError("compressed payload") from None
-    if len(payload) != length:
-        raise ArtifactError("payload length")
-    return payload
-
-
-def verify(data: bytes | memoryview, *, key: str, fingerprint: str | None = None) -> None:
-    """Everything `unpack` checks except the compressed payload itself, at the price of one digest."""
-    _open(data, key, fingerprint)
-
-
-def read_key(data: bytes | memoryview) -> str:
-    """The grammar key in the header (unverified: `unpack` checks the digest that covers it)."""
-    if len(data) < _PREFIX_SIZE:
-        raise ArtifactError("truncated")
-    key: bytes = _HEADER.unpack(memoryview(data)[: _HEADER.size])[2]
-    return key.hex()
-
-
-def read_details(data: bytes | memoryview, *, key: str) -> dict[str, Any]:
-    """The details that `pack` was given, "notes", and "unenforced" (`TokenFSM.unenforced`)."""
-    try:
-        details = json.loads(bytes(_open(data, key, None).details))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, ArtifactError):
-            raise
-        raise ArtifactError("details") from None
-    notes = details.get("notes") if isinstance(details, dict) else None
-    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
-        raise ArtifactError("details")
-    # Artifacts that are older than the option have none.
-    unenforced = details.setdefault("unenforced", [])
-    if not isinstance(unenforced, list) or not all(map(_is_unenforced_keyword, unenforced)):
-        raise ArtifactError("details")
-    return details
-
-
-def _is_unenforced_keyword(found: Any) -> bool:
-    names = UnenforcedKeyword.__required_keys__
-    return isinstance(found, dict) and found.keys() == names and all(isinstance(text, str) for text in found.values())
-
-
-def _open(data: bytes | memoryview, key: str | None, fingerprint: str | None) -> _Envelope:
+def verify(data: bytes | memoryview, *, key: str | None, fingerprint: str | None = None) -> Envelope:
+    """Check everything but the compressed payload, at the price of one digest; None accepts any key or vocabulary."""
     view = memoryview(data)
     if len(view) < _PREFIX_SIZE:
         raise ArtifactError("truncated")
@@ -148,7 +127,12 @@ def _open(data: bytes | memoryview, key: str | None, fingerprint: str | None) ->
         raise ArtifactError(WRONG_DIGEST)
     if details_length > min(MAX_DETAILS_BYTES, len(body)):
         raise ArtifactError("details")
-    return _Envelope(payload_length, body[:details_length], body[details_length:])
+    return Envelope(key_bytes.hex(), payload_length, body[:details_length], body[details_length:])
+
+
+def _is_unenforced_keyword(found: Any) -> bool:
+    names = UnenforcedKeyword.__required_keys__
+    return isinstance(found, dict) and found.keys() == names and all(isinstance(text, str) for text in found.values())
 
 
 def _digest(header: bytes | memoryview, body: bytes | memoryview) -> bytes:

@@ -1,7 +1,7 @@
 """The meaning of specifications: each kind becomes a language of characters or an automaton over bytes.
 
     specification --combine--> json_schema/                            --+--> an automaton over bytes (`pushdown`),
-                               regex/, regular_kinds, token_pattern    --+    or a rule graph (`cfg`)
+                               regex/, parts, token_pattern            --+    or a rule graph (`cfg`)
                                cfg/, tags/                             --+
                                positions, automaton, banned_words      --+
 

@@ -24,10 +24,9 @@ from grammar_workers.languages.cfg.reading import rule_graph
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_values import JsonValues
-from grammar_workers.languages.parts import Parts, intersection, over_tokens, read_parts, spellable_text
+from grammar_workers.languages.parts import Parts, choices, intersection, over_tokens, read_parts, spellable_text
 from grammar_workers.languages.positions import token_positions
 from grammar_workers.languages.regex.counters import NotCountableError, counted_text
-from grammar_workers.languages.regular_kinds import choices
 from grammar_workers.languages.tags.construct import Construction
 from grammar_workers.languages.tags.leaves import TagLeaves
 from grammar_workers.languages.tags.triggers import format_of

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TypeAlias
 
-from grammar_workers.dfa.dfa import Dfa, intersect, restrict
-from grammar_workers.errors import UnsatisfiableError
+from grammar_workers.dfa.dfa import Dfa, intersect, literal_set, restrict
+from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
 from grammar_workers.languages import automaton as automata
+from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.cfg.reading import read_grammar
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.compilation import Compilation, located
-from grammar_workers.languages.positions import names_tokens
-from grammar_workers.languages.regular_kinds import RegularSpecification, dfa_of
+from grammar_workers.languages.positions import names_tokens, positions
+from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.scalar_values import has_surrogate
+from grammar_workers.languages.token_pattern import token_pattern
+from grammar_workers.options import Limits
 from grammar_workers.specification import (
     AllOfSpecification,
     AutomatonSpecification,
+    BannedWordsSpecification,
+    ChoiceSpecification,
     GrammarSpecification,
     GrammarTextSpecification,
     JsonObjectSpecification,
     JsonSchemaSpecification,
+    PatternSpecification,
     PositionsSpecification,
+    RegexSpecification,
     StructuralTagSpecification,
+)
+
+RegularSpecification: TypeAlias = (
+    RegexSpecification
+    | ChoiceSpecification
+    | PatternSpecification
+    | PositionsSpecification
+    | AutomatonSpecification
+    | BannedWordsSpecification
 )
 
 
@@ -78,7 +96,7 @@ def read_parts(compilation: Compilation, pointer: str, specification: GrammarSpe
 def any_text(compilation: Compilation, pointer: str, part: RegularSpecification) -> Dfa:
     """The texts that a regular part allows."""
     with located(pointer):
-        return dfa_of(part, compilation.limits)
+        return _dfa_of(part, compilation.limits)
 
 
 def spellable_text(compilation: Compilation, pointer: str, part: RegularSpecification) -> Dfa:
@@ -112,3 +130,33 @@ def _flatten(pointer: str, specification: GrammarSpecification) -> list[tuple[st
         for index, inner in enumerate(specification.specifications)
         for part in _flatten(f"{pointer}/specifications/{index}", inner)
     ]
+
+
+def _dfa_of(specification: RegularSpecification, limits: Limits) -> Dfa:
+    """The automaton of the texts that a specification allows; raises GrammarError, pointers are relative to it."""
+    if isinstance(specification, RegexSpecification):
+        return compile_regex(specification.pattern, search=False, limits=limits)
+    if isinstance(specification, PatternSpecification):
+        return token_pattern(specification.elements, limits)
+    if isinstance(specification, PositionsSpecification):
+        return positions(specification.allowed, limits)
+    if isinstance(specification, AutomatonSpecification):
+        return automata.automaton(specification, limits)
+    if isinstance(specification, BannedWordsSpecification):
+        return banned_words(
+            specification.words,
+            limits,
+            case_sensitive=specification.case_sensitive,
+            whole_words=specification.whole_words,
+        )
+    return literal_set(dict.fromkeys(choices(specification), 1))
+
+
+def choices(specification: ChoiceSpecification) -> list[str]:
+    """The distinct choices in order; InvalidSpecificationError for one that no text is equal to."""
+    for index, choice in enumerate(specification.choices):
+        if has_surrogate(choice):
+            raise InvalidSpecificationError(
+                f"the choice {choice!a} holds a lone surrogate", pointer=f"/choices/{index}"
+            )
+    return list(dict.fromkeys(specification.choices))

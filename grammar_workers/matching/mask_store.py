@@ -69,7 +69,7 @@ class MaskRows:
             stored = row.copy()
             stored.setflags(write=False)
             self._pool[digest] = stored
-        count, lowest = _count(stored)
+        count, lowest = count_tokens(stored)
         self.counts.append(count)
         self.lowest.append(lowest)
         self._rows.append(stored)
@@ -95,7 +95,7 @@ def _digest_of(row, weights):  # type: ignore[no-untyped-def]
 
 @called_with(readonly(uint32[::1]))
 @njit(**BORROWS)
-def _count(row):  # type: ignore[no-untyped-def]
+def count_tokens(row):  # type: ignore[no-untyped-def]
     """The number of set bits of a mask row, and the lowest set bit or -1."""
     count = np.int64(0)
     for word in range(row.shape[0]):

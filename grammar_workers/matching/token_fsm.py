@@ -300,7 +300,7 @@ class TokenFSM:
     def to_bytes(self, details: Mapping[str, Any] = MappingProxyType({})) -> bytes:
         """The automaton in an `artifact` envelope, without visited states (docs/decisions/0011 says why).
 
-        `details` are plain data that `artifact.read_details` gives back, with the number of "automaton_states".
+        `details` are plain data that `artifact.Envelope.details` gives back, with the number of "automaton_states".
         """
         payload = self._recognizer.KIND + self._recognizer.to_bytes()
         details = {**details, "automaton_states": self._recognizer.size, "unenforced": self.unenforced}
@@ -321,18 +321,15 @@ class TokenFSM:
 
         Trusts nothing; raises `artifact.ArtifactError` for anything but an automaton for exactly this vocabulary.
         """
-        payload = artifact.unpack(
-            data, key=key, fingerprint=vocabulary.fingerprint, max_payload_bytes=_MAX_PAYLOAD_BYTES
-        )
+        envelope = artifact.verify(data, key=key, fingerprint=vocabulary.fingerprint)
+        payload, details = envelope.payload(_MAX_PAYLOAD_BYTES), envelope.details()
         if payload[:1] not in _WALKERS:
             raise artifact.ArtifactError("kind of automaton")
         try:
             recognizer = _WALKERS[payload[:1]].from_bytes(payload[1:], vocabulary, limits)
         except (ValueError, EOFError) as error:
             raise artifact.ArtifactError(str(error)) from None
-        key = artifact.read_key(data)
-        details = artifact.read_details(data, key=key)
-        return cls(recognizer, vocabulary, key, details["notes"], limits, unenforced=details["unenforced"])
+        return cls(recognizer, vocabulary, envelope.key, details["notes"], limits, unenforced=details["unenforced"])
 
     # -- growth (under the lock) ---------------------------------------------------------------------------------
 

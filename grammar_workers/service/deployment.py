@@ -273,5 +273,5 @@ def _refused(key: str, error: GrammarError) -> dict[str, Any]:
 
 
 def _ready(key: str, found: StoredArtifact) -> dict[str, Any]:
-    details = artifact.read_details(found.data, key=key)
+    details = artifact.verify(found.data, key=key).details()
     return {"key": key, "status": "ready", "artifact_bytes": len(found.data), **details}

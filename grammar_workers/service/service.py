@@ -167,7 +167,7 @@ class CompileService:
             raise
         took = time.monotonic() - started
         self._store.found_elsewhere(took)
-        details = artifact.read_details(data, key=key)
+        details = artifact.verify(data, key=key).details()
         seconds = details["compile_seconds"]
         waited = max(0.0, took - seconds)
         self._observer.compiled(waited, seconds, len(data), details["automaton_states"])

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from deployments.arguments import AppArguments, CompilerArguments, ReplicaArguments, RouterArguments
 from deployments.cli.main import parser
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody
-from deployments.reference import documents as reference
-from deployments.reference.http import openapi
 from deployments.vllm.sampling import DIFFERENT, REFUSED
+from docs.generator import documents as reference
+from docs.generator.http import openapi
 from gpu_workers.config import EngineConfig, VllmEngineConfig
 from gpu_workers.model.attention import IMPLEMENTATION
 from gpu_workers.request import SamplingParameters

@@ -96,10 +96,9 @@ def test_a_trigger_begins_every_call() -> None:
 
 
 def test_the_example_of_the_documentation_is_a_format() -> None:
-    (block,) = [part for part in (REPOSITORY / "docs/tools.md").read_text().split("```python") if "ACME" in part]
-    names: dict[str, Any] = {}
-    exec(textwrap.dedent(block.partition("```")[0]), names)
-    acme: ToolFormat = names["ACME"]
+    (block,) = [part for part in (REPOSITORY / "docs/tools.md").read_text().split("```python") if '"acme"' in part]
+    entry = textwrap.dedent(block.partition("```")[0])
+    acme: ToolFormat = eval(f"{{{entry}}}", {"ToolFormat": ToolFormat})["acme"]
     text = '<acts>f:0 {"x": 1};g:1 {}</acts>'
     assert acme.write([("f", '{"x": 1}'), ("g", "{}")]) == text
     _, calls = read(ToolCallParser(acme, 1), list(text))

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from deployments.vllm.spacing import Spacing
+from deployments.vllm.compilers import Spacing
 
 ROUNDING = 1e-9
 

@@ -172,8 +172,22 @@ class TableFSM:
             return -1
         return self.end_state if token_id == END else self._table[state][token_id]
 
+    def forced_tokens(self, state: int, limit: int = 64) -> list[int]:
+        run: list[int] = []
+        while len(run) < limit:
+            allowed = np.flatnonzero(np.unpackbits(self.allowed_mask(state).view(np.uint8), bitorder="little"))
+            if len(allowed) != 1 or allowed[0] == END:
+                break
+            run.append(int(allowed[0]))
+            state = self.next_state(state, run[-1])
+        return run
+
     def is_terminal(self, state: int) -> bool:
         return state == self.end_state or state in self._terminal
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return byte_vocabulary()
 
     def successors(self, state: int, token_ids: Sequence[int]) -> list[Successor]:
         reached: dict[int, list[int]] = {}

@@ -30,7 +30,7 @@ def test_neither_the_first_token_nor_the_end_waits_for_the_interval() -> None:
             outbox.deliver()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(stream.next(), 0.01)
-        stream.end("stop", text="d")
+        stream.end(GenerationOutput(finish_reason="stop"), "d")
         outbox.deliver()
         last = await read(stream)
         assert (last.text, last.token_ids, last.finish_reason) == ("bcd", [2, 3], "stop")
@@ -52,7 +52,7 @@ def test_nothing_is_lost_repeated_or_reordered(delivered: list[bool], interval_s
                 stream.push(token_id, f"{token_id} ")
                 if now:
                     outbox.deliver()
-            stream.end("length")
+            stream.end(GenerationOutput(finish_reason="length"))
             outbox.deliver()
 
         thread = threading.Thread(target=engine)

@@ -15,7 +15,7 @@ from torch import Tensor
 from gpu_workers.engine.engine import Engine
 from gpu_workers.engine.messages import Cancel
 from gpu_workers.engine.overlap import launching
-from gpu_workers.output import Outbox, OutputStream
+from gpu_workers.output import GenerationOutput, Outbox, OutputStream
 from gpu_workers.sequence.sequence import Sequence
 from tests.gpu_workers.support import (
     byte_vocabulary,
@@ -152,7 +152,7 @@ def test_what_is_told_and_drawn_does_not_change_with_the_request() -> None:
             sequence.append(byte)
         sequence.suspend()
         sequence.token_ids[-1] = 0
-        stream.end("stop", text=sequence.rest_of_text)
+        stream.end(GenerationOutput(finish_reason="stop"), sequence.rest_of_text)
         outbox.deliver()
         output = await stream.next()
         assert (output.text, output.token_ids) == ("xyé", list("xyé".encode()))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpu_workers.guided.masks import completion_within
+from gpu_workers.guided.output_budget import completion_within
 from gpu_workers.request import RequestError
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
@@ -208,7 +208,8 @@ class Model:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_sequence_of_calls_is_that_of_a_list_of_tokens(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_workers.vllm.budget._SLOW_S", math.inf)  # rows would be narrower on a busy machine
+    # Rows would be narrower on a busy machine.
+    monkeypatch.setattr("gpu_workers.guided.output_budget._SLOW_S", math.inf)
     choose = random.Random(seed)
     known = Vocabulary([*(bytes([byte]) for byte in range(256)), None], [END])
     pattern = choose.choice(["ab?", "x987[yz]", "[ab]{0,4}", "(ab|ba)*c", "a*"])
@@ -271,7 +272,7 @@ def test_an_automaton_that_grows_past_its_limits_ends_its_request_alone(
     seed: int, budget: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Return stacks without end, in an automaton that another request follows, too."""
-    monkeypatch.setattr("gpu_workers.vllm.budget._SLOW_S", math.inf)  # on a busy machine it would stop looking
+    monkeypatch.setattr("gpu_workers.guided.output_budget._SLOW_S", math.inf)  # on a busy machine it would stop looking
     whole = compile_grammar(specification('root ::= ("(" root | "a" root | "b" root "c")?'), vocabulary())
     fsm = TokenFSM.from_bytes(
         whole.to_bytes(), whole.vocabulary, limits=Limits(max_fsm_bytes=whole.nbytes + (40_000 if budget else 90_000))
@@ -334,7 +335,8 @@ def test_within_a_budget_only_what_can_still_be_completed_is_allowed(
     """Windows of drafts and rollbacks included. Completions are looked up by bytes: with tokens of several, the fewest
     tokens may be fewer, and rows are allowed to be narrower.
     """
-    monkeypatch.setattr("gpu_workers.vllm.budget._SLOW_S", float("inf"))  # rows would be narrower on a busy machine
+    # Rows would be narrower on a busy machine.
+    monkeypatch.setattr("gpu_workers.guided.output_budget._SLOW_S", float("inf"))
     known = vocabulary() if pairs else Vocabulary([*(bytes([byte]) for byte in range(256)), None], [END])
     fsm = compile_grammar(specification(pattern), known)
     shortest = fewest(fsm, fsm.initial_state)
@@ -404,8 +406,8 @@ def test_a_grammar_that_is_slow_to_look_up_follows_its_proof(monkeypatch: pytest
         looked_up.append(state)
         return completion_within(fsm, state, limit)
 
-    monkeypatch.setattr("gpu_workers.vllm.budget._SLOW_S", 0.0)
-    monkeypatch.setattr("gpu_workers.vllm.budget.completion_within", look_up)
+    monkeypatch.setattr("gpu_workers.guided.output_budget._SLOW_S", 0.0)
+    monkeypatch.setattr("gpu_workers.guided.output_budget.completion_within", look_up)
     fsm = automaton("[ab]{2}(c|d1|e22){2,9}")
     grammar = RequestGrammar(fsm, {END}, max_tokens=9)
     assert row(grammar) >= {ord("a"), ord("b")}  # the last one that anything was looked up for

@@ -97,7 +97,7 @@ def completed(fsm: TokenFSM, state: int) -> None:
 
 def payload_in(fsm: TokenFSM) -> bytes:
     """The payload of its artifact: the kind of automaton, then its tables."""
-    return artifact.unpack(fsm.to_bytes(), key=None, fingerprint=fsm.vocabulary.fingerprint, max_payload_bytes=1 << 30)
+    return artifact.verify(fsm.to_bytes(), key=None, fingerprint=fsm.vocabulary.fingerprint).payload(1 << 30)
 
 
 def tables_in(fsm: TokenFSM) -> bytes:

@@ -11,7 +11,7 @@ import pytest
 
 from grammar_workers import GrammarOptions, Limits, TokenFSM, Vocabulary, compile_grammar
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
-from grammar_workers.matching.distinct import effort
+from grammar_workers.matching.distinct import recognizer
 from grammar_workers.matching.distinct.numbers import may_become, meaning_of
 from grammar_workers.matching.distinct.recognizer import DistinctRecognizer
 from grammar_workers.matching.distinct.values import AT_VALUE, Position, Values
@@ -397,7 +397,7 @@ def test_where_values_never_run_out_nothing_is_searched_for(schema: Any, endless
 
 def test_beside_declared_names_earlier_names_have_no_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """A declared name begins without a call where no other name can come: an end is then found at once."""
-    monkeypatch.setattr(effort, "_MOST_STEPS", 100)
+    monkeypatch.setattr(recognizer, "_QUESTIONS_AT_MOST", Limits().max_steps // 100)
     values = dict.fromkeys(("dbMigrations", "clientEntryPoint", "dbOverrides", "dbURL", "Template"), "some words")
     application = {"type": "object", "properties": {name: {"type": "string"} for name in values}, **CLOSED}
     names = {"^[a-z]+$": {"oneOf": [application, {"const": True}]}}

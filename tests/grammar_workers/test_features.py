@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.reference.grammar_features import reference
+from docs.generator.grammar_features import reference
 from grammar_workers import GrammarOptions, Limits
 from grammar_workers.languages.json_schema.read.formats import FORMATS
 from grammar_workers.languages.json_schema.read.keywords import KEYWORDS, RESTRICTIONS

@@ -71,7 +71,7 @@ def test_every_choice_of_properties_is_accepted_exactly_when_it_is_valid(
 
 
 def states(fsm: TokenFSM) -> int:
-    many: int = artifact.read_details(fsm.to_bytes(), key=fsm.key)["automaton_states"]
+    many: int = artifact.verify(fsm.to_bytes(), key=fsm.key).details()["automaton_states"]
     return many
 
 

@@ -2,5 +2,5 @@
 
 `values` (what has been read, by what it means) <- `earlier` (sets of values) <- `histories` (earlier values of each
 open container) <- `steps` (one byte) <- `ways` (whether and how a text can still end) <- `rows` (forbidden tokens) <-
-`recognizer`. All count their work in one `effort`.
+`recognizer`. All count their work in one `Budget`.
 """

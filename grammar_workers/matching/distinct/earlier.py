@@ -11,7 +11,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from grammar_workers.matching.distinct.effort import Effort
+from grammar_workers.budget import Budget
 from grammar_workers.matching.distinct.numbers import sign_and_digits
 from grammar_workers.matching.distinct.values import (
     BEGIN,
@@ -48,9 +48,9 @@ class _Members(NamedTuple):
 class EarlierValues:
     """The sets of one automaton, whose members are numbered by `values`."""
 
-    def __init__(self, values: Values, effort: Effort) -> None:
+    def __init__(self, values: Values, budget: Budget) -> None:
         self._values = values
-        self._effort = effort
+        self._budget = budget
         # Each set: the one before, and the value that came to it.
         self._sets: list[tuple[SetId, ValueId]] = [(EMPTY, -1)]
         self._ids: dict[tuple[SetId, ValueId], SetId] = {}
@@ -109,7 +109,7 @@ class EarlierValues:
             container = self._values.opened_before(container)
         fitting = self._fitting[container, number] if container else self._members_of(number).containers
         for later in reversed(ahead):
-            self._effort.spend(len(fitting))
+            self._budget.spend(len(fitting))
             fitting = [value for value in fitting if self._values.may_lead_to(later, value)]
             self._fitting[later, number] = fitting
             self._many_fitting += 1 + len(fitting)
@@ -127,7 +127,7 @@ class EarlierValues:
         strings, words, numbers = [*members.strings], [*members.words], [*members.numbers]
         containers = [*members.containers]
         more = [self._sets[one][1] for one in reversed(added)]
-        self._effort.spend(1 + (len(members.all) >> 6) + len(more))
+        self._budget.spend(1 + (len(members.all) >> 6) + len(more))
         for value in more:
             kind, content = self._values.meaning(value)
             if kind == "string":

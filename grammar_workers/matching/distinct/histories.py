@@ -11,9 +11,9 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
+from grammar_workers.budget import Budget
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.distinct.earlier import EMPTY, EarlierValues, SetId
-from grammar_workers.matching.distinct.effort import Effort
 from grammar_workers.matching.distinct.values import AT_NAME, AT_VALUE, DONE, NAME, STRING, Position, Values
 
 
@@ -46,10 +46,10 @@ _STEP_BYTES = 1024
 class Histories:
     """The histories of one automaton: what bytes, calls and returns do to them."""
 
-    def __init__(self, effort: Effort) -> None:
-        self._effort = effort
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
         self.values = Values()
-        self._earlier = EarlierValues(self.values, effort)
+        self._earlier = EarlierValues(self.values, budget)
         self.is_settled = functools.lru_cache(maxsize=4096)(self._is_settled)
 
     @property
@@ -102,7 +102,7 @@ class Histories:
             if moved is not position or history is not level.outer:
                 level = Level(history, at, earlier, moved, endless)
             history = level
-        self._effort.spend(steps)
+        self._budget.spend(steps)
         return history
 
     def read_text(self, history: History, text: bytes) -> History:
@@ -116,7 +116,7 @@ class Histories:
             elif kind != _IDLE_IN_STRING:
                 return None
             history = Level(history, at, earlier, (kind, before, b"", container), endless)
-        self._effort.spend(steps)
+        self._budget.spend(steps)
         return history
 
     # -- what is known -----------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import Budget
 from grammar_workers.errors import LimitExceededError
-from grammar_workers.matching.distinct.effort import Effort
 from grammar_workers.matching.distinct.histories import Histories, levels_of
 from grammar_workers.matching.distinct.rows import ForbiddenTokens
 from grammar_workers.matching.distinct.steps import Place, Steps
@@ -30,6 +30,8 @@ from grammar_workers.types import MaskRow, TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 _LEVEL_BYTES = 600
+_QUESTIONS_AT_MOST = 80
+"""A query may take this part of `max_steps`, by default 50,000 steps, about a quarter of a second."""
 
 
 class DistinctRecognizer:
@@ -38,7 +40,7 @@ class DistinctRecognizer:
     Rows are those of the underlying automaton less the tokens that lead to a repeated value or to where only repeated
     ones are left. Configurations hold what has been read, so there is no end of them: `nbytes` grows with each token of
     a value that later ones must differ from. Ways to an end repeat no value; they are short, not always the shortest.
-    Each question may take so much work (`effort`) and raises LimitExceededError beyond.
+    Each query (a row, a step, a way to an end) has a work budget of its own, and raises LimitExceededError beyond it.
     """
 
     KIND: ClassVar[bytes] = b"D"
@@ -48,9 +50,11 @@ class DistinctRecognizer:
         self._inner = PushdownRecognizer(pushdown, vocabulary, limits)
         self._vocabulary = vocabulary
         self._limits = limits
-        self._effort = Effort()
-        self._histories = Histories(self._effort)
-        self._steps = Steps(pushdown, self._inner, self._histories, self._effort)
+        self._budget = Budget(
+            limits, limits.max_steps // _QUESTIONS_AT_MOST, "a mask row or step beside earlier values"
+        )
+        self._histories = Histories(self._budget)
+        self._steps = Steps(pushdown, self._inner, self._histories, self._budget)
         self._ways = Ways(self._steps, self._histories, self._inner, vocabulary.spellable)
         self._forbidden = ForbiddenTokens(
             vocabulary, self._steps, self._histories, self._ways, late=_begin_late(pushdown)
@@ -101,11 +105,11 @@ class DistinctRecognizer:
         return row_class
 
     def _clear_forbidden(self, place: Place, row: MaskRow) -> bool:
-        self._effort.begin()
+        self._budget.steps = 0
         return self._forbidden.clear(place, row)
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
-        self._effort.begin()
+        self._budget.steps = 0
         reached = self._read(configuration, token_id)
         if reached is None:
             return None
@@ -151,7 +155,7 @@ class DistinctRecognizer:
         return self._inner.may_end(configuration[:3])
 
     def targets(self, configuration: Configuration, row: MaskRow) -> tuple[list[Configuration], NDArray[np.int32]]:
-        self._effort.begin()
+        self._budget.steps = 0
         numbers: dict[Configuration, int] = {}
         places = np.full(self._vocabulary.size, -1, np.int32)
         for token in np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist():
@@ -165,7 +169,7 @@ class DistinctRecognizer:
         return iter(())
 
     def shortest(self, configuration: Configuration, limit: int) -> list[TokenId]:
-        self._effort.begin()
+        self._budget.steps = 0
         text = self._ways.to_end(configuration, limit * self._vocabulary.longest_token)
         return spell(text, self._vocabulary, limit)
 

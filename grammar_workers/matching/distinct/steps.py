@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from grammar_workers.matching.distinct.effort import Effort
+from grammar_workers.budget import Budget
 from grammar_workers.matching.distinct.histories import Histories, History
 from grammar_workers.matching.pushdown_recognizer import PushdownRecognizer
 from grammar_workers.pushdown.automaton import PushdownAutomaton
@@ -44,9 +44,9 @@ class Steps:
     """Steps over one automaton, whose frames are those of `recognizer`."""
 
     def __init__(
-        self, pushdown: PushdownAutomaton, recognizer: PushdownRecognizer, histories: Histories, effort: Effort
+        self, pushdown: PushdownAutomaton, recognizer: PushdownRecognizer, histories: Histories, budget: Budget
     ) -> None:
-        self._effort = effort
+        self._budget = budget
         self._pushdown = pushdown
         self._histories = histories
         self._push = recognizer.push
@@ -64,7 +64,7 @@ class Steps:
 
     def step(self, place: Place, byte: int) -> Place | None:
         """The place after a byte; None where it is forbidden."""
-        self._effort.spend(1)
+        self._budget.spend(1)
         state, counter, frame, history = place
         for _ in range(SILENT_MOVES):
             columns = self._state(state)
@@ -83,7 +83,7 @@ class Steps:
 
     def bytes_at(self, place: Place) -> set[int]:
         """The bytes that may be read here, some of which may still be forbidden."""
-        self._effort.spend(1)
+        self._budget.spend(1)
         found: set[int] = set()
         behind: Place | None = place
         for _ in range(SILENT_MOVES):

@@ -8,7 +8,7 @@ import inspect
 import typing
 from collections.abc import Iterable, Sequence
 
-from deployments.reference.schema_tables import fields, table
+from docs.generator.schema_tables import fields, table
 from grammar_workers.errors import GrammarError
 from grammar_workers.languages.json_schema.read import formats
 from grammar_workers.languages.json_schema.read.keywords import DRAFTS, KEYWORDS, RESTRICTIONS

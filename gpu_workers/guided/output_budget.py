@@ -1,16 +1,22 @@
-"""`finish_within_budget` where the mask is all that can be said: vLLM draws before anybody could turn a token down.
+"""`finish_within_budget`: a constrained output that is complete before its tokens run out.
 
-A row leaves the tokens after which a completion still fits, for each of which one would have to be looked up. But
-tokens lead to few different states, states come again, and most rows are left as they are: for each state the longest
-of the completions behind it is kept, and while that fits nothing is cut.
+The mask of a state keeps the tokens after which a completion still fits into what is left. A completion would have to
+be looked up for each token. But tokens lead to few different states, states come again, and most rows keep all their
+tokens: for each state the longest of the completions behind it is cached, and while that fits nothing is removed.
 
-As in `gpu_workers.guided.finish_budget`, there always is a *proof*: a completion that fits, whose first token is always
-allowed. Where look-ups of an automaton take too long, it is the only one.
+    tokens left   9  8  7  6  5  4
+    proof         3  3  5  5  ...      length of a completion that is known to be possible from here
+
+There always is a *proof*: a completion that fits, whose first token is always allowed. So the bound holds whatever the
+model prefers and however fast completions grow. Looked-up completions are shortest in bytes: a token is removed, or a
+request refused, only where that one does not fit. Where the look-ups of an automaton take too long, only the proof and
+the completions found before are used.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 import weakref
 from collections.abc import Sequence
@@ -18,9 +24,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_workers.guided.finish_budget import proof_after
-from gpu_workers.guided.masks import completion_within
+from gpu_workers.request import RequestError
 from grammar_workers import TokenFSM
+from grammar_workers.errors import LimitExceededError
+from grammar_workers.service.memory_guard import GUARD
 from grammar_workers.types import MaskRow
 
 _SLOW_S = 0.25
@@ -29,18 +36,14 @@ _SLOW_S = 0.25
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Proof:
-    """A completion from `state`, of which the first `used` tokens have come; `length` more are to come.
-
-    `token_ids`: its tokens, where it is another one than a look-up finds.
-    """
+    """The shortest completion from `state`, of which the first `used` tokens have come; `length` more are to come."""
 
     state: int
     used: int
     length: int
-    token_ids: Sequence[int] | None = None
 
     def next_token(self, fsm: TokenFSM) -> int:
-        return (self.token_ids or fsm.shortest_completion(self.state))[self.used]
+        return fsm.shortest_completion(self.state)[self.used]
 
     @property
     def rest(self) -> Proof:
@@ -55,22 +58,30 @@ class CompletionLengths:
         self._longest: dict[int, int] = {}
         self._slow = False
 
-    def length(self, fsm: TokenFSM, state: int, limit: int) -> int | None:
-        """Tokens from `state` to an end; None where it takes more than `limit`, or nobody looks any more."""
+    def length(self, fsm: TokenFSM, state: int, limit: int, *, patient: bool = False) -> int | None:
+        """Tokens from `state` to an end; None where it takes more than `limit`.
+
+        Also None where look-ups have become too slow, unless `patient`.
+        """
         known = self._known.get(state)
         if known is None or ~limit < known < 0:
-            if self._slow:
+            if self._slow and not patient:
                 return None
             completion = completion_within(fsm, state, limit)
             known = self._known[state] = ~limit if completion is None else len(completion)
         return known if 0 <= known <= limit else None
+
+    def all_fit(self, state: int, limit: int) -> bool:
+        """Return whether at most `limit` tokens are known to complete the output after each token of `state`."""
+        longest = self._longest.get(state)
+        return longest is not None and longest <= limit
 
     def fitting(self, fsm: TokenFSM, state: int, limit: int) -> NDArray[np.bool_] | None:
         """Whether at most `limit` tokens complete the output after each token, bool [V]; None: after every one.
 
         No end token fits.
         """
-        if (longest := self._longest.get(state)) is not None and longest <= limit:
+        if self.all_fit(state, limit):
             return None
         began = time.thread_time()
         states, places = fsm.targets(state)
@@ -92,21 +103,46 @@ def packed(bits: NDArray[np.bool_], words: int) -> MaskRow:
     return np.packbits(padded, bitorder="little").view(np.uint32)
 
 
+def completion_within(fsm: TokenFSM, state: int, limit: int) -> list[int] | None:
+    """A shortest way to finish from `state`; None where it takes more than `limit` tokens, or is too long to find."""
+    try:
+        return GUARD.call(f"completion under grammar {fsm.key}", fsm.shortest_completion, state, limit)
+    except LimitExceededError:
+        return None
+
+
 _lengths: weakref.WeakKeyDictionary[TokenFSM, CompletionLengths] = weakref.WeakKeyDictionary()
 
 
 class OutputBudget:
     """The proof after each token of one output of at most `max_tokens` tokens, `emitted_token_ids` among them.
 
-    `state`: the one after the emitted tokens. Raises RequestError where no completion fits.
+    The emitted tokens are allowed by the grammar. Raises RequestError where no completion fits behind them. May take
+    long: a look-up for every emitted token.
     """
 
-    def __init__(self, fsm: TokenFSM, state: int, emitted_token_ids: Sequence[int], max_tokens: int) -> None:
+    def __init__(self, fsm: TokenFSM, emitted_token_ids: Sequence[int], max_tokens: int) -> None:
         self._fsm = fsm
-        self._room = max_tokens - len(emitted_token_ids)
-        first = proof_after(fsm, emitted_token_ids, self._room)
-        self._proofs = [Proof(state, 0, len(first), first)]
+        self._room = max_tokens
         self._lengths = _lengths.setdefault(fsm, CompletionLengths())
+        states = list(itertools.accumulate(emitted_token_ids, fsm.next_state, initial=fsm.initial_state))
+        length = self._lengths.length(fsm, states[0], max_tokens, patient=True)
+        self._proofs = [Proof(states[0], 0, length or 0)]
+        if length is not None:
+            self._proofs += self._proofs_after(emitted_token_ids, states[1:], patient=True)
+        if length is None or len(self._proofs) < len(states):
+            completion, left = completion_within(fsm, states[-1], max_tokens), max_tokens - len(emitted_token_ids)
+            needed = f"more than {left}" if completion is None else str(len(completion))
+            message = f"finish_within_budget: the shortest output found needs {needed} more tokens, {left} are left"
+            raise RequestError(message, code="budget_too_small", param="max_tokens")
+        self._first = len(self._proofs)
+
+    def spares(self, state: int, pending: int) -> bool:
+        """Return whether completions are known to fit after all tokens of `state`.
+
+        `pending`: number of tokens before `state` that `accept` has not been told about. Takes no lock.
+        """
+        return self._lengths.all_fit(state, self._room - len(self._proofs) - pending)
 
     def accept(self, tokens: Sequence[int], states: Sequence[int]) -> None:
         """Goes on over `tokens`, all of which fit; `states`: the state after each."""
@@ -120,7 +156,7 @@ class OutputBudget:
         del self._proofs[-tokens:]
 
     def reset(self) -> None:
-        del self._proofs[1:]
+        del self._proofs[self._first :]
 
     def row(self, mask: MaskRow, state: int) -> MaskRow:
         """What of `mask`, the row of `state`, may come; end tokens always do."""
@@ -135,14 +171,14 @@ class OutputBudget:
             fits[proof.next_token(self._fsm)] = True
         return (mask & packed(fits, len(mask))) | ends
 
-    def _proofs_after(self, tokens: Sequence[int], states: Sequence[int]) -> list[Proof]:
+    def _proofs_after(self, tokens: Sequence[int], states: Sequence[int], *, patient: bool = False) -> list[Proof]:
         """The proof after each of `tokens`, as far as there is one that fits."""
         proof, found = self._proofs[-1], []
         for many, (token_id, state) in enumerate(zip(tokens, states, strict=False), len(self._proofs)):
             left = self._room - many
             if state == self._fsm.end_state:
                 proof = Proof(state, 0, 0)
-            elif left >= 0 and (length := self._lengths.length(self._fsm, state, left)) is not None:
+            elif left >= 0 and (length := self._lengths.length(self._fsm, state, left, patient=patient)) is not None:
                 proof = Proof(state, 0, length)
             elif proof.length and proof.next_token(self._fsm) == token_id:
                 proof = proof.rest

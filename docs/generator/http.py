@@ -10,9 +10,9 @@ from ray.serve.handle import DeploymentHandle
 from deployments.arguments import AppArguments
 from deployments.http.app import create_http_app
 from deployments.http.tenants import Tenants
-from deployments.reference.schema_tables import link, name_of, references, sections, table
 from deployments.routing.service import Service
 from deployments.routing.tiers import Tiers
+from docs.generator.schema_tables import link, name_of, references, sections, table
 
 INTRODUCTION = """\
 # HTTP API

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deployments.arguments import AppArguments
-from deployments.reference.schema_tables import sections
+from docs.generator.schema_tables import sections
 
 INTRODUCTION = """\
 # Config

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from deployments.reference.schema_tables import table
 from deployments.vllm.sampling import DIFFERENT, REFUSED
+from docs.generator.schema_tables import table
 from gpu_workers.request import SamplingParameters
 
 INTRODUCTION = """\

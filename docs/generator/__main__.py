@@ -1,12 +1,12 @@
 """Writes the reference documents. A test compares the committed ones with what this makes.
 
-python -m deployments.reference
+python -m docs.generator
 """
 
 from __future__ import annotations
 
-from deployments.reference.documents import documents
 from deployments.shipped import REPOSITORY
+from docs.generator.documents import documents
 
 
 def main() -> None:

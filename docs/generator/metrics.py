@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from deployments.reference.schema_tables import table
 from deployments.shipped import REPOSITORY
 from deployments.vllm.metrics import MaskMetrics
+from docs.generator.schema_tables import table
 from grammar_workers.service import metrics as shared
 
 INTRODUCTION = """\

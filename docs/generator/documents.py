@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from deployments.reference.command_line import command_line
-from deployments.reference.config import config
-from deployments.reference.engines import engines
-from deployments.reference.grammar_features import reference as features
-from deployments.reference.http import http
-from deployments.reference.metrics import metrics
+from docs.generator.command_line import command_line
+from docs.generator.config import config
+from docs.generator.engines import engines
+from docs.generator.grammar_features import reference as features
+from docs.generator.http import http
+from docs.generator.metrics import metrics
 
 
 def documents() -> dict[str, str]:

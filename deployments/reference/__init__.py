@@ -1,1 +1,0 @@
-"""The reference in `docs/reference`, made from the code: `python -m deployments.reference` writes it."""
