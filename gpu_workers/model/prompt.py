@@ -48,7 +48,13 @@ class PromptEncoder:
         """Token ids of the prompt, at least one and few enough to leave room for output. Raises RequestError."""
         param = "messages" if request.messages is not None else "prompt"
         if request.messages is not None:
-            token_ids = render(self._tokenizer, request, check=self._check_bytes)
+            token_ids = render(
+                self._tokenizer,
+                request,
+                add_generation_prompt=not request.continue_final_message,
+                continue_final_message=request.continue_final_message,
+                check=self._check_bytes,
+            )
         elif isinstance(request.prompt, str):
             self._check_bytes(request.prompt)
             token_ids = self._tokenizer(request.prompt)["input_ids"]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpu_workers.guided.banned_text import PATIENCE, BannedText, HeldToken
 from gpu_workers.guided.finish_budget import FinishBudget
-from gpu_workers.guided.masks import Constraint, advance
+from gpu_workers.guided.masks import Constraint, advance, begun
 from gpu_workers.output import FinishReason, TokenSink
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampling.allowed_tokens import AllowedTokens
@@ -167,9 +167,10 @@ class Sequence:
         """Runs the tokens emitted before a resume through grammar and text; their text has been sent already.
 
         Returns the grammar state after them. Called once, before the engine thread looks at anything that this writes.
-        Raises ForbiddenTokenError when they do not match the grammar, RequestError when no output fits the budget.
+        Raises ForbiddenTokenError when they do not match the grammar, RequestError when no output fits the budget, or
+        none begins with the text that is continued.
         """
-        state = -1 if fsm is None else fsm.initial_state
+        before, state = ([], -1) if fsm is None else begun(fsm, self.request)
         for position, token_id in enumerate(self.request.emitted_token_ids):
             complete_before = fsm is not None and fsm.is_terminal(state)
             if fsm is not None:
@@ -180,7 +181,7 @@ class Sequence:
             if self._banned is not None:
                 self._banned.skip(self._vocabulary.token_bytes(token_id))
         if self._budget is not None and fsm is not None:
-            self._budget.replay(fsm, self.request.emitted_token_ids, self._left)
+            self._budget.replay(fsm, [*before, *self.request.emitted_token_ids], self._left)
         return state
 
     def constrain(self, constraint: Constraint) -> float:
