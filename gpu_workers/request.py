@@ -243,6 +243,11 @@ class GenerationRequest(BaseModel):
     )
 
     @property
+    def add_generation_prompt(self) -> bool:
+        """True if the chat template opens an answer of its own."""
+        return not self.continue_final_message
+
+    @property
     def begun_text(self) -> str:
         """The beginning of the text that the grammar describes, where the last message holds it."""
         return str(self.messages[-1]["content"]) if self.messages and self.continue_final_message else ""
