@@ -33,7 +33,7 @@ async def test_the_last_message_is_continued(
     assert answer["choices"][0]["message"]["content"] == '": 1}'
     (request,) = replica.requests
     assert request["continue_final_message"] and request["messages"][-1] == {"role": "assistant", "content": '{"a'}
-    assert compiler.calls[0][1]["schema"] == SCHEMA
+    assert (compiler.calls[0][1] or {})["schema"] == SCHEMA
 
 
 async def test_other_requests_have_no_new_field(http: httpx.AsyncClient, replica: FakeReplica) -> None:
@@ -49,7 +49,7 @@ async def test_its_thoughts_are_over(http: httpx.AsyncClient, compiler: FakeComp
     constraint = {"response_format": {"type": "json_schema", "schema": SCHEMA}}
     answer = (await http.post(CHAT, json=body(**constraint))).json()
     assert answer["choices"][0]["message"]["content"] == '": 1}'
-    assert compiler.calls[0][1]["schema"] == SCHEMA
+    assert (compiler.calls[0][1] or {})["schema"] == SCHEMA
     assert replica.requests[0]["template_arguments"] == {"enable_thinking": False}
 
 
