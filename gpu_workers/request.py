@@ -219,6 +219,10 @@ class GenerationRequest(BaseModel):
     answer_prefix: str = Field(
         default="", description="With messages: text after what the chat template renders; the output continues it."
     )
+    continue_final_message: bool = Field(
+        default=False,
+        description="With messages: the output continues the last one; a grammar holds for both together.",
+    )
     special_token_text: bool = Field(
         default=False, description="Special tokens in the output, but for end tokens, are text: their names."
     )
@@ -237,6 +241,16 @@ class GenerationRequest(BaseModel):
     probe: bool = Field(
         default=False, description="Ask for one more token even where the grammar allows only the end: beam search."
     )
+
+    @property
+    def add_generation_prompt(self) -> bool:
+        """True if the chat template opens an answer of its own."""
+        return not self.continue_final_message
+
+    @property
+    def begun_text(self) -> str:
+        """The beginning of the text that the grammar describes, where the last message holds it."""
+        return str(self.messages[-1]["content"]) if self.messages and self.continue_final_message else ""
 
     @model_validator(mode="after")
     def _one_source(self) -> GenerationRequest:

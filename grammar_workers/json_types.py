@@ -63,7 +63,7 @@ def _of_constant(value: Any) -> frozenset[str]:
 
 def target_of(reference: str, root: Any) -> Any:
     """What a reference inside of the schema leads to; True where it leads elsewhere."""
-    if not reference.startswith("#"):
+    if not reference.startswith(("#", "/")):
         return True
     found = root
     for step in reference.removeprefix("#").split("/")[1:]:

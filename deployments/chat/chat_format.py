@@ -9,7 +9,7 @@ from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import ReasoningParser, Thinking, ThoughtsLimit
 from deployments.chat.tool_calls import ToolCallParser
 from deployments.chat.tools import Offer, ToolDialect
-from deployments.http.errors import Places
+from deployments.http.errors import ApiError, Places
 from deployments.openai.protocol import ChatCompletionBody
 from grammar_workers.specification import GrammarSpecification
 
@@ -42,7 +42,10 @@ class ChatFormat:
         return self.dialect.specification(offer, thoughts), self.dialect.places(offer, thoughts)
 
     def prompt_fields(self, body: ChatCompletionBody) -> dict[str, Any]:
-        """The fields of a generation request that depend on the model."""
+        """The fields of a generation request that depend on the model. Raises `ApiError`."""
+        if body.continue_final_message and self.dialect.format.texts:
+            message = "the model puts its text between markers, within which no message can be continued"
+            raise ApiError(400, message, param="continue_final_message", code="invalid_value")
         fields = self.thinking.prompt_fields(body.asks_for_thoughts)
         offer = body.offer()
         if body.speaks_of_tools:

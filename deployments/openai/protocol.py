@@ -189,6 +189,14 @@ class ChatCompletionBody(GenerationBody):
         None, description="The most tokens of thoughts; what follows is the answer. 0: no thoughts."
     )
     chat_template_kwargs: ChatTemplateArguments | None = Field(None, description="Qwen's spelling of `thinking`.")
+    continue_final_message: StrictBool | None = Field(
+        None,
+        description="The output continues the last message, which is the assistant's; a constraint applies to the text "
+        "of both together.",
+    )
+    add_generation_prompt: StrictBool | None = Field(
+        None, description="False with `continue_final_message`, true without it, as where it is absent."
+    )
     modalities: Annotated[Any, Only(["text"])] = None
     functions: Annotated[Any, Refused("send `tools`, its newer form")] = None
     function_call: Annotated[Any, Refused("send `tool_choice`, its newer form")] = None
@@ -217,6 +225,18 @@ class ChatCompletionBody(GenerationBody):
         return self
 
     @model_validator(mode="after")
+    def _check_continued(self) -> ChatCompletionBody:
+        if self.add_generation_prompt is not None and self.add_generation_prompt == bool(self.continue_final_message):
+            raise contradiction("add_generation_prompt", "is false with `continue_final_message`, and true without it")
+        if self.continue_final_message:
+            if self.messages[-1].role != "assistant" or self.messages[-1].tool_calls:
+                raise contradiction("continue_final_message", "needs a last message of the assistant, without calls")
+            for name, asked in {**self._asked_for_thoughts, "thinking_budget": self.thinking_budget}.items():
+                if asked:
+                    raise contradiction(name, "does not go with `continue_final_message`: its thoughts are over")
+        return self
+
+    @model_validator(mode="after")
     def _check_tools(self) -> ChatCompletionBody:
         names = [tool.function.name for tool in self.tools or []]
         if len(set(names)) < len(names):
@@ -235,14 +255,16 @@ class ChatCompletionBody(GenerationBody):
             if self.grammar_key() is not None and offer.choice == "auto":
                 message = "cannot join `tools` as a compiled grammar: send its specification"
                 raise contradiction("structured_outputs", message)
-            for name in ("beam_search", "banned_words"):
-                if getattr(self, name) is not None:
+            for name in ("beam_search", "banned_words", "continue_final_message"):
+                if getattr(self, name):
                     raise contradiction(name, "does not go with `tools`, except with `tool_choice: none`")
         return self
 
     @property
     def asks_for_thoughts(self) -> bool | None:
         """Whether the client wants the model to think; None: it does not say."""
+        if self.continue_final_message:
+            return False
         if self.thinking_budget is not None:
             return self.thinking_budget > 0
         return next(iter(self._asked_for_thoughts.values()), None)
@@ -292,7 +314,8 @@ class ChatCompletionBody(GenerationBody):
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     def prompt_fields(self) -> dict[str, Any]:
-        return {"messages": self.template_messages}
+        fields: dict[str, Any] = {"messages": self.template_messages}
+        return fields | ({"continue_final_message": True} if self.continue_final_message else {})
 
     def sent_characters(self) -> int:
         return sum(message.sent_characters() for message in self.messages)

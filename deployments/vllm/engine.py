@@ -130,7 +130,7 @@ class VllmEngine:
         if reader.finish_reason is not None:
             yield GenerationOutput(finish_reason=reader.finish_reason, prompt_tokens=len(prompt))
             return
-        async with contextlib.aclosing(self._completions(request, prompt, reader.left)) as completions:
+        async with contextlib.aclosing(self._completions(request, prompt, reader)) as completions:
             async for completion in completions:
                 output = reader.take(completion.token_ids, completion.logprobs)
                 self.statistics.sampled_tokens += len(output.token_ids)
@@ -151,32 +151,36 @@ class VllmEngine:
             message = f"the grammar did not arrive within {self._grammar_timeout_s:g} s"
             raise RequestError(message, code="grammar_timeout", status=503) from error
 
-    async def _completions(self, request: GenerationRequest, prompt: list[int], left: int) -> AsyncGenerator[Any, None]:
+    async def _completions(
+        self, request: GenerationRequest, prompt: list[int], reader: OutputReader
+    ) -> AsyncGenerator[Any, None]:
         """vLLM's `CompletionOutput`s. Raises RequestError.
 
         Files of the store make room for others while this process still has the automaton: then the artifact is put
         there once more.
         """
         try:
-            async with contextlib.aclosing(self._ask(request, prompt, left)) as completions:
+            async with contextlib.aclosing(self._ask(request, prompt, reader)) as completions:
                 async for completion in completions:
                     yield completion
             return
         except _GrammarLostError:
             assert request.grammar is not None
             await self._grammars.store_again(request.grammar)
-        async with contextlib.aclosing(self._ask(request, prompt, left)) as completions:
+        async with contextlib.aclosing(self._ask(request, prompt, reader)) as completions:
             async for completion in completions:
                 yield completion
 
-    async def _ask(self, request: GenerationRequest, prompt: list[int], left: int) -> AsyncGenerator[Any, None]:
-        """One generation of vLLM, of at most `left` tokens. Raises RequestError."""
+    async def _ask(
+        self, request: GenerationRequest, prompt: list[int], reader: OutputReader
+    ) -> AsyncGenerator[Any, None]:
+        """One generation of vLLM, for `reader`. Raises RequestError."""
         tokens = {"prompt_token_ids": [*prompt, *request.emitted_token_ids]}
         name = f"{request.request_id}-{request.choice_index}"
         first = True
         self._asked += 1
         try:
-            params = sampling_params(request, left, self.vocabulary.eos_token_ids)
+            params = sampling_params(request, reader.left, self.vocabulary.eos_token_ids, reader.begun)
             lora = self._lora_request(request.adapter)
             async with contextlib.aclosing(self._llm.generate(tokens, params, name, lora_request=lora)) as results:
                 async for result in results:

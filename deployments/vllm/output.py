@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_workers.guided.masks import ForbiddenTokenError, advance
+from gpu_workers.guided.masks import ForbiddenTokenError, advance, begun
 from gpu_workers.guided.output_budget import OutputBudget
 from gpu_workers.output import FinishReason, GenerationOutput
 from gpu_workers.request import GenerationRequest, RequestError
@@ -41,7 +41,11 @@ class OutputReader:
         self._text = OutputText(request, vocabulary)
         self._names = TokenNames(vocabulary) if request.sampling.reports else None
         self._token_ids: list[int] = []
-        self._state = -1 if fsm is None else fsm.initial_state
+        self.begun: list[int] = []
+        """Tokens that spell the text which the output continues, for the automaton."""
+        self._state = -1
+        if fsm is not None:
+            self.begun, self._state = begun(fsm, request)
         self._followed = 0  # tokens that led to _state
         self._replay(request.emitted_token_ids)
 
@@ -93,7 +97,7 @@ class OutputReader:
         if self.left <= 0:
             self.finish_reason = self._full()
         elif self._sampling.finish_within_budget and self._fsm is not None:
-            OutputBudget(self._fsm, token_ids, self._max_tokens)
+            OutputBudget(self._fsm, [*self.begun, *token_ids], self._max_tokens + len(self.begun))
 
     def _append(self, token_id: int) -> str:
         position = len(self._token_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from gpu_workers.request import GenerationRequest, RequestError, SamplingParameters
@@ -36,18 +37,21 @@ def check_supported(sampling: SamplingParameters) -> None:
             raise RequestError(message, code="unsupported_by_engine", param=name)
 
 
-def sampling_params(request: GenerationRequest, left: int, end_token_ids: tuple[int, ...]) -> Any:
+def sampling_params(
+    request: GenerationRequest, left: int, end_token_ids: tuple[int, ...], begun: Sequence[int] = ()
+) -> Any:
     """`vllm.SamplingParams` for the rest of the output: at most `left` tokens behind `emitted_token_ids`.
 
-    `end_token_ids`: the model's own. Stop strings are not vLLM's to look for: it does not see any text.
+    `end_token_ids`: the model's own. `begun`: tokens before the output that its automaton accepts first. Stop
+    strings are not vLLM's to look for: it does not see any text.
     """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
-    sampling, emitted = request.sampling, request.emitted_token_ids
+    sampling, emitted = request.sampling, [*begun, *request.emitted_token_ids]
     most = left + len(emitted)
     # vLLM's own ignore_eos would let end tokens be drawn in the middle.
-    least = most if sampling.ignore_eos else min(sampling.min_tokens, most)
+    least = most if sampling.ignore_eos else min(sampling.min_tokens + len(begun), most)
     stops: tuple[int, ...] = () if sampling.ignore_eos else sampling.stop_token_ids
     grammar = None
     if request.grammar is not None:

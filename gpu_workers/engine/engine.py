@@ -170,7 +170,7 @@ class Engine:
                 fsm = await self._fetch_grammar(grammar)
                 sequence.times.note("fetched")
             request = sequence.request
-            if request.emitted_token_ids or request.sampling.finish_within_budget:
+            if request.emitted_token_ids or request.begun_text or request.sampling.finish_within_budget:
                 replayed = await in_turn(self._threads, request.tenant, sequence.replay, fsm)  # may take long
                 return Constrain(sequence, fsm, replayed)
             return Constrain(sequence, fsm, sequence.replay(fsm))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from gpu_workers.guided.forced_text import ForcedText, ForcedTextFinder
 from gpu_workers.guided.output_budget import OutputBudget
+from gpu_workers.request import GenerationRequest, RequestError
 from gpu_workers.sampling.allowed_tokens import AllowedTokens, read_row
 from grammar_workers import TokenFSM
 
@@ -171,6 +172,22 @@ def advance(fsm: TokenFSM, state: int, token_id: int) -> int:
     if following < 0:
         raise ForbiddenTokenError(f"token {token_id} is not allowed in grammar state {state}")
     return following
+
+
+def begun(fsm: TokenFSM, request: GenerationRequest) -> tuple[list[int], int]:
+    """Return tokens that spell the text which the output of `request` continues, and the state after them.
+
+    Raises RequestError where the grammar does not allow a text with this beginning. May take long.
+    """
+    token_ids = fsm.vocabulary.encode(request.begun_text.encode(errors="replace"))
+    state = fsm.initial_state
+    try:
+        for token_id in [-1] if token_ids is None else token_ids:
+            state = advance(fsm, state, token_id)
+    except ForbiddenTokenError as error:
+        message = "no output that the constraint allows begins with the last message: change it, or do not continue it"
+        raise RequestError(message, code="invalid_prefix", param="messages") from error
+    return token_ids or [], state
 
 
 class Constraint:

@@ -81,8 +81,6 @@ def render(
     tokenizer: Tokenizer,
     request: GenerationRequest | TokenizeRequest,
     *,
-    add_generation_prompt: bool = True,
-    continue_final_message: bool = False,
     add_special_tokens: bool = False,
     check: Callable[[str], None] = lambda text: None,
 ) -> list[int]:
@@ -91,15 +89,15 @@ def render(
     """
     if tokenizer.chat_template is None:
         raise RequestError("the model has no chat template", code="no_chat_template", param="messages")
-    prefix = request.answer_prefix if add_generation_prompt else ""
+    prefix = request.answer_prefix if request.add_generation_prompt else ""
     try:
         conversation: Any = request.messages
         tools: Any = request.tools
         rendered: Any = tokenizer.apply_chat_template(
             conversation,
             tools=tools,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
+            add_generation_prompt=request.add_generation_prompt,
+            continue_final_message=request.continue_final_message,
             tokenize=False,
             **request.template_arguments,
         )
@@ -116,13 +114,7 @@ def tokenize(tokenizer: Tokenizer, request: TokenizeRequest) -> dict[str, Any]:
     if request.messages is None:
         tokens = list(tokenizer(str(request.prompt), add_special_tokens=request.add_special_tokens)["input_ids"])
     else:
-        tokens = render(
-            tokenizer,
-            request,
-            add_generation_prompt=request.add_generation_prompt,
-            continue_final_message=request.continue_final_message,
-            add_special_tokens=request.add_special_tokens,
-        )
+        tokens = render(tokenizer, request, add_special_tokens=request.add_special_tokens)
     written = tokenizer.convert_ids_to_tokens(tokens) if request.return_token_strs else None
     return {"tokens": tokens, "token_strs": written}
 

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from gpu_workers.guided.banned_text import PATIENCE, BannedText, HeldToken
-from gpu_workers.guided.masks import Constraint, advance
+from gpu_workers.guided.masks import Constraint, advance, begun
 from gpu_workers.guided.output_budget import OutputBudget
 from gpu_workers.output import FinishReason, TokenSink
 from gpu_workers.request import GenerationRequest
@@ -163,9 +163,10 @@ class Sequence:
         """Runs the tokens emitted before a resume through grammar and text; their text has been sent already.
 
         Returns the grammar state after them. Called once, before the engine thread looks at anything that this writes.
-        Raises ForbiddenTokenError when they do not match the grammar, RequestError when no output fits the budget.
+        Raises ForbiddenTokenError when they do not match the grammar, RequestError when no output fits the budget, or
+        none begins with the text that is continued.
         """
-        state = -1 if fsm is None else fsm.initial_state
+        before, state = ([], -1) if fsm is None else begun(fsm, self.request)
         for position, token_id in enumerate(self.request.emitted_token_ids):
             complete_before = fsm is not None and fsm.is_terminal(state)
             if fsm is not None:
@@ -176,7 +177,8 @@ class Sequence:
             if self._banned is not None:
                 self._banned.skip(self._vocabulary.token_bytes(token_id))
         if self.request.sampling.finish_within_budget and fsm is not None:
-            self.budget = OutputBudget(fsm, self.request.emitted_token_ids, self._max_tokens)
+            token_ids = [*before, *self.request.emitted_token_ids]
+            self.budget = OutputBudget(fsm, token_ids, self._max_tokens + len(before))
         return state
 
     def constrain(self, constraint: Constraint) -> float:

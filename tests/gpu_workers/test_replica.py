@@ -182,6 +182,56 @@ def test_a_resumed_structured_output_is_the_same(replica: Any) -> None:
     asyncio.run(scenario())
 
 
+def continuing(text: str, schema: dict[str, Any] | None, **settings: Any) -> dict[str, Any]:
+    """A request whose last message is the beginning of an answer."""
+    request = body(schema, **settings)
+    request["messages"] = [*request["messages"], {"role": "assistant", "content": text}]
+    return {**request, "continue_final_message": True}
+
+
+BEGINNINGS = ["", '{"name"', '{"name": "Al', '{"name": "é', '{"name": "Alice", "age": 3', '{"name": "A", "age": 34}']
+
+
+@pytest.mark.parametrize("budget", [False, True])
+@pytest.mark.parametrize("begun", BEGINNINGS)
+def test_a_constraint_holds_for_the_text_that_is_continued(replica: Any, begun: str, budget: bool) -> None:
+    """And a resumed output goes on in it."""
+
+    async def scenario() -> None:
+        request = continuing(begun, PERSON, seed=3, finish_within_budget=budget, max_tokens=40)
+        text, last = await answer(replica, request)
+        assert last["finish_reason"] == "stop" or not budget
+        if last["finish_reason"] == "stop":
+            jsonschema.validate(json.loads(begun + text), PERSON)
+        items = [item async for item in replica.generate(request)]
+        tokens = [token for item in items for token in item["token_ids"]]
+        rest = [item async for item in replica.generate({**request, "emitted_token_ids": tokens[:2]})]
+        assert tokens[:2] + [token for item in rest for token in item["token_ids"]] == tokens
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("begun", ['{"age": 3, "city"', "Sure: ", '{"name": "A", "age": 34} '])
+def test_a_beginning_that_no_output_has_is_refused(replica: Any, begun: str) -> None:
+    (refused,) = asyncio.run(_items(replica, continuing(begun, PERSON)))
+    error = refused["error"]
+    assert (error["status"], error["code"], error["param"]) == (400, "invalid_prefix", "messages")
+
+
+async def _items(replica: Any, request: dict[str, Any]) -> list[dict[str, Any]]:
+    return [item async for item in replica.generate(request)]
+
+
+def test_a_message_is_continued_in_the_prompt(replica: Any) -> None:
+    async def scenario() -> int:
+        _, closed = await answer(replica, body(max_tokens=1))
+        _, opened = await answer(replica, continuing("Alice", None, max_tokens=1))
+        expected = replica._engine.tokenizer("Alice", add_special_tokens=False)["input_ids"]
+        return opened["prompt_tokens"] - closed["prompt_tokens"] - len(expected)
+
+    assert asyncio.run(scenario()) == 0
+
+
 def test_info_names_what_callers_need(replica: Any) -> None:
     info = asyncio.run(replica.info())
     assert info["model"] == MODEL and info["max_length"] == 512

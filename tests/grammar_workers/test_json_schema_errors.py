@@ -216,6 +216,69 @@ def test_no_cause_is_named_that_is_not_certain(schema: Schema) -> None:
         compiled(schema)
 
 
+MODELS: Any = {
+    "$defs": {
+        name: {
+            "type": "object",
+            "properties": {name: {"type": "integer"}},
+            "required": [name],
+            "additionalProperties": False,
+        }
+        for name in ("a", "b")
+    }
+}
+BOTH = [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**MODELS, "allOf": BOTH},
+        {"properties": {"x": {"allOf": [*MODELS["$defs"].values()]}}, "required": ["x"], "type": "object", **MODELS},
+        {**MODELS, "allOf": BOTH[:1], "properties": {"b": True}, "required": ["b"], "type": "object"},
+    ],
+)
+def test_closed_parts_of_all_of_name_the_way_out(schema: Schema) -> None:
+    with pytest.raises(UnsatisfiableError, match="`unevaluatedProperties: false` beside `allOf`"):
+        compiled(schema)
+
+
+def test_closed_parts_of_all_of_that_leave_something_are_noted() -> None:
+    closed = [{"properties": {name: True}, "additionalProperties": False} for name in "ab"]
+    (note,) = compiled({"properties": {"x": {"allOf": closed}}}).notes
+    assert note.startswith("/properties/x/allOf: ") and "unevaluatedProperties" in note
+    opened = [{"properties": {name: True}} for name in "ab"]
+    assert not compiled({"allOf": opened, "unevaluatedProperties": False}).notes
+    assert not compiled({"allOf": [closed[0], closed[0]]}).notes
+
+
+@pytest.mark.parametrize("uri", [None, "https://json-schema.org/draft/2020-12/schema"])
+def test_tuples_of_older_drafts_name_the_way_out(uri: str | None) -> None:
+    schema = {"items": [{"type": "integer"}, {"type": "string"}], "additionalItems": False}
+    for said in ("`prefixItems`", r"`\$schema`"):
+        with pytest.raises(InvalidSpecificationError, match=said) as caught:
+            compiled({"$schema": uri, "properties": {"x": schema}} if uri else {"properties": {"x": schema}})
+        assert caught.value.pointer == "/properties/x/items"
+    assert accepts(compiled({**schema, "$schema": "http://json-schema.org/draft-07/schema#"}), b'[1, "a"]')
+
+
+def test_a_path_into_the_document_is_read_as_a_fragment() -> None:
+    """As LiteLLM writes references; a resource of this name comes first."""
+    schema = {"$defs": {"W": {"type": "integer"}}, "type": "array", "items": {"$ref": "/$defs/W"}}
+    fsm = compiled(schema)
+    assert accepts(fsm, b"[1]") and not accepts(fsm, b'["a"]')
+    assert fsm.notes == ["/items/$ref: '/$defs/W' is read as '#/$defs/W'"]
+    nested = compiled({"properties": {"x": {"$id": "http://x/y", **schema}}, "required": ["x"], "type": "object"})
+    assert accepts(nested, b'{"x": [1]}') and not accepts(nested, b'{"x": ["a"]}')
+    texts = {"http://x/$defs/W": {"type": "string"}}
+    other = compile_grammar(
+        {"type": "json_schema", "schema": {**schema, "$id": "http://x/y"}}, bytes_vocabulary(), resources=texts
+    )
+    assert accepts(other, b'["a"]') and not accepts(other, b"[1]") and not other.notes
+    with pytest.raises(GrammarError, match="not at hand"):
+        compiled({"$ref": "/$defs/missing"})
+
+
 def test_a_resource_of_its_own_changes_what_a_fragment_means() -> None:
     schema = {"$defs": {"a": {"$id": "part", "$ref": "#/$defs/b"}, "b": True}, "$ref": "#/$defs/a"}
     with pytest.raises(InvalidSpecificationError, match=r"\$id") as caught:

@@ -16,6 +16,7 @@ import openai
 import psutil
 import pytest
 
+from benchmarks.tool_answers import beside, custom, is_fault, tried
 from tests.integration.server import Server
 from tests.vllm.application import engine_cores, engine_workers, serving
 from tests.vllm.test_serve import MESSAGES, PERSON, of_schema
@@ -49,6 +50,30 @@ def test_answers_schemas_and_tools(client: openai.OpenAI) -> None:
     jsonschema.validate(json.loads(called.message.tool_calls[0].function.arguments), PERSON)
     grammar = ask(client, extra_body={"structured_outputs": {"grammar": 'root ::= "x" root | "y"'}}, max_tokens=9)
     assert grammar.finish_reason == "length" or re.fullmatch("x*y", grammar.message.content)
+
+
+@pytest.mark.parametrize(("kind", "many"), [(beside, 24), (custom, 12)])
+def test_tools_beside_a_constraint_and_custom_tools_are_exact(server: Server, kind: Any, many: int) -> None:
+    """At temperature 1, streamed and not. The long form is `python -m benchmarks.tool_answers`."""
+    found = tried(server.url, kind, many, clients=4)
+    assert not any(map(is_fault, found)), found
+    if kind is beside:
+        assert {"text", "one call"} <= found.keys()
+
+
+def test_a_message_is_continued_under_its_constraint(client: openai.OpenAI) -> None:
+    begun = '{"name": "Al'
+    messages = [*MESSAGES, {"role": "assistant", "content": begun}]
+    extra = {"continue_final_message": True, "add_generation_prompt": False}
+    answer = ask(client, messages=messages, response_format=of_schema(PERSON), extra_body=extra)
+    jsonschema.validate(json.loads(begun + answer.message.content), PERSON)
+    with pytest.raises(openai.BadRequestError, match="begins with the last message"):
+        ask(
+            client,
+            messages=[*MESSAGES, {"role": "assistant", "content": "Sure: "}],
+            response_format=of_schema(PERSON),
+            extra_body=extra,
+        )
 
 
 def test_a_stream_with_log_probabilities_says_what_the_whole_answer_says(client: openai.OpenAI) -> None:

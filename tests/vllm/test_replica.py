@@ -16,7 +16,7 @@ from ray.serve import Deployment
 from deployments.vllm.replica import VllmReplica
 from gpu_workers.replica import ModelReplica
 from models.variants import adapter
-from tests.gpu_workers.test_replica import MODEL, PERSON, SCHEMAS, CompilerHandle, body
+from tests.gpu_workers.test_replica import BEGINNINGS, MODEL, PERSON, SCHEMAS, CompilerHandle, body, continuing
 from tests.vllm.exactness import differences, requests
 
 pytestmark = pytest.mark.timeout(900)  # the first start on a machine compiles kernels
@@ -143,6 +143,17 @@ def test_a_resumed_output_repeats_and_loses_nothing(replicas: Replicas) -> None:
         replicas.run(scenario(request))
 
 
+@pytest.mark.parametrize("begun", BEGINNINGS)
+def test_a_text_is_continued_as_the_native_engine_does(replicas: Replicas, begun: str) -> None:
+    for settings in ({}, {"finish_within_budget": True, "max_tokens": 24}, {"min_tokens": 5}):
+        request = continuing(begun, PERSON, **{"temperature": 0.0, **settings})
+        ours, theirs = (replicas.run(items(one, request)) for one in (replicas.native, replicas.vllm))
+        assert text(ours) == text(theirs) and ours[-1]["finish_reason"] == theirs[-1]["finish_reason"]
+        jsonschema.validate(json.loads(begun + text(theirs)), PERSON)
+        rest = replicas.run(items(replicas.vllm, {**request, "emitted_token_ids": tokens(theirs)[:2]}))
+        assert tokens(theirs)[:2] + tokens(rest) == tokens(theirs)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -229,6 +240,7 @@ def test_what_is_over_already_ends_at_once(replicas: Replicas) -> None:
         ({**body(), "messages": None, "prompt": "x " * 2000}, "context_length_exceeded", "prompt"),
         ({**body(), "messages": None, "prompt": []}, "invalid_prompt", "prompt"),
         ({**body(PERSON), "emitted_token_ids": [0, 0]}, "invalid_resume", None),
+        (continuing("Sure: ", PERSON), "invalid_prefix", "messages"),
         ({**body(), "emitted_token_ids": [99_999]}, "invalid_prompt", "messages"),
         ({**body(), "emitted_token_ids": [-1]}, "invalid_prompt", "messages"),
         ({**body(), "timeout_s": 1e-6}, "deadline_exceeded", "timeout_s"),

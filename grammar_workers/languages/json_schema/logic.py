@@ -87,6 +87,7 @@ class FormulaPool:
     """
 
     def __init__(self, limits: Limits) -> None:
+        self.hint = ""  # for messages, about a schema that nothing may satisfy
         self._budget = budget_of(limits)
         self._formulas: list[Formula] = [Constant(False), Constant(True)]
         self._ids: dict[tuple[Any, ...], FormulaId] = {}

@@ -47,7 +47,8 @@ class Values:
         """The rule graph of formats with recursive grammars; UnsupportedFeatureError beside JSON or tokens."""
         if self.json or any(nfa.tokens) or nfa.boundaries:
             what = "a JSON Schema" if self.json else "text with a limit in tokens" if nfa.boundaries else "tokens"
-            raise UnsupportedFeatureError(f"a recursive grammar together with {what}", pointer=self.grammars[0])
+            message = f"a recursive grammar together with {what}: write rules that do not contain themselves"
+            raise UnsupportedFeatureError(message, pointer=self.grammars[0])
         budget = budget_of(limits)
         edges: list[list[tuple[Label, int]]] = [
             [*characters, *values] for characters, values in zip(nfa.characters, nfa.values, strict=True)

@@ -88,6 +88,8 @@ class Emitter:
             why = ""
             if contradiction is not None:
                 why = f": {contradiction}"
+            elif self._solver.pool.hint:
+                why = f" ({self._solver.pool.hint})"
             elif self._solver.number_languages.has_long_numbers:
                 why = f" (numbers have at most {MAX_DIGITS} digits before the point)"
             raise UnsatisfiableError(f"no value satisfies the schema{why}", pointer=pointer)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.errors import GrammarError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import (
     ALL_TYPES,
     ArrayShape,
@@ -34,6 +35,10 @@ from grammar_workers.options import GrammarOptions, Limits
 
 DEPENDENCIES = ("dependentRequired", "dependentSchemas", "dependencies")
 UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
+_CLOSED_PARTS = (
+    "`additionalProperties: false` in one part of `allOf` forbids the properties of the others; to allow all of them, "
+    "write `unevaluatedProperties: false` beside `allOf` in its place, or merge the parts"
+)
 
 
 class ContainerKeywords:
@@ -66,6 +71,9 @@ class ContainerKeywords:
         if isinstance(schema.get("items"), list) and schema.scope.draft < 2020:
             prefix = schema.listed("items") if schema["items"] else []
             items = schema.one("additionalItems")
+        elif isinstance(schema.get("items"), list):
+            expected = "one schema: `prefixItems` lists those of tuples, or `$schema` names a draft up to 2019-09"
+            raise schema.scope.wrong("items", expected)
         else:
             prefix = schema.listed("prefixItems")
             items = schema.one("items")
@@ -187,6 +195,9 @@ class ContainerKeywords:
         """`allOf`, `anyOf`, `oneOf`, `not` and `if`."""
         pool = self._pool
         parts = schema.listed("allOf")
+        if "allOf" in schema and self._excludes(schema):
+            self._pool.hint = _CLOSED_PARTS
+            self._references.notes.append(f"{schema.scope.below('allOf').pointer}: {_CLOSED_PARTS}")
         if "anyOf" in schema:
             parts.append(pool.any_of(schema.listed("anyOf")))
         if "oneOf" in schema and self._leaves_out(schema, "oneOf"):
@@ -207,6 +218,18 @@ class ContainerKeywords:
             then, otherwise = schema.one("then"), schema.one("else")
             parts.append(pool.any_of([pool.all_of([condition, then]), pool.all_of([pool.not_(condition), otherwise])]))
         return pool.all_of(parts)
+
+    def _excludes(self, schema: SchemaKeywords) -> bool:
+        """Return whether a part of `allOf` forbids properties that another one, or the schema itself, declares."""
+        parts: list[Any] = [schema, *schema["allOf"]]
+        for part in schema["allOf"]:
+            if isinstance(part, dict) and "$ref" in part:
+                with contextlib.suppress(GrammarError):
+                    parts.append(self._references.resolve(part["$ref"], "$ref", schema.scope)[0])
+        objects = [part for part in parts if isinstance(part, dict) and isinstance(part.get("properties"), dict)]
+        names = {name for part in objects for name in part["properties"]}
+        closed = [part for part in objects if part.get("additionalProperties") is False]
+        return any("patternProperties" not in part and not names <= part["properties"].keys() for part in closed)
 
     def unevaluated(self, schema: SchemaKeywords) -> FormulaId:
         """`unevaluatedProperties` and `unevaluatedItems`: one case per evaluation, joined by `or`."""

@@ -93,7 +93,7 @@ class SchemaReader:
             self._start()
             root = self._read()
         self.unenforced = self._left_out.listed(self._document)
-        self.notes = list(dict.fromkeys(self.notes))
+        self.notes = list(dict.fromkeys([*self.notes, *self._references.notes]))
         return root
 
     def _read(self) -> FormulaId:

@@ -104,7 +104,10 @@ def _resolver(documents: Mapping[str, Any], drafts: Mapping[str, int]) -> Any:
 
 
 class References:
-    """The documents at hand: the schema itself, `resources` by URI, and the meta-schemas. Nothing is downloaded."""
+    """The documents at hand: the schema itself, `resources` by URI, and the meta-schemas. Nothing is downloaded.
+
+    A path that leads nowhere but into the schema resource around it is read as a fragment, which `notes` says.
+    """
 
     def __init__(self, document: Any, resources: Mapping[str, Any]) -> None:
         self._resources = resources
@@ -114,6 +117,7 @@ class References:
         # Numbers stand for resolvers that the values keep alive.
         self._roots: dict[tuple[int, str], tuple[Any, Any]] = {}
         self._resolved: dict[tuple[str, str, int, int, Way], tuple[Scope, tuple[Any, Scope]]] = {}
+        self.notes: list[str] = []
         dialect = self.dialect(document, standard(NEWEST), "")
         documents = {_ROOT: document, **resources}
         drafts = {uri: self.dialect(contents, dialect, "").draft for uri, contents in documents.items()}
@@ -203,6 +207,11 @@ class References:
             else:
                 contents, resolver = found, root.resolver
         except (referencing.exceptions.Unresolvable, ValueError) as error:
+            if reference.startswith("/"):
+                with contextlib.suppress(InvalidSpecificationError):
+                    inside = self._resolve(f"#{reference}", keyword, scope, origin)
+                    self.notes.append(f"{origin}: {reference!r} is read as '#{reference}'")
+                    return inside
             if reference.startswith("#"):
                 within = (
                     ""
