@@ -119,9 +119,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         """What runs, for people."""
         reports = None if visitor is None else await service.reports.get()
         tenant = None if visitor is None or visitor.administrator else visitor.name
-        page = status_page(
-            service.model, version(), reports, service.seen_grammars, tenant=tenant, needs_key=tenants.need_key
-        )
+        page = status_page(service.model, version(), reports, service.seen_grammars, tenant)
         return HTMLResponse(page, headers=HEADERS)
 
     app = FastAPI(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from importlib.resources import files
 from typing import Any
 
@@ -42,26 +44,21 @@ def _improve_document(app: FastAPI) -> None:
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         unions: dict[str, Any] = {}
-        _name_unions(schemas, unions)
-        schemas.update(unions)
+        named = json.loads(json.dumps(schemas), object_hook=functools.partial(_name_union, unions))
+        document["components"]["schemas"] = {**named, **unions}
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _name_unions(node: Any, unions: dict[str, Any]) -> None:
-    """Move the unions of `UNIONS` under `node` into `unions`, and leave a reference at their places."""
-    if isinstance(node, list):
-        for one in node:
-            _name_unions(one, unions)
-    elif isinstance(node, dict):
-        first = node["oneOf"][0].get("$ref", "").rpartition("/")[2] if "discriminator" in node else ""
-        if (name := UNIONS.get(first)) is not None:
-            union = {key: node.pop(key) for key in ("oneOf", "discriminator")}
-            assert unions.setdefault(name, union) == union
-            node["$ref"] = f"#/components/schemas/{name}"
-        for one in node.values():
-            _name_unions(one, unions)
+def _name_union(unions: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    """Return a reference in place of a union of `UNIONS`, which goes into `unions`; any other `node` as it is."""
+    first = node["oneOf"][0].get("$ref", "").rpartition("/")[2] if "discriminator" in node else ""
+    if (name := UNIONS.get(first)) is not None:
+        union = {key: node.pop(key) for key in ("oneOf", "discriminator")}
+        assert unions.setdefault(name, union) == union
+        node["$ref"] = f"#/components/schemas/{name}"
+    return node
 
 
 def add_documentation(app: FastAPI) -> None:

@@ -161,11 +161,6 @@ class Tenants:
         except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
             logger.error("API key file cannot be used, keeping the keys before it: path=%s error=%s", self._path, error)
 
-    @property
-    def need_key(self) -> bool:
-        """True if each request needs an API key."""
-        return self._by_digest is not None
-
     def tenant(self, api_key: str | None, header: str | None) -> Tenant:
         """Raises `ApiError` 401 without a valid key where keys are configured."""
         self._reload()

@@ -21,14 +21,7 @@ HEADERS = {
     "form-action 'none'; frame-ancestors 'none'",
 }
 SHOWN = 10
-KEY_FORM = f"""<form id="key-form">
-<label for="api-key">API key</label>
-<input id="api-key" type="password" autocomplete="off" aria-describedby="key-note">
-<button type="submit">Show</button> <button id="forget" type="button">Forget</button>
-<p id="key-note">The key is kept in this tab only, for this page and the explorer.</p>
-<p id="key-error" class="bad" role="status"></p>
-</form>
-<script>{SCRIPT}</script>"""
+KEY_FORM = f"{(Path(__file__).parent / 'key_form.html').read_text()}<script>{SCRIPT}</script>"
 LINKS = (
     ("/explorer/", "Explorer", "step through a generation and see what the mask did"),
     ("/docs", "API documentation", "every path and field, to try out"),
@@ -38,18 +31,15 @@ LINKS = (
 TIERS = ("Grammar compilers", "Model replicas")
 
 
-def status_page(
-    model: str, version: str, reports: Reports | None, seen: SeenGrammars, *, tenant: str | None, needs_key: bool
-) -> str:
+def status_page(model: str, version: str, reports: Reports | None, seen: SeenGrammars, tenant: str | None) -> str:
     """Return the page.
 
     Args:
         model: Name of the served model.
         version: Installed version of Turnstile.
-        reports: Reports of both tiers. None: the visitor may not see them.
+        reports: Reports of both tiers. None: the visitor may not see them, and the page has a field for an API key.
         seen: Grammars that this router has passed on.
         tenant: The visitor, whose own grammars are shown. None: an administrator, who sees all of them.
-        needs_key: The server has API keys, so the page has a field for one.
     """
     title = f"Turnstile: {model}"
     links = "".join(f'<li><a href="{path}">{name}</a> <span>{what}</span></li>' for path, name, what in LINKS)
@@ -73,7 +63,7 @@ def status_page(
 <p>version {escape(version)}, as of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC; load the page again for newer figures</p>
 </header>
 <nav aria-label="Pages"><ul>{links}</ul></nav>
-{KEY_FORM if needs_key else ""}
+{KEY_FORM if reports is None else ""}
 <main>{body}</main>
 </body>
 </html>
@@ -133,9 +123,7 @@ def _grammars(reports: Reports, seen: SeenGrammars, tenant: str | None) -> str:
         ]
 
     heads = ("grammar", "kind", "requests", "compiled in", "states", "stored")
-    refusals = [
-        [f"{one.at:%Y-%m-%d %H:%M:%S}", one.seen.kind, one.seen.title, one.reason] for one in seen.refusals(tenant)
-    ]
+    refusals = [[f"{at:%Y-%m-%d %H:%M:%S}", one.kind, one.title, reason] for at, one, reason in seen.refusals(tenant)]
     return (
         _table("Slowest grammars", heads, map(row, list(slowest)[:SHOWN]))
         + _table("Most used grammars", heads, map(row, used[:SHOWN]))

@@ -35,13 +35,8 @@ class Seen:
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-    """A refused specification; `reason` is the message that the client got."""
-
-    at: datetime
-    seen: Seen
-    reason: str
+Refusal = tuple[datetime, Seen, str]
+"""When, what, and the message that the client got."""
 
 
 def described(specification: GrammarSpecification) -> Seen:
@@ -58,9 +53,8 @@ def described(specification: GrammarSpecification) -> Seen:
 
 def _word(part: Any) -> str:
     """A part of a specification: a text, a tag by its beginning, another specification by its type, or plain data."""
-    if isinstance(part, str):
-        return part[: 4 * MOST_TITLE]
-    return getattr(part, "begin", None) or getattr(part, "type", None) or reprlib.repr(part)
+    text = part if isinstance(part, str) else getattr(part, "begin", None) or getattr(part, "type", None)
+    return (text or reprlib.repr(part))[: 4 * MOST_TITLE]
 
 
 class SeenGrammars:
@@ -79,7 +73,7 @@ class SeenGrammars:
     def refused(self, seen: Seen, tenant: str, reason: str) -> None:
         """A compiler has refused the specification."""
         refusals = self._refusals.setdefault(tenant, deque(maxlen=MOST_REFUSALS))
-        refusals.append(Refusal(datetime.now(UTC), seen, shortened(reason, MOST_REASON)))
+        refusals.append((datetime.now(UTC), seen, shortened(reason, MOST_REASON)))
 
     def grammars(self, tenant: str | None) -> dict[str, Seen]:
         """Grammars of the tenant by key; None: of all tenants."""
@@ -88,4 +82,4 @@ class SeenGrammars:
     def refusals(self, tenant: str | None) -> list[Refusal]:
         """The newest refusals of the tenant, newest first; None: of all tenants."""
         found = [one for owner, all_ in self._refusals.items() if tenant in (None, owner) for one in all_]
-        return sorted(found, key=lambda one: one.at, reverse=True)[:MOST_REFUSALS]
+        return sorted(found, key=lambda one: one[0], reverse=True)[:MOST_REFUSALS]
