@@ -53,8 +53,8 @@ def described(specification: GrammarSpecification) -> Seen:
 
 def _word(part: Any) -> str:
     """A part of a specification: a text, a tag by its beginning, another specification by its type, or plain data."""
-    text = part if isinstance(part, str) else getattr(part, "begin", None) or getattr(part, "type", None)
-    return (text or reprlib.repr(part))[: 4 * MOST_TITLE]
+    text: str | None = part if isinstance(part, str) else getattr(part, "begin", None) or getattr(part, "type", None)
+    return (reprlib.repr(part) if text is None else text)[: 4 * MOST_TITLE]
 
 
 class SeenGrammars:
