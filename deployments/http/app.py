@@ -94,17 +94,23 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
         return await service.message(body, request, tenant)
 
     @api.post("/v1/messages/count_tokens", response_model=TokenCount, responses=COUNT, tags=["tokens"])
-    async def count_tokens(body: CountTokensBody, tenant: LimitedCaller) -> Response:
+    async def count_tokens(
+        body: Annotated[CountTokensBody, Body(openapi_examples=examples.COUNT_TOKENS)], tenant: LimitedCaller
+    ) -> Response:
         """How many tokens the prompt of a message would have."""
         return JSONResponse(await service.count_tokens(body, tenant))
 
     @api.post("/tokenize", response_model=Tokens, responses=ERRORS, tags=["tokens"])
-    async def tokenize(body: TokenizeBody, tenant: LimitedCaller) -> Response:
+    async def tokenize(
+        body: Annotated[TokenizeBody, Body(openapi_examples=examples.TOKENIZE)], tenant: LimitedCaller
+    ) -> Response:
         """The tokens of a prompt; of a conversation those that a chat completion would count."""
         return JSONResponse(await service.tokenize(body, tenant))
 
     @api.post("/detokenize", response_model=Detokenized, responses=ERRORS, tags=["tokens"])
-    async def detokenize(body: DetokenizeBody, tenant: LimitedCaller) -> Response:
+    async def detokenize(
+        body: Annotated[DetokenizeBody, Body(openapi_examples=examples.DETOKENIZE)], tenant: LimitedCaller
+    ) -> Response:
         """The text of tokens."""
         return JSONResponse(await service.detokenize(body, tenant))
 
@@ -112,14 +118,15 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     async def status(visitor: Visitor) -> Response:
         """What runs, for people."""
         reports = None if visitor is None else await service.reports.get()
-        whole_keys = visitor is not None and visitor.administrator
-        page = status_page(service.model, version(), reports, whole_keys=whole_keys)
+        tenant = None if visitor is None or visitor.administrator else visitor.name
+        page = status_page(service.model, version(), reports, service.seen_grammars, tenant)
         return HTMLResponse(page, headers=HEADERS)
 
     app = FastAPI(
         title="Turnstile",
         version=version(),
-        description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for.",
+        description="Structured-output LLM serving: what leaves with `finish_reason: stop` matches what you asked for."
+        " Other pages: [status](/), [explorer](/explorer/).",
         license_info={"name": "Apache-2.0"},
         docs_url=None,  # they load their scripts from elsewhere
         redoc_url=None,

@@ -139,6 +139,10 @@ MESSAGES = _shown(
     }
 )
 
+COUNT_TOKENS = _shown({"text": {key: value for key, value in _MESSAGE.items() if key != "max_tokens"}})
+TOKENIZE = _shown({"text": {"prompt": _PROMPT}, "conversation": {"messages": [{"role": "user", "content": _PROMPT}]}})
+DETOKENIZE = _shown({"token ids": {"tokens": [72, 105]}})
+
 GRAMMARS = _shown(
     {
         "a specification": {"specification": {"type": "regex", "pattern": "[a-z]+"}},

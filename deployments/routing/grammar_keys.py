@@ -8,6 +8,7 @@ import json
 
 from deployments.http.errors import ApiError, Places
 from deployments.routing.tiers import Grammar, Tiers
+from deployments.status.seen_grammars import described
 from grammar_workers import GrammarError, GrammarOptions
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.keys import canonical_bytes, content_key
@@ -52,7 +53,7 @@ class GrammarKeys:
             raise ApiError.of_grammar(error.to_dict(), param=param, places=places) from error
         given = {} if on_unsupported in (None, options.on_unsupported) else {"on_unsupported": on_unsupported}
         key = content_key(canonical, fingerprint, options.model_copy(update=given))
-        return Grammar(key, job(json.loads(canonical), given), param, places)
+        return Grammar(key, job(json.loads(canonical), given), param, places, seen=described(specification))
 
 
 async def _canonical_bytes(specification: GrammarSpecification) -> bytes:

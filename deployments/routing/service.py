@@ -95,6 +95,7 @@ class Service:
         self._keys = GrammarKeys(tiers, allow_unenforced=args.router.allow_unenforced)
         self.grammars = Grammars(tiers, self._keys, timeout_s=args.router.timeout_s)
         self.reports = RecentReports(tiers.reports)
+        self.seen_grammars = tiers.seen_grammars
 
     async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
         """Both completion endpoints."""

@@ -29,6 +29,7 @@ from deployments.http.unenforced import InTheseWords, in_words
 from deployments.routing.grammar_admission import NewGrammars
 from deployments.routing.retries import REPLICA_LOST, Retries
 from deployments.routing.thoughts import limited
+from deployments.status.seen_grammars import Seen, SeenGrammars
 from deployments.tokens.body import text_request
 from grammar_workers.errors import GRAMMAR_CODES
 from grammar_workers.logs import SERVE, get_logger
@@ -66,6 +67,8 @@ class Grammar:
     places: Places = ()
     only_own: bool = False
     """The key must be one of the tenant's."""
+    seen: Seen = dataclasses.field(default_factory=Seen)
+    """The specification in words, for people."""
 
 
 @dataclasses.dataclass
@@ -135,6 +138,7 @@ class Tiers:
         self._replica = replica
         self._new_grammars = NewGrammars(new_grammars, routers)
         self._retries = Retries()
+        self.seen_grammars = SeenGrammars()
         self._id = uuid.uuid4().hex
 
     async def start_generation(
@@ -262,11 +266,14 @@ class Tiers:
         if answer["status"] == "ready":
             artifact = answer.pop("artifact", None)
             self._new_grammars.learn(grammar.key, answer, tenant)
+            self.seen_grammars.ready(grammar.key, grammar.seen, tenant, answer)
             return answer, artifact
         if not grammar.only_own:
             self._new_grammars.forget(grammar.key)
         if answer["status"] == "refused":
-            raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
+            refusal = ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
+            self.seen_grammars.refused(grammar.seen, tenant, refusal.detail.message)
+            raise refusal
         raise ApiError.grammar_not_found(grammar.key)
 
     async def grammar_status(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:

@@ -1,20 +1,27 @@
-"""Reports as HTML that needs no script and nothing from elsewhere."""
+"""Reports as HTML that needs nothing from elsewhere, and a script only where it asks for an API key."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
 from deployments.status.reports import KINDS, Reports
+from deployments.status.seen_grammars import Seen, SeenGrammars
 
 STYLE = (Path(__file__).parent / "status.css").read_text()
+SCRIPT = (Path(__file__).parent / "status.js").read_text()
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    f"script-src 'sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}'; connect-src 'self'; "
     "form-action 'none'; frame-ancestors 'none'",
 }
+SHOWN = 10
+KEY_FORM = f"{(Path(__file__).parent / 'key_form.html').read_text()}<script>{SCRIPT}</script>"
 LINKS = (
     ("/explorer/", "Explorer", "step through a generation and see what the mask did"),
     ("/docs", "API documentation", "every path and field, to try out"),
@@ -24,14 +31,22 @@ LINKS = (
 TIERS = ("Grammar compilers", "Model replicas")
 
 
-def status_page(model: str, version: str, reports: Reports | None, *, whole_keys: bool) -> str:
-    """The page; `reports` None: for somebody who may not see them. `whole_keys`: for an administrator."""
+def status_page(model: str, version: str, reports: Reports | None, seen: SeenGrammars, tenant: str | None) -> str:
+    """Return the page.
+
+    Args:
+        model: Name of the served model.
+        version: Installed version of Turnstile.
+        reports: Reports of both tiers. None: the visitor may not see them, and the page has a field for an API key.
+        seen: Grammars that this router has passed on.
+        tenant: The visitor, whose own grammars are shown. None: an administrator, who sees all of them.
+    """
     title = f"Turnstile: {model}"
     links = "".join(f'<li><a href="{path}">{name}</a> <span>{what}</span></li>' for path, name, what in LINKS)
     if reports is None:
-        body = "<p>What the tiers do is shown to those who send an API key: <code>Authorization: Bearer ...</code></p>"
+        body = '<p id="locked">The figures of the server are shown to those who have an API key.</p>'
     else:
-        body = _state(reports) + _tiers(reports) + _stores(reports) + _grammars(reports, whole_keys)
+        body = _state(reports) + _tiers(reports) + _stores(reports) + _grammars(reports, seen, tenant)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -48,6 +63,7 @@ def status_page(model: str, version: str, reports: Reports | None, *, whole_keys
 <p>version {escape(version)}, as of {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC; load the page again for newer figures</p>
 </header>
 <nav aria-label="Pages"><ul>{links}</ul></nav>
+{KEY_FORM if reports is None else ""}
 <main>{body}</main>
 </body>
 </html>
@@ -88,19 +104,30 @@ def _stores(reports: Reports) -> str:
     return _table("Where grammars were found", ("place", "hits", "misses", "share of hits"), rows)
 
 
-def _grammars(reports: Reports, whole_keys: bool) -> str:
-    slowest = [
-        [
-            Html(_key(one["key"], whole_keys)),
-            f"{one['compile_seconds']:.3f} s",
-            f"{one['automaton_states']:,}",
-            f"{one['artifact_bytes'] / 1024:,.1f} KiB",
+def _grammars(reports: Reports, seen: SeenGrammars, tenant: str | None) -> str:
+    known = seen.grammars(tenant)
+    slowest = {grammar["key"]: grammar for grammar in reports.slowest() if tenant is None or grammar["key"] in known}
+    calls = reports.calls()
+    used = [key for key, _ in calls.most_common() if tenant is None or key in known]
+
+    def row(key: str) -> list[str]:
+        grammar = known.get(key, Seen())
+        figures = {**grammar.figures, **slowest.get(key, {})}
+        return [
+            Html(f"{escape(grammar.title)} {_key(key, tenant is None)}"),
+            grammar.kind,
+            f"{calls[key]:,}" if key in calls else "",
+            f"{figures['compile_seconds']:.3f} s" if figures else "",
+            f"{figures['automaton_states']:,}" if figures else "",
+            f"{figures['artifact_bytes'] / 1024:,.1f} KiB" if figures else "",
         ]
-        for one in reports.slowest()
-    ]
-    used = [[Html(_key(key, whole_keys)), f"{calls:,}"] for key, calls in reports.most_used()]
-    return _table("Slowest grammars", ("key", "compiled in", "states", "stored"), slowest) + _table(
-        "Most used grammars", ("key", "requests"), used
+
+    heads = ("grammar", "kind", "requests", "compiled in", "states", "stored")
+    refusals = [[f"{at:%Y-%m-%d %H:%M:%S}", one.kind, one.title, reason] for at, one, reason in seen.refusals(tenant)]
+    return (
+        _table("Slowest grammars", heads, map(row, list(slowest)[:SHOWN]))
+        + _table("Most used grammars", heads, map(row, used[:SHOWN]))
+        + _table("Newest refusals of this router", ("time (UTC)", "kind", "specification", "reason"), refusals)
     )
 
 

@@ -46,16 +46,16 @@ class Reports:
         return {tier: sums[tier] for tier in KINDS if tier in sums}
 
     def slowest(self) -> list[dict[str, Any]]:
-        """Grammars whose compilation took longest."""
+        """Grammars whose compilation took longest, in this order."""
         found = [grammar for report in self.compilers or () for grammar in report["slowest"]]
-        return sorted(found, key=lambda grammar: -float(grammar["compile_seconds"]))[:SHOWN]
+        return sorted(found, key=lambda grammar: -float(grammar["compile_seconds"]))
 
-    def most_used(self) -> list[tuple[str, int]]:
-        """Grammars that were asked for most, and how often."""
+    def calls(self) -> Counter[str]:
+        """Requests for each of the grammars that were asked for most."""
         calls: Counter[str] = Counter()
         for report in self.compilers or ():
             calls.update({grammar["key"]: grammar["calls"] for grammar in report["most_used"]})
-        return calls.most_common(SHOWN)
+        return calls
 
 
 class RecentReports:

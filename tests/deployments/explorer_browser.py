@@ -9,14 +9,13 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from pathlib import Path
+import time
 from typing import Any
 
-from playwright.sync_api import Browser, Page, Response, sync_playwright
+from playwright.sync_api import Browser, Page, Response
 from tqdm import tqdm
 
-WINDOWS = {"light": ("light", 1200), "dark": ("dark", 1200), "narrow": ("light", 390)}
-
+from tests.deployments.browser import WINDOWS, check_layout, chromium, options_of, screenshot, window
 
 FEEDBACK = {"s": ("Right: ", "Wrong: "), "r": ("Right: ", "Wrong: "), "n": "That never happens: "}
 """What the page says first to each of the three predictions, by their keys."""
@@ -135,49 +134,52 @@ def check_prediction(page: Page, answer_key: str) -> None:
     assert page.locator("#feedback").inner_text().startswith(FEEDBACK[answer_key])
 
 
-def check_window(browser: Browser, url: str, name: str, screenshots: Path | None) -> int:
+def check_refusal(page: Page) -> None:
+    """A refused request leaves nothing of the run before it, and the next run is shown again."""
+    assert page.locator("#result").is_visible()
+    page.select_option("#kind", "regex")
+    page.fill("#constraint", "(")
+    page.click("#run")
+    page.locator("#status.error").wait_for()
+    assert page.locator("#status").inner_text() and not page.locator("#result").is_visible()
+
+
+def check_window(browser: Browser, name: str, options: argparse.Namespace) -> int:
     """Everything in one window; the number of steps compared. Raises AssertionError at the first difference."""
-    scheme, width = WINDOWS[name]
-    context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 1000})
-    page = context.new_page()
-    problems: list[str] = []
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
-    page.goto(f"{url}/explorer")
-    count = 0
-    for example in range(page.locator("#example option").count()):
-        count += check_example(page, example)
-        assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), "the page scrolls sideways"
-        if screenshots is not None:
+    with window(browser, name) as page:
+        began = time.monotonic()
+        page.goto(f"{options.url}/explorer")
+        page.fill("#api-key", options.key)
+        tqdm.write(f"{name}: opened in {time.monotonic() - began:.2f} s")
+        count = 0
+        for example in range(page.locator("#example option").count()):
+            count += check_example(page, example)
+            check_layout(page)
             page.keyboard.press("Home")
             for _ in range(2):
                 page.keyboard.press("ArrowRight")
-            page.screenshot(path=screenshots / f"explorer-{name}-{example + 1}.png", full_page=True)
-    for answer_key in FEEDBACK:
-        check_prediction(page, answer_key)
-        page.click("#run")
-        page.locator("#run:enabled").wait_for()
-        page.uncheck("#predict")
-    assert problems == []
-    context.close()
+            screenshot(page, options, f"explorer-{name}-{example + 1}")
+        for answer_key in FEEDBACK:
+            check_prediction(page, answer_key)
+            page.click("#run")
+            page.locator("#run:enabled").wait_for()
+            page.uncheck("#predict")
+        check_refusal(page)
+        check_layout(page)
+        screenshot(page, options, f"explorer-{name}-refused")
     return count
 
 
 def main() -> int:
     """Returns 0 when the page shows what the server answered; a difference ends with its assertion."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = options_of(__doc__)
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="a running server (default %(default)s)")
-    parser.add_argument("--chromium", help="a Chromium to use (default: the one that Playwright has installed)")
-    parser.add_argument("--screenshots", type=Path, help="a folder to write screenshots into")
+    parser.add_argument("--key", default="", help="an API key, if the server has keys")
     options = parser.parse_args()
-    if options.screenshots is not None:
-        options.screenshots.mkdir(parents=True, exist_ok=True)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=options.chromium)
+    with chromium(options) as browser:
         for name in tqdm(WINDOWS, unit="window"):
-            count = check_window(browser, options.url, name, options.screenshots)
+            count = check_window(browser, name, options)
             tqdm.write(f"{name}: {count} steps as the server answered them")
-        browser.close()
     return 0
 
 

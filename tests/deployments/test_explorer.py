@@ -42,13 +42,16 @@ class Page(HTMLParser):
         self.ids: list[str] = []
         self.labelled: list[str] = []
         self.references: list[str] = []
+        self.pages: list[str] = []
         self.feed((PAGE / "index.html").read_text())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         self.ids += [given["id"]] if "id" in given else []
         self.labelled += [given["for"]] if "for" in given else []
-        self.references += [given[name] for name in ("src", "href") if name in given and given[name] != "data:,"]
+        found = [given[name] for name in ("src", "href") if name in given and given[name] != "data:,"]
+        self.references += [one for one in found if not one.startswith("../")]
+        self.pages += [one for one in found if one.startswith("../")]
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +73,9 @@ async def test_the_page_and_its_files_are_served_without_a_key(compiler: FakeCom
             response = await http.get(f"/explorer/{name}")
             assert response.status_code == 200
             assert response.headers["content-type"].startswith(kinds[f".{name.rpartition('.')[2] or 'html'}"])
+        for name in Page().pages:
+            assert (await http.get(f"/explorer/{name}")).status_code == 200
+        assert Page().pages == ["../", "../docs"]
         assert (await http.get("/explorer/../http.py")).status_code == 404
         assert "error" in (await http.get("/explorer/none.js")).json()
 

@@ -17,6 +17,10 @@ PATHS = {
     "/v1/chat/completions": examples.CHAT_COMPLETIONS,
     "/v1/completions": examples.COMPLETIONS,
     "/v1/responses": examples.RESPONSES,
+    "/v1/messages": examples.MESSAGES,
+    "/v1/messages/count_tokens": examples.COUNT_TOKENS,
+    "/tokenize": examples.TOKENIZE,
+    "/detokenize": examples.DETOKENIZE,
     "/v1/grammars": examples.GRAMMARS,
 }
 

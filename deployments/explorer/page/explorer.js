@@ -5,6 +5,8 @@
 const byId = (id) => document.getElementById(id);
 const runs = { masked: null, free: null, broken: Infinity };
 const view = { run: "masked", index: 0, answered: new Map(), right: 0 };
+/** Where the tab keeps the API key, for the status page as well. */
+const KEY = "turnstile-api-key";
 const PREDICTIONS = { s: "survives", r: "replaced", n: "nothing" };
 
 function element(name, text, className) {
@@ -15,7 +17,8 @@ function element(name, text, className) {
 }
 
 async function complete(constraint) {
-  const key = byId("api-key").value;
+  const key = byId("api-key").value.trim();
+  sessionStorage.setItem(KEY, key);
   const response = await fetch("../v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) },
@@ -55,6 +58,7 @@ async function submit(event) {
     select("masked");
     byId("position").focus();
   } catch (error) {
+    byId("result").hidden = true;
     byId("status").className = "error";
     byId("status").textContent = error.message;
   } finally {
@@ -250,4 +254,5 @@ document.querySelectorAll("input[name=run]").forEach((radio) => {
 });
 document.addEventListener("keydown", keyed);
 window.addEventListener("resize", () => byId("result").hidden || draw());
+byId("api-key").value = sessionStorage.getItem(KEY) || "";
 show(EXAMPLES[0]);
