@@ -36,7 +36,7 @@ endif
 	@touch $@
 
 serve: $(VENV)/.installed ## Install, start a local Ray and serve the embedded model on PORT (default 8000)
-	@exec $(BIN)/python -m deployments.local.launcher $(CONFIG) --port $(PORT)
+	@exec $(BIN)/python -m deployments.local.launcher $(CONFIG) $(if $(filter-out file,$(origin PORT)),--port $(PORT))
 
 test: $(VENV)/.installed lint ## Install, then run every check that is quick
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --ignore tests/integration
