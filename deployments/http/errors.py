@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -212,6 +213,16 @@ class ApiError(Exception):
         return cls(500, "internal error", code="internal_error")
 
 
+TOLD: contextvars.ContextVar[list[ApiError]] = contextvars.ContextVar("told")
+"""Errors that the client of this context's request has been told (`deployments.http.outcomes`)."""
+
+
+def tell(error: ApiError) -> ApiError:
+    """Count the request of this context as one that ended with `error`. Returns `error`."""
+    TOLD.get([]).append(error)
+    return error
+
+
 class CheckedIds:
     """ASGI middleware: a request whose `x-request-id` is not as it may be gets no further, on any path."""
 
@@ -254,6 +265,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _response(request: Request, error: ApiError) -> JSONResponse:
+    tell(error)
     is_anthropics = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
     if not is_anthropics:
         return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
