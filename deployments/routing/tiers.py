@@ -266,7 +266,9 @@ class Tiers:
         if not grammar.only_own:
             self._new_grammars.forget(grammar.key)
         if answer["status"] == "refused":
-            raise ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
+            raise ApiError.of_grammar(
+                answer["error"], param=grammar.param, places=grammar.places, specification=grammar.specification
+            )
         raise ApiError.grammar_not_found(grammar.key)
 
     async def grammar_status(self, key: str, tenant: str, administrator: bool) -> dict[str, Any]:
