@@ -63,7 +63,10 @@ def test_a_refusal_says_what_to_change_and_its_place_once(specification: dict[st
         ("anyof", "anyOf"),
         ("additionalproperties", "additionalProperties"),
         ("patern", "pattern"),
-        *((name, None) for name in ("note", "when", "count", "x-maxLength", "example", "nullable", "discriminator")),
+        *(
+            (name, None)
+            for name in ("note", "when", "count", "x-maxLength", "_format", "example", "nullable", "discriminator")
+        ),
         *((name, None) for name in ("definition", "defs", "xml", "externalDocs", "maxLength", "readonly", "tag")),
     ],
 )

@@ -99,7 +99,8 @@ def misspelt(name: str) -> str | None:
 
     Such a keyword asserts something, and the name differs from it in upper and lower case alone, or also in a letter.
     """
-    near = None if name in KEYWORDS else NEAR_KEYWORDS.find(name)
+    # Who writes `_uniqueItems` or `x-format` has taken the keyword out.
+    near = NEAR_KEYWORDS.find(name) if name.isalpha() and name not in KEYWORDS else None
     certain = near is not None and (len(near) >= _SHORTEST_MISSPELT or near.casefold() == name.casefold())
     return near if certain and KEYWORDS[near or ""].vocabularies != {"core"} else None
 
