@@ -42,7 +42,7 @@ $(VENV)/.installed: $(VENV)/.serve
 	@touch $@
 
 serve: $(VENV)/.serve ## Install, start a local Ray and serve the embedded model on PORT (default 8000)
-	@exec $(BIN)/python -m deployments.local.launcher $(CONFIG) --port $(PORT)
+	@exec $(BIN)/python -m deployments.local.launcher $(CONFIG) $(if $(filter-out file,$(origin PORT)),--port $(PORT))
 
 test: $(VENV)/.installed lint ## Install, then run every check that is quick
 	@echo "tests of the code; with those of real servers up to 15 minutes on two cores"

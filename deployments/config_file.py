@@ -72,7 +72,7 @@ def config_problems(data: dict[str, Any]) -> list[str]:
     try:
         config = ServeDeploySchema.model_validate(data)
     except ValidationError as error:
-        return _lines(error, "")
+        return problem_lines(error, "")
     problems = []
     for i, application in enumerate(config.applications):
         place = f"applications.{i}."
@@ -81,7 +81,7 @@ def config_problems(data: dict[str, Any]) -> list[str]:
         try:
             AppArguments.model_validate(application.args)
         except ValidationError as error:
-            problems += _lines(error, f"{place}args.")
+            problems += problem_lines(error, f"{place}args.")
         problems += [
             f"`{place}deployments` names {deployment.name!r}; there are only {', '.join(DEPLOYMENTS)}"
             for deployment in application.deployments
@@ -110,12 +110,14 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in typing.get_args(annotation) for model in _models_in(part)]
 
 
-def _lines(error: ValidationError, place: str) -> list[str]:
+def problem_lines(error: ValidationError, place: str) -> list[str]:
+    """One line for each problem that pydantic has found in what is at `place`, without the values that it has found."""
     lines = []
     for problem in error.errors():
         where = place + ".".join(_written(problem["loc"]))
         unknown = problem["type"] == "extra_forbidden"
-        lines.append(f"unknown key `{where}`" if unknown else f"`{where}`: {problem['msg']}")
+        message = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"unknown key `{where}`" if unknown else f"`{where}`: {message}" if where else message)
     return lines
 
 

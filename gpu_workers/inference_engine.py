@@ -35,7 +35,7 @@ class Statistics:
     forced_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
-    ended: dict[FinishReason, int] = field(default_factory=lambda: dict.fromkeys(get_args(FinishReason), 0))
+    ended: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*get_args(FinishReason), "refused"), 0))
 
 
 class InferenceEngine(Protocol):

@@ -260,7 +260,9 @@ class _Metrics:
                 ("verdict",),
             ),
             "finish_reason": Counter(
-                "turnstile_generations_total", "Generations by how they ended.", ("finish_reason",)
+                "turnstile_generations_total",
+                "Generations by how they ended: `error` by a fault of the server, `refused` by one of the request.",
+                ("finish_reason",),
             ),
         }
         begin_at_zero(self._counters["finish_reason"], {"finish_reason": "error"})

@@ -11,13 +11,20 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, ValidationError
 
-from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError
+from grammar_workers.errors import (
+    GrammarError,
+    InvalidSpecificationError,
+    LimitExceededError,
+    UnsupportedFeatureError,
+    shortened,
+)
 from grammar_workers.languages.json_schema.read.keywords import (
     ANNOTATIONS,
     REFERRING,
     SCHEMA_LISTS,
     SCHEMA_MAPS,
     SUBSCHEMAS,
+    misspelt,
 )
 from grammar_workers.options import GrammarOptions, Limits
 from grammar_workers.specification import (
@@ -48,7 +55,9 @@ def parse_specification(specification: GrammarSpecification | Mapping[str, Any])
             place = (*place, first["ctx"]["param"])
         raise InvalidSpecificationError(f"malformed specification: {first['msg']}", pointer=pointer(place)) from None
     except RecursionError:
-        raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
+        raise LimitExceededError(
+            "the specification is nested too deeply (limit max_nesting); use `$ref`, or fewer levels"
+        ) from None
 
 
 def grammar_key(
@@ -62,7 +71,8 @@ def grammar_key(
     Annotations (titles, descriptions, examples) do not change the key; the order of properties, which is part of the
     language, does. Raises GrammarError for a malformed specification, and for one that is too large.
     """
-    content = canonical_bytes(parse_specification(specification), Limits().max_specification_bytes)
+    parsed = parse_specification(specification)
+    content = canonical_bytes(parsed, Limits().max_specification_bytes, strict=options.on_unsupported == "refuse")
     return content_key(content, vocabulary_fingerprint, options, resources)
 
 
@@ -86,21 +96,24 @@ def content_key(
     return digest.hexdigest()
 
 
-def canonical_bytes(specification: GrammarSpecification, most: int) -> bytes:
+def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: bool = False) -> bytes:
     """The normalised specification as JSON: no annotations, keywords sorted, names and values in the given order.
 
     Annotations stay where a reference may lead into them: they are schemas then.
 
-    Raises LimitExceededError as soon as it is certain that there are more than `most` bytes.
+    Raises LimitExceededError as soon as it is certain that there are more than `most` bytes, and, if `strict`,
+    UnsupportedFeatureError for a misspelt keyword in a schema that is strict itself.
     """
     try:
-        normalization = _Normalization(most)
+        normalization = _Normalization(most, strict=strict)
         content = normalization.specification(specification)
         if normalization.refers_to_annotations:
             content = _Normalization(most, dropped=frozenset()).specification(specification)
         canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
-        raise LimitExceededError("the specification is nested too deeply (limit max_nesting)") from None
+        raise LimitExceededError(
+            "the specification is nested too deeply (limit max_nesting); use `$ref`, or fewer levels"
+        ) from None
     except (TypeError, ValueError) as error:
         if isinstance(error, GrammarError):
             raise
@@ -123,8 +136,10 @@ _DROPPED = ANNOTATIONS - {"$schema", "contentSchema"}
 class _Normalization:
     """Of one specification, which may have `most` bytes, without the keywords in `dropped`."""
 
-    def __init__(self, most: int, dropped: frozenset[str] = _DROPPED) -> None:
+    def __init__(self, most: int, dropped: frozenset[str] = _DROPPED, *, strict: bool = False) -> None:
         self._most = most
+        self._strict = strict
+        self._misspelt = False
         self._dropped = dropped
         self._bytes = 0
         self._references: list[str] = []
@@ -140,7 +155,10 @@ class _Normalization:
         match specification:
             case JsonSchemaSpecification():
                 # Copying a schema takes as long as normalising it.
-                return {"type": specification.type, "schema": self._schema(specification.json_schema)}
+                content = {"type": specification.type, "schema": self._schema(specification.json_schema)}
+                if self._misspelt and self._strict and specification.strict:
+                    _refuse_misspelt(specification.json_schema, "")
+                return content
             case AllOfSpecification():
                 inner = [self.specification(one) for one in specification.specifications]
                 return {"type": specification.type, "specifications": inner}
@@ -189,6 +207,7 @@ class _Normalization:
             value = schema[keyword]
             if keyword in self._dropped:
                 continue
+            self._misspelt = self._misspelt or misspelt(keyword) is not None
             self._add(len(keyword) + 4)
             if keyword in SUBSCHEMAS and not isinstance(value, list):
                 value = self._schema(value)
@@ -228,6 +247,22 @@ class _Normalization:
         self._bytes += size
         if self._bytes > self._most:
             raise _too_large(self._most)
+
+
+def _refuse_misspelt(schema: Any, place: str) -> None:
+    """Raises `UnsupportedFeatureError` for the first misspelt keyword in a schema."""
+    for keyword, value in schema.items() if isinstance(schema, dict) else ():
+        at = place + pointer((keyword,))
+        if (meant := misspelt(keyword)) is not None:
+            todo = f"did you mean `{meant}`? (`on_unsupported: report` ignores it, with a note)"
+            raise UnsupportedFeatureError(f"unknown keyword `{shortened(keyword, 64)}`: {todo}", pointer=at)
+        if keyword in SCHEMA_MAPS and isinstance(value, dict):
+            for name, part in value.items():
+                _refuse_misspelt(part, at + pointer((name,)))
+        elif keyword in _HOLD_LISTS:
+            parts = enumerate(value) if isinstance(value, list) else [(None, value)]
+            for i, part in parts:
+                _refuse_misspelt(part, at if i is None else f"{at}/{i}")
 
 
 def _too_large(most: int) -> LimitExceededError:

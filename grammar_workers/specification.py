@@ -36,6 +36,12 @@ class JsonSchemaSpecification(_Specification):
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: JsonSchema = Field(alias="schema")
+    strict: bool = Field(
+        False,
+        exclude=True,
+        description="Refuse a name that is nearly a keyword, such as `maxlength`, unless `on_unsupported` is `report`. "
+        "It is no part of the key.",
+    )
 
 
 class JsonObjectSpecification(_Specification):

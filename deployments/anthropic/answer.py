@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.tool_calls import Delta
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, tell
 from deployments.http.event_stream import block
 from deployments.openai.completions import GrammarReport, grammar_report
 from deployments.openai.tool_bodies import arguments_in
@@ -108,10 +108,10 @@ class MessagesAnswer:
                 async for event in events:
                     yield block(event, event["type"])
         except ApiError as error:
-            yield block(error.anthropic_body(self._request_id), "error")
+            yield block(tell(error).anthropic_body(self._request_id), "error")
         except Exception:
             logger.exception("stream %s failed", self._request_id)
-            yield block(ApiError.internal().anthropic_body(self._request_id), "error")
+            yield block(tell(ApiError.internal()).anthropic_body(self._request_id), "error")
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events in their order. Raises `ApiError`."""

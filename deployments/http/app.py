@@ -16,6 +16,7 @@ from deployments.http.body_arrival import BodyArrival
 from deployments.http.documentation import add_documentation
 from deployments.http.errors import ERRORS, GENERATION, ErrorBody, in_anthropics_words, install_error_handlers
 from deployments.http.limits import LimitedCaller, RateLimits
+from deployments.http.outcomes import Outcomes
 from deployments.http.strict_json import LargeBodies, StrictJsonRoute
 from deployments.http.tenants import Caller, Tenant, Tenants, Visitor
 from deployments.openai.completions import ChatCompletion, TextCompletion
@@ -143,6 +144,7 @@ def create_http_app(service: Service, args: RouterArguments, tenants: Tenants) -
     add_documentation(app)
     app.mount("/explorer", explorer())
     install_error_handlers(app)
+    app.add_middleware(Outcomes)
     return app
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.error_excerpt import place_in_line
 from deployments.http.error_types import anthropic_error_type, error_type
 from deployments.http.request_id import ANTHROPIC_HEADER, HEADER, has_allowed_id, sent_request_id
 from deployments.http.unenforced import InTheseWords
@@ -173,16 +175,25 @@ class ApiError(Exception):
         return {"type": "error", "error": told, "request_id": request_id}
 
     @classmethod
-    def of_grammar(cls, error: dict[str, Any], *, param: str, places: Places = ()) -> ApiError:
+    def of_grammar(
+        cls,
+        error: dict[str, Any],
+        *,
+        param: str,
+        places: Places = (),
+        specification: dict[str, Any] | None = None,
+    ) -> ApiError:
         """The 400 of a specification that is malformed, unsupported, unsatisfiable or too large.
 
-        `error` is `GrammarError.to_dict()`: the message names the keyword.
+        `error` is `GrammarError.to_dict()`: the message names the keyword. `specification`, where it is at hand, has
+        the value that is shown.
         """
-        pointer, position = error.get("pointer"), error.get("position")
-        if pointer is not None:
-            pointer, param = in_the_body(pointer, places, param)
-        where = "" if pointer is None else f" (at {shortened(pointer, MAX_POINTER) or 'the root of the schema'})"
-        where += "" if position is None else f" (at position {position})"
+        inside, position = error.get("pointer"), error.get("position")
+        pointer = inside
+        if inside is not None:
+            pointer, param = in_the_body(inside, places, param)
+        shown = None if pointer is None else shortened(pointer, MAX_POINTER)
+        where = place_in_line(inside, shown, position, specification)
         return cls(400, error["message"] + where, param=param, code=error["code"], pointer=pointer, position=position)
 
     @classmethod
@@ -199,17 +210,24 @@ class ApiError(Exception):
     @classmethod
     def full(cls, what: str = "the server is at its capacity", *, retry_after_s: float | None = None) -> ApiError:
         """The 429 of a queue that is full."""
-        return cls(
-            429,
-            f"{what}; try again shortly",
-            code="server_full",
-            headers={"Retry-After": str(max(1, round(retry_after_s or 1)))},
-        )
+        after = max(1, round(retry_after_s or 1))
+        headers = {"Retry-After": str(after)}
+        return cls(429, f"{what}; try again in {after} s", code="server_full", headers=headers)
 
     @classmethod
     def internal(cls) -> ApiError:
         """A fault of ours; its traceback is in the log."""
         return cls(500, "internal error", code="internal_error")
+
+
+TOLD: contextvars.ContextVar[list[ApiError]] = contextvars.ContextVar("told")
+"""Errors that the client of this context's request has been told (`deployments.http.outcomes`)."""
+
+
+def tell(error: ApiError) -> ApiError:
+    """Count the request of this context as one that ended with `error`. Returns `error`."""
+    TOLD.get([]).append(error)
+    return error
 
 
 class CheckedIds:
@@ -254,6 +272,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def _response(request: Request, error: ApiError) -> JSONResponse:
+    tell(error)
     is_anthropics = f"{request.url.path}/".startswith(f"{ANTHROPIC_PATH}/")
     if not is_anthropics:
         return JSONResponse(error.body(), status_code=error.status, headers=error.headers)

@@ -48,12 +48,13 @@ class RateLimits:
         # Tolerates rounding: a request sent exactly when the header said so is served.
         if wait > interval * 1e-6:
             self._full_at[name] = full_at - interval
+            after = math.ceil(wait)
             raise ApiError(
                 429,
                 f"rate limit of the tenant `{name}`: its burst of {limit.burst} requests is used up, and it may send "
-                f"{limit.requests_per_minute:g} per minute",
+                f"{limit.requests_per_minute:g} per minute{self._shared(limit, share)}; send the next one in {after} s",
                 code="rate_limit_exceeded",
-                headers={"Retry-After": str(math.ceil(wait))},
+                headers={"Retry-After": str(after)},
             )
         self._full_at[name] = full_at
 
@@ -72,7 +73,8 @@ class RateLimits:
         if most is not None and self._under_way[tenant.name] >= max(1, most // self._routers):
             raise ApiError(
                 429,
-                f"limit of the tenant `{tenant.name}`: {most} concurrent requests are under way",
+                f"limit of the tenant `{tenant.name}`: {most} concurrent requests are under way; send the next "
+                "one when one of them has ended",
                 code="rate_limit_exceeded",
                 headers={"Retry-After": "1"},
             )
@@ -83,6 +85,11 @@ class RateLimits:
             self._under_way[tenant.name] -= 1
             if not self._under_way[tenant.name]:
                 del self._under_way[tenant.name]
+
+    def _shared(self, limit: RateLimit, share: RateLimit) -> str:
+        """What the router enforces where it is not all of the limit."""
+        each = f" (each of {self._routers} routers: {share.burst}, and {share.requests_per_minute:g} per minute)"
+        return "" if share == limit else each
 
     def _rate(self, tenant: Tenant) -> tuple[RateLimit | None, RateLimit | None]:
         """The tenant's rate limit, and the share of it that this replica enforces."""

@@ -17,6 +17,7 @@ file is gone; a file that cannot be used is reported in the log, and the keys be
 from __future__ import annotations
 
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping
@@ -29,6 +30,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from deployments.arguments import RateLimit
+from deployments.config_file import problem_lines
 from deployments.http.errors import ApiError
 from grammar_workers.logs import SERVE, get_logger
 
@@ -70,8 +72,17 @@ class ApiKey(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     tenant: Annotated[str, _NAME]
-    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Hexadecimal SHA-256 of the key.")
+    sha256: str = Field(description="Hexadecimal SHA-256 of the key.")
     administrator: bool = Field(False, description="May discard what belongs to other tenants.")
+
+    @field_validator("sha256")
+    @classmethod
+    def _is_a_digest(cls, sha256: str) -> str:
+        if re.fullmatch("[0-9a-f]{64}", sha256) is None:
+            raise ValueError(
+                "must be 64 lower-case hexadecimal digits; `printf %s KEY | sha256sum` prints those of KEY"
+            )
+        return sha256
 
 
 class _KeyFile(BaseModel):
@@ -111,6 +122,15 @@ def _read_keys(text: bytes) -> _KeyFile:
     return _KeyFile.model_validate(yaml.load(text, _Loader))
 
 
+def _reason(error: Exception) -> str:
+    """One line, which never repeats a value: it may be a key."""
+    if isinstance(error, ValidationError):
+        return f"{'; '.join(problem_lines(error, ''))} (docs/api.md, Tenants, shows such a file)"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"{error.problem} in line {error.problem_mark.line + 1}"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 class Tenants:
     """Finds the tenant of a request.
 
@@ -142,7 +162,7 @@ class Tenants:
             file = _read_keys(whole.read_bytes())
             return cls(file.keys, file.limits, whole)
         except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-            raise ValueError(f"the API key file {path} cannot be used: {error}") from error
+            raise ValueError(f"the API key file {path} cannot be used: {_reason(error)}") from error
 
     def _reload(self) -> None:
         """Read the file again where that was long ago."""
@@ -159,7 +179,9 @@ class Tenants:
             logger.error("API key file is gone, refusing all keys: path=%s", self._path)
             self._by_digest, self._text = {}, None
         except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-            logger.error("API key file cannot be used, keeping the keys before it: path=%s error=%s", self._path, error)
+            logger.error(
+                "API key file cannot be used, keeping the keys before it: path=%s error=%s", self._path, _reason(error)
+            )
 
     def tenant(self, api_key: str | None, header: str | None) -> Tenant:
         """Raises `ApiError` 401 without a valid key where keys are configured."""

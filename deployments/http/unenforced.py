@@ -9,8 +9,9 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field
 
 HEADER = "x-turnstile-unenforced"
+NOTES_HEADER = "x-turnstile-notes"
 _MOST_CHARACTERS = 2000
-"""Of the header's value: proxies bound all headers together, at 8 KiB and more."""
+"""Of a header's value: proxies bound all headers together, at 8 KiB and more."""
 
 
 class Unenforced(BaseModel):
@@ -26,20 +27,22 @@ InTheseWords = Callable[[str | None, str | None], tuple[str | None, str | None]]
 
 
 def headers_of(grammar: dict[str, Any] | None) -> dict[str, str]:
-    """The header of an answer under a grammar: its pointers, percent-encoded, with commas; `+N`: there are N more."""
-    found = [] if grammar is None else grammar.get("unenforced", [])
-    if not found:
-        return {}
+    """The headers of an answer under a grammar: pointers, and notes, percent-encoded, with commas; `+N`: N more."""
+    told = grammar or {}
+    values = {HEADER: [one["pointer"] for one in told.get("unenforced", ())], NOTES_HEADER: told.get("notes", ())}
+    return {name: _listed(texts) for name, texts in values.items() if texts}
+
+
+def _listed(texts: Sequence[str]) -> str:
     shown: list[str] = []
     size = 0
-    for keyword in found:
-        text = quote(keyword["pointer"])
+    for text in map(quote, texts):
         size += len(text) + 2
         if size > _MOST_CHARACTERS:
             break
         shown.append(text)
-    more = [f"+{len(found) - len(shown)}"] if len(shown) < len(found) else []
-    return {HEADER: ", ".join([*shown, *more])}
+    more = [f"+{len(texts) - len(shown)}"] if len(shown) < len(texts) else []
+    return ", ".join([*shown, *more])
 
 
 def in_words(found: Sequence[dict[str, Any]], words: InTheseWords) -> list[dict[str, Any]]:

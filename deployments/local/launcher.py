@@ -20,6 +20,7 @@ from typing import NoReturn
 from deployments.cli.arguments import Parser, UsageFailure, port, positive
 from deployments.haproxy import settings
 from deployments.local.model_source import model_at_hand
+from deployments.local.terminal import own_foreground
 from deployments.shipped import ROOT
 
 _PORTS = 200
@@ -78,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", choices=("native", "vllm"), help="run it in this engine, at its defaults, in place of the config's"
     )
-    parser.add_argument("--port", type=port, default=8000, help="HTTP port (default 8000)")
+    parser.add_argument("--port", type=port, help="HTTP port (default: `http_options.port` of the config)")
     parser.add_argument(
         "--health-port", type=port, help="port on which probes reach /health under any load (default: any free one)"
     )
@@ -107,14 +108,15 @@ def run(options: argparse.Namespace) -> NoReturn:
         print("loading Ray and the engine (up to half a minute the first time)", flush=True)
         from deployments.local.server import serve_locally
 
-        code = serve_locally(
-            config,
-            port=options.port,
-            metrics_port=options.metrics_port,
-            deadline_s=options.deadline,
-            model=options.model,
-            engine=options.engine,
-        )
+        with own_foreground():
+            code = serve_locally(
+                config,
+                port=options.port,
+                metrics_port=options.metrics_port,
+                deadline_s=options.deadline,
+                model=options.model,
+                engine=options.engine,
+            )
     sys.stdout.flush()
     sys.stderr.flush()
     # Ray's exit handlers would wait for processes that are gone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,13 +37,18 @@ def model_at_hand(model: str, place: str = "--model") -> str:
     return model
 
 
-def check_models(config: Path, arguments: AppArguments) -> None:
-    """Raises `UsageFailure` for the first model that the arguments in a config file name and that cannot be loaded."""
-    model_at_hand(arguments.model_source, f"{config}: `model`")
-    if arguments.replica.engine.kind == "native":
-        for place in ("draft_model", "eagle_head"):
-            if (name := getattr(arguments.replica.engine, place)) is not None:
-                model_at_hand(name, f"{config}: `replica.engine.{place}`")
+def model_problems(arguments: AppArguments) -> Iterator[str]:
+    """Yield one line for each model that the arguments in a config file name and that cannot be loaded."""
+    engine = arguments.replica.engine
+    named: dict[str, str | None] = {"model": arguments.model_source}
+    if engine.kind == "native":
+        named |= {"replica.engine.draft_model": engine.draft_model, "replica.engine.eagle_head": engine.eagle_head}
+    for place, name in named.items():
+        if name is not None:
+            try:
+                model_at_hand(name, f"`{place}`")
+            except UsageFailure as failure:
+                yield str(failure)
 
 
 def _check_id(model: str) -> None:

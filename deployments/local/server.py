@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-import socket
 import sys
 import threading
 import time
@@ -22,14 +20,12 @@ from ray.serve.schema import ApplicationStatus, ApplicationStatusOverview, Serve
 from deployments.arguments import AppArguments
 from deployments.cli.arguments import UsageFailure
 from deployments.config_file import ConfigError, load_config
-from deployments.haproxy.settings import Settings
 from deployments.kernel_progress import compile_visibly
-from deployments.local.model_source import check_models
-from deployments.local.stop import StopSignals, finish_requests, stop_all
+from deployments.local import preflight
+from deployments.local.stop import StopSignals, finish_requests, remove_sessions, stop_all
 
 POLL_S = 0.25
 REPEAT_S = 5.0
-METRICS_PORT = 8081
 
 EXAMPLE = {
     "messages": [{"role": "user", "content": "Extract the person: Alice Moore is 34 years old and lives in Paris."}],
@@ -93,17 +89,17 @@ class Progress:
 def serve_locally(
     path: Path,
     *,
-    port: int,
+    port: int | None,
     metrics_port: int | None,
     deadline_s: float,
     model: str | None = None,
     engine: str | None = None,
 ) -> int:
-    """Serve a config on `port` until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
+    """Serve a config until SIGINT or SIGTERM; returns the exit code (see `launcher.main`).
 
-    `model` and `engine`, a kind, take the place of the config's. The start may take `deadline_s`. `metrics_port` is
-    where Ray offers its Prometheus metrics; None: `METRICS_PORT`, or a free one where that is taken. A second signal
-    ends the requests that a first one lets finish.
+    `port` None means that of the config. `model` and `engine`, a kind, take the place of the config's. The start may
+    take `deadline_s`. `metrics_port` is where Ray offers its Prometheus metrics; None: `preflight.METRICS_PORT`, or a
+    free one where that is taken. A second signal ends the requests that a first one lets finish.
     """
     signals = StopSignals()
     signals.install()
@@ -111,17 +107,10 @@ def serve_locally(
     try:
         progress(f"checking {path}")
         config = load_config(path, model=model, engine=engine)
-        config.http_options.port = port
-        health_port = _health_port()
-        for each in (port, health_port):
-            if each is not None:
-                _check_port(config.http_options.host, each)
-        metrics_port = _metrics_port(metrics_port)
-        # Replicas would find out, too, but only after Serve has started each of them several times.
-        for application in config.applications:
-            check_models(path, AppArguments.model_validate(application.args))
-    except (ConfigError, StartError, UsageFailure) as error:
-        print(f"error: {error}", file=sys.stderr)
+        health_port, metrics_port = preflight.check_config(path, config, port, metrics_port, progress)
+    except (ConfigError, UsageFailure) as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
         return 2
 
     # Each tier would compile them by itself, at the same time and without a word.
@@ -143,6 +132,8 @@ def serve_locally(
     if failure is not None:
         print(f"error: {failure}", file=sys.stderr)
         return 1
+    if not killed:
+        remove_sessions()
     troubles = [f"{cut} open requests were cut"] * bool(cut) + [f"{killed} processes had to be killed"] * bool(killed)
     print(f"stopped; {', '.join(troubles)}" if troubles else "stopped cleanly", flush=True)
     return 1 if troubles else 0
@@ -158,13 +149,14 @@ def _start(
 ) -> None:
     """Start a local Ray, then `deploy`."""
     started = time.monotonic()
-    progress("starting a local Ray")
+    others = " beside another Ray of this machine, which takes longer" if preflight.other_rays() else ""
+    progress(f"starting a local Ray{others}")
     ray_start = _RayStart(metrics_port, progress, signals.stop)
     ray_start.start()
     while not ray_start.over.wait(POLL_S) and not signals.stop.is_set():
         if time.monotonic() > started + deadline_s:
             signals.stop.set()  # it does not try again
-            raise StartError(f"Ray did not start within {deadline_s:.0f} s")
+            raise _ray_failure(f"within {deadline_s:.0f} s")
     if signals.stop.is_set():
         return
     if ray_start.failure is not None:
@@ -198,8 +190,7 @@ def start_ray(metrics_port: int | None = None) -> None:
     ray.init(
         address="local",
         namespace="serve",
-        # Reservations order the placement on clusters; on one machine they must not keep a replica from starting.
-        num_cpus=max(4, os.cpu_count() or 1),
+        num_cpus=preflight.CPUS,
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,
@@ -240,8 +231,14 @@ class _RayStart(threading.Thread):
             try:
                 start_ray(self._metrics_port)
             except Exception as again:
-                self.failure = StartError(f"Ray did not start: {again}")
+                self.failure = _ray_failure(f"({again})")
                 self.failure.__cause__ = again
+
+
+def _ray_failure(reason: str) -> StartError:
+    others = ", ".join(map(str, preflight.other_rays()))
+    todo = f"another Ray runs here (process {others}): stop its server first" if others else "this machine is busy"
+    return StartError(f"Ray did not start {reason}; {todo}, or start again when less is running")
 
 
 class _Deployment(threading.Thread):
@@ -299,37 +296,6 @@ def _reasons(application: ApplicationStatusOverview) -> str:
     return "\n".join(dict.fromkeys(message for message in messages if message))
 
 
-def _health_port() -> int | None:
-    """None without HAProxy, whose it is. Raises `StartError` for what its other settings do not take, too."""
-    try:
-        settings = Settings.from_environment(os.environ)
-    except ValueError as error:
-        raise StartError(str(error)) from error
-    return settings.health_port if os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1" else None
-
-
-def _metrics_port(asked: int | None) -> int:
-    """Raises `StartError` where a port was asked for that cannot be used."""
-    try:
-        _check_port("", METRICS_PORT if asked is None else asked, "--metrics-port 9100")
-    except StartError:
-        if asked is not None:
-            raise
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            return int(probe.getsockname()[1])
-    return METRICS_PORT if asked is None else asked
-
-
-def _check_port(host: str, port: int, other: str = "PORT=8123") -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise StartError(f"port {port} cannot be used ({error.strerror}); choose another one: {other}") from error
-
-
 def _answers(url: str) -> bool:
     try:
         return httpx.get(url, timeout=5, trust_env=False).status_code == 200
@@ -341,12 +307,14 @@ def _greeting(config: ServeDeploySchema, health_port: int | None, metrics_port: 
     url = _url(config)
     probes = "" if health_port is None else f"; for probes: {_url(config, health_port)}/health"
     metrics = f"http://127.0.0.1:{metrics_port}/metrics"
-    model = _arguments(config).model_name
+    arguments = _arguments(config)
+    model = arguments.model_name
+    key = "" if arguments.router.api_keys is None else "-H 'Authorization: Bearer YOUR_API_KEY' "
     body = json.dumps({"model": model, **EXAMPLE})
     return (
         f"\nServing {model} at {url} (documentation: {url}/docs{probes}). Ctrl-C stops.\n"
         f"What it is doing: {url}/, metrics for Prometheus: {metrics}. Try:\n\n"
-        f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'\n"
+        f"curl {url}/v1/chat/completions {key}-H 'Content-Type: application/json' -d '{body}'\n"
     )
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import ray
 from ray import serve
+from ray._common.utils import get_default_ray_temp_dir
 
 from deployments.haproxy import admin
 
@@ -76,6 +80,16 @@ def stop_all(progress: Callable[[str], None], hurry: threading.Event, *, gracefu
             process.kill()
     psutil.wait_procs(left, timeout=KILLED_S)
     return len(left)
+
+
+def remove_sessions() -> None:
+    """Remove what the Rays of this process have written: logs, sockets."""
+    folder = Path(get_default_ray_temp_dir())
+    for session in folder.glob(f"session_*_{os.getpid()}"):
+        shutil.rmtree(session, ignore_errors=True)
+    latest = folder / "session_latest"
+    if latest.is_symlink() and not latest.exists():
+        latest.unlink(missing_ok=True)
 
 
 def _kill_all() -> None:

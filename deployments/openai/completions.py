@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from deployments.chat.output_parser import OutputParser
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, tell
 from deployments.http.event_stream import block
 from deployments.http.unenforced import Unenforced
 from deployments.openai.logprobs import (
@@ -232,10 +232,10 @@ class Answer:
             if include_usage:
                 yield block({**head, "choices": [], "usage": self._usage()})
         except ApiError as error:
-            yield block(error.body())
+            yield block(tell(error).body())
         except Exception:
             logger.exception("stream %s failed", self._head["id"])
-            yield block(ApiError.internal().body())
+            yield block(tell(ApiError.internal()).body())
         yield b"data: [DONE]\n\n"
 
     async def _events(self) -> AsyncGenerator[Event, None]:

@@ -37,6 +37,10 @@ from grammar_workers.specification import (
 )
 from grammar_workers.validation import FailFast, by_json_type
 
+STRICT = (
+    "The schema is enforced either way. With `true`, a name that is nearly a keyword, such as `maxlength`, is refused "
+    "with the keyword that may be meant, unless `on_unsupported` is `report`."
+)
 Items: Any = Field(min_length=1, max_length=MOST_ITEMS)
 
 
@@ -60,12 +64,12 @@ class JsonObjectFormat(ClientModel):
 
 
 class NamedJsonSchema(ClientModel):
-    """OpenAI's wrapper around a schema. `name`, `description` and `strict` do not change what is enforced."""
+    """OpenAI's wrapper around a schema. `name` and `description` do not change what is enforced."""
 
     name: str = Field(description="A label of the caller's; it does not influence the output.")
     description: str | None = None
     json_schema: JsonSchema = Field(alias="schema")
-    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+    strict: StrictBool | None = Field(None, description=STRICT)
 
 
 class JsonSchemaFormat(ClientModel):
@@ -74,6 +78,7 @@ class JsonSchemaFormat(ClientModel):
     type: Literal["json_schema"]
     wrapped: NamedJsonSchema | None = Field(None, alias="json_schema")
     bare: JsonSchema | None = Field(None, alias="schema")
+    strict: StrictBool | None = Field(None, description="Of `schema`, as in `json_schema`.")
 
     @model_validator(mode="after")
     def _one_schema(self) -> JsonSchemaFormat:
@@ -84,7 +89,8 @@ class JsonSchemaFormat(ClientModel):
     def specification(self) -> GrammarSpecification | None:
         schema = self.bare if self.wrapped is None else self.wrapped.json_schema
         assert schema is not None
-        return JsonSchemaSpecification.model_validate({"schema": schema})
+        strict = bool(self.strict if self.wrapped is None else self.wrapped.strict)
+        return JsonSchemaSpecification.model_validate({"schema": schema, "strict": strict})
 
 
 class RegexFormat(ClientModel):

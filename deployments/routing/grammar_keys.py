@@ -47,17 +47,20 @@ class GrammarKeys:
             info = await self._tiers.compiler_info()
             self._settings = info["vocabulary_fingerprint"], GrammarOptions.model_validate(info["options"])
         fingerprint, options = self._settings
-        try:
-            canonical = await _canonical_bytes(specification)
-        except GrammarError as error:
-            raise ApiError.of_grammar(error.to_dict(), param=param, places=places) from error
         given = {} if on_unsupported in (None, options.on_unsupported) else {"on_unsupported": on_unsupported}
-        key = content_key(canonical, fingerprint, options.model_copy(update=given))
+        options = options.model_copy(update=given)
+        try:
+            canonical = await _canonical_bytes(specification, options.on_unsupported == "refuse")
+        except GrammarError as error:
+            raise ApiError.of_grammar(
+                error.to_dict(), param=param, places=places, specification=specification.model_dump(by_alias=True)
+            ) from error
+        key = content_key(canonical, fingerprint, options)
         return Grammar(key, job(json.loads(canonical), given), param, places, seen=described(specification))
 
 
-async def _canonical_bytes(specification: GrammarSpecification) -> bytes:
+async def _canonical_bytes(specification: GrammarSpecification, strict: bool) -> bytes:
     """Raises `GrammarError`. What takes long does so in a thread."""
     with contextlib.suppress(LimitExceededError):
-        return canonical_bytes(specification, MAX_INLINE_BYTES)
-    return await asyncio.to_thread(canonical_bytes, specification, Limits().max_specification_bytes)
+        return canonical_bytes(specification, MAX_INLINE_BYTES, strict=strict)
+    return await asyncio.to_thread(canonical_bytes, specification, Limits().max_specification_bytes, strict=strict)

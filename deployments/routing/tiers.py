@@ -271,7 +271,9 @@ class Tiers:
         if not grammar.only_own:
             self._new_grammars.forget(grammar.key)
         if answer["status"] == "refused":
-            refusal = ApiError.of_grammar(answer["error"], param=grammar.param, places=grammar.places)
+            refusal = ApiError.of_grammar(
+                answer["error"], param=grammar.param, places=grammar.places, specification=grammar.specification
+            )
             self.seen_grammars.refused(grammar.seen, tenant, refusal.detail.message)
             raise refusal
         raise ApiError.grammar_not_found(grammar.key)

@@ -27,7 +27,7 @@ from gpu_workers.guided.grammar_source import GrammarSource
 from gpu_workers.inference_engine import Statistics, in_turn
 from gpu_workers.model.loader import token_limit
 from gpu_workers.model.prompt import PromptEncoder
-from gpu_workers.output import FinishReason, GenerationOutput
+from gpu_workers.output import GenerationOutput
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from grammar_workers import TokenFSM, Vocabulary
 from grammar_workers.logs import SERVE, get_logger
@@ -89,7 +89,7 @@ class VllmEngine:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
         loop = asyncio.get_running_loop()
         deadline = None if request.timeout_s is None else loop.time() + request.timeout_s
-        reason: FinishReason | None = None
+        reason, counted = None, "cancelled"
         try:
             async with contextlib.aclosing(self._outputs(request)) as outputs:
                 while reason is None:
@@ -101,12 +101,13 @@ class VllmEngine:
                         refusal = RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")
                         raise refusal from None
                     reason = output.finish_reason
+                    counted = reason or counted
                     yield output
         except RequestError as error:
-            reason = "error"
-            yield GenerationOutput(finish_reason=reason, error=error.to_dict())
+            counted = "error" if error.status >= 500 else "refused"
+            yield GenerationOutput(finish_reason="error", error=error.to_dict())
         finally:
-            self.statistics.ended[reason or "cancelled"] += 1
+            self.statistics.ended[counted] += 1
 
     def check_health(self) -> None:
         """Raises RuntimeError when the EngineCore has died."""

@@ -375,7 +375,7 @@ class StepLoop(threading.Thread):
 
     def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:
         self._live.difference_update(sequence.companions)
-        self.statistics.ended[reason] += 1
+        self.statistics.ended[reason if error is None or error.status >= 500 else "refused"] += 1
         text = sequence.rest_of_text if reason in ("stop", "length") else ""
         told = None if error is None else error.to_dict()
         ending = GenerationOutput(finish_reason=reason, error=told, stop_string=sequence.stop_string)

@@ -13,7 +13,8 @@ import psutil
 import pytest
 from ray.serve._private import constants
 
-from deployments.local import launcher, server
+from deployments.cli.failure import UsageFailure
+from deployments.local import launcher, preflight, server
 from deployments.local.launcher import environment
 from deployments.shipped import REPOSITORY
 
@@ -152,11 +153,11 @@ def test_the_metrics_port_is_the_usual_one_or_a_free_one_or_the_one_asked_for(mo
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setattr(server, "METRICS_PORT", port)
-        assert server._metrics_port(None) not in (0, port)
-        with pytest.raises(server.StartError, match=f"port {port} .*--metrics-port"):
-            server._metrics_port(port)
-    assert server._metrics_port(None) == server._metrics_port(port) == port
+        monkeypatch.setattr(preflight, "METRICS_PORT", port)
+        assert preflight.free_metrics_port(None) not in (0, port)
+        with pytest.raises(UsageFailure, match=f"port {port} .*--metrics-port"):
+            preflight.free_metrics_port(port)
+    assert preflight.free_metrics_port(None) == preflight.free_metrics_port(port) == port
 
 
 def test_what_takes_long_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.tool_calls import Delta
-from deployments.http.errors import ApiError
+from deployments.http.errors import ApiError, tell
 from deployments.http.event_stream import block
 from deployments.openai.completions import GrammarReport, grammar_report
 from deployments.openai.logprobs import ChatTokenLogprob, chat_logprobs
@@ -303,7 +303,7 @@ class ResponsesAnswer:
 
     def _failed(self, error: ApiError) -> bytes:
         """The block that ends a stream after a fault."""
-        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
+        code = "rate_limit_exceeded" if tell(error).status == 429 else "server_error"
         if error.status == 400:
             code = "invalid_prompt"
         failure = {"code": code, "message": error.detail.message}

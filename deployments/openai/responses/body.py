@@ -25,6 +25,7 @@ from deployments.http.errors import ApiError
 from deployments.http.fields import Metadata, Only, Positive
 from deployments.openai.constraints import (
     ON_UNSUPPORTED,
+    STRICT,
     GrammarFormat,
     JsonObjectFormat,
     RegexFormat,
@@ -58,7 +59,7 @@ class NamedSchemaFormat(ClientModel):
     name: str | None = Field(None, description="A label of the caller's; it does not influence the output.")
     description: str | None = None
     json_schema: JsonSchema = Field(alias="schema")
-    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+    strict: StrictBool | None = Field(None, description=STRICT)
 
 
 class TextConfig(ClientModel):
@@ -261,7 +262,7 @@ class ResponsesBody(ClientModel):
     def _response_format(self) -> Any:
         wanted = None if self.text is None else self.text.format
         if isinstance(wanted, NamedSchemaFormat):
-            return {"type": "json_schema", "schema": wanted.json_schema}
+            return {"type": "json_schema", "schema": wanted.json_schema, "strict": wanted.strict}
         return wanted
 
 

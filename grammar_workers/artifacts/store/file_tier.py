@@ -54,6 +54,16 @@ class FileTier:
         self._seen_files = 0
         self._seen_bytes = 0
 
+    def check(self) -> None:
+        """Raises `OSError`, which says what to do, where no file can be written."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(prefix=_TEMPORARY_PREFIX, dir=self.folder):
+                pass
+        except OSError as error:
+            todo = "make it writable for this user, or name another folder"
+            raise OSError(f"cannot write into {self.folder} ({error.strerror}): {todo}") from error
+
     def get(self, key: str) -> bytes | None:
         try:
             with open(self._path(key), "rb", opener=_open_file) as file:

@@ -63,6 +63,17 @@ class RedisClient:
         pool = self._redis.connection_pool
         pool.connection_class = bounded(pool.connection_class, self._allowance)
 
+    def trouble(self) -> str | None:
+        """Return why the server does not answer now, or None if it does. Nothing is counted."""
+        self._allowance.begin(DEADLINE_S, MOST_REPLY_BYTES)
+        try:
+            self._redis.ping()
+        except redis.AuthenticationError as error:
+            return f"Redis refuses the password ({error}): check {PASSWORD_VARIABLE}, or the password in the URL"
+        except Exception as error:
+            return f"Redis does not answer ({error}): start it, or correct the URL"
+        return None
+
     def call(self, command: Callable[[redis.Redis], Result], *, most_bytes: int = MOST_REPLY_BYTES) -> Result:
         """The result of `command`, or `RedisUnavailableError` within the deadline, whatever the server does."""
         self._count_the_missing()

@@ -134,6 +134,13 @@ class GrammarStore:
         if self._redis_client is not None:
             self._redis_client.patience_s = max(MIN_PATIENCE_S, min(self._price_s, SOCKET_TIMEOUT_S))
 
+    def trouble(self) -> str | None:
+        """Return why Redis does not answer, or None. Raises `OSError` where the folder of files cannot be written."""
+        for tier in self._tiers:
+            if isinstance(tier, FileTier):
+                tier.check()
+        return None if self._redis_client is None else self._redis_client.trouble()
+
     def stats(self) -> dict[str, dict[str, int | str]]:
         """Of each tier: what it holds (`entries`, `bytes`), the state of Redis' `breaker`, and events since the start:
         hits, misses, puts, corrupt, errors, unauthorized, refused, slow, no_space, evicted.

@@ -193,7 +193,9 @@ class Positions:
 
     def _refuse_inside_behind(self, what: str, position: int) -> None:
         if self._inside_behind:
-            raise UnsupportedFeatureError(f"{what} inside a look-behind is not supported", position=position)
+            raise UnsupportedFeatureError(
+                f"{what} inside a look-behind is not supported; move it out", position=position
+            )
 
 
 def _one_of(characters: Charset, rest: GlushkovNfa) -> int:

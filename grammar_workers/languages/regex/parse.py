@@ -18,6 +18,20 @@ from grammar_workers.languages.scalar_values import is_scalar_value
 from grammar_workers.options import Limits
 
 MAX_REPEAT = 1 << 20
+_INSTEAD = {
+    "possessive": "write the quantifier without the second +",
+    "repeated": "put what is repeated into a group, such as (?:x{2})*",
+    "back-reference": "write what it may repeat as alternatives",
+    "atomic": "write (?:...)",
+    "conditional": "write both cases as alternatives",
+    "comment": "remove it",
+    "modifier": "write (?:...)",
+    "flag '": "i and s are known",
+    "empty class": "write \\] for the bracket",
+    "property": "write its characters as ranges, such as [A-Za-z]",
+    "\\": "write ^ or $",
+}
+"""Part of what is not supported -> what to write."""
 _SPECIAL = frozenset("([.^$\\")
 """What begins something else than the character itself."""
 _QUANTIFIERS = "*+?{"
@@ -150,7 +164,8 @@ class _Reader:
         self._characters += 1
         if self._characters > self._limits.max_pattern_characters:
             raise LimitExceededError(
-                f"the pattern has more than {self._limits.max_pattern_characters} characters (limit max_regex_states)",
+                f"the pattern has more than {self._limits.max_pattern_characters} characters (limit "
+                "max_pattern_characters); list fixed strings as `enum` of a JSON Schema, or as choices",
                 position=begin,
             )
 
@@ -172,7 +187,9 @@ class _Reader:
         least, most = (int(side[:20]) if side else None for side in (low, high if comma else low))
         assert least is not None
         if max(least, most or 0) > MAX_REPEAT:
-            raise LimitExceededError(f"a repeat count above {MAX_REPEAT}", position=begin)
+            todo = "repeat a group that repeats, or leave the count open"
+            message = f"the repeat count {max(least, most or 0)} is above {MAX_REPEAT}; {todo}"
+            raise LimitExceededError(message, position=begin)
         if most is not None and most < least:
             raise self._invalid("repeat bounds out of order", begin)
         return least, most
@@ -375,6 +392,8 @@ class _Reader:
         )
 
     def _unsupported(self, what: str, position: int | None = None) -> UnsupportedFeatureError:
+        instead = next((f"; {todo}" for name, todo in _INSTEAD.items() if name in what), "")
         return UnsupportedFeatureError(
-            f"{what} in a pattern is not supported", position=self._position if position is None else position
+            f"{what} in a pattern is not supported{instead}",
+            position=self._position if position is None else position,
         )

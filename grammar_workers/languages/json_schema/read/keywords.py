@@ -90,6 +90,21 @@ KEYWORDS = {
 }
 """Every keyword that some draft defines; annotations of newer drafts are known to all of them."""
 NEAR_KEYWORDS = NearNames(name for name, keyword in KEYWORDS.items() if keyword.asserts)
+_SHORTEST_MISSPELT = 6
+"""Letters of a keyword that another letter makes a mistake; shorter ones are nearly `note`, `when` and `count`."""
+
+
+def misspelt(name: str) -> str | None:
+    """Return the keyword that a name in a schema is a mistake for, or None.
+
+    Such a keyword asserts something, and the name differs from it in upper and lower case alone, or also in a letter.
+    """
+    # Who writes `_uniqueItems` or `x-format` has taken the keyword out.
+    near = NEAR_KEYWORDS.find(name) if name.isalpha() and name not in KEYWORDS else None
+    certain = near is not None and (len(near) >= _SHORTEST_MISSPELT or near.casefold() == name.casefold())
+    return near if certain and KEYWORDS[near or ""].vocabularies != {"core"} else None
+
+
 ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keyword.asserts)
 
 MAX_UNIQUE = 16

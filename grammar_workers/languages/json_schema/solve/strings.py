@@ -129,10 +129,16 @@ class Strings:
             atom, positive = self.pool.split(literal)
             assertion = self.pool.assertion(atom)
             if isinstance(assertion, FiniteTexts):
-                return (text in assertion.texts) == positive
+                return (text in self._members(atom)) == positive
             return bool(self._automaton(self._at_length(literal, len(text))).classify(text))
 
         return self.pool.holds(formula, truth)
+
+    @memoized
+    def _members(self, atom: FormulaId) -> frozenset[str]:
+        """The texts of a finite set: an `enum` may have thousands, each of which is looked up."""
+        assertion = self.pool.assertion(atom)
+        return frozenset(assertion.texts if isinstance(assertion, FiniteTexts) else ())
 
     def _unlisted_texts(self, certain: Sequence[FormulaId], listed: Mapping[str, int], labels: _Labels) -> TextLanguage:
         literals = dict.fromkeys(literal for formula in certain for literal in self.pool.literals(formula))

@@ -24,6 +24,21 @@ def place_lines(error: GrammarError, specification: dict[str, Any] | None) -> li
     return lines
 
 
+def place_in_line(
+    pointer: str | None, shown: str | None, position: int | None, specification: dict[str, Any] | None
+) -> str:
+    """The same in one line, for an HTTP answer: the place is called `shown` there; "" without a place."""
+    parts = []
+    if pointer is not None:
+        found = _at(specification, pointer)
+        parts.append(f"{shown or 'the root of the schema'}{'' if found is None else f': {found}'}")
+    if position is not None:
+        text = (specification or {}).get("pattern", (specification or {}).get("text"))
+        before = text[position : position + 20] if isinstance(text, str) and pointer is None else ""
+        parts.append(f"character {position}{f', before {before!r}' if before else ''}")
+    return f" (at {'; '.join(parts)})" if parts else ""
+
+
 def _at(specification: dict[str, Any] | None, pointer: str) -> str | None:
     """The value at `pointer` (RFC 6901) as short JSON; None where it leads nowhere."""
     value: Any = (specification or {}).get("schema", specification)
