@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from grammar_workers.dfa.charset import ALL, Charset
 from grammar_workers.dfa.dfa import Dfa, literal_set
+from grammar_workers.dfa.spans import Spans, spans_of
 from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.automaton import automaton
 from grammar_workers.languages.banned_words import banned_words
@@ -20,6 +22,8 @@ from grammar_workers.specification import (
     PatternSpecification,
     PositionsSpecification,
     RegexSpecification,
+    Substring,
+    SubstringSpecification,
 )
 
 RegularSpecification: TypeAlias = (
@@ -28,6 +32,7 @@ RegularSpecification: TypeAlias = (
     | PatternSpecification
     | PositionsSpecification
     | AutomatonSpecification
+    | SubstringSpecification
     | BannedWordsSpecification
 )
 
@@ -49,7 +54,14 @@ def dfa_of(specification: RegularSpecification, limits: Limits) -> Dfa:
             case_sensitive=specification.case_sensitive,
             whole_words=specification.whole_words,
         )
+    if isinstance(specification, SubstringSpecification):
+        return spans(specification, limits).dfa(limits)
     return literal_set(dict.fromkeys(choices(specification), 1))
+
+
+def spans(asked: Substring, limits: Limits, allowed: Charset = ALL) -> Spans:
+    """The spans of a text that consist of `allowed` characters."""
+    return spans_of(asked.text, limits, allowed, whole_words=asked.whole_words, case_sensitive=asked.case_sensitive)
 
 
 def choices(specification: ChoiceSpecification) -> list[str]:
