@@ -229,9 +229,7 @@ def test_a_malformed_extension_is_rejected_at_its_place(extension: Any, pointer:
     schema = {"type": "object", "properties": {"quote": {"type": "string", "x-turnstile": extension}}}
     with pytest.raises(InvalidSpecificationError) as error:
         compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
-    assert (error.value.pointer or "").startswith("/schema/properties/quote" + pointer) or (
-        error.value.pointer == "/properties/quote" + pointer
-    )
+    assert error.value.pointer == "/properties/quote" + pointer
 
 
 def test_another_extension_is_noted_as_ignored() -> None:

@@ -158,8 +158,11 @@ class ScalarKeywords:
             return self._pool.atom(JsonType.STRING, Substring.model_validate(asked))
         except ValidationError as error:
             where, first = scope.below("x-turnstile", "substring_of").pointer, error.errors()[0]
-            inside = (unknown_field(first) or (first["loc"], ""))[0]
-            raise InvalidSpecificationError(first["msg"], pointer=where + pointer(inside)) from None
+            unknown = unknown_field(first)
+            inside = first["loc"] if unknown is None else (*unknown[0], unknown[1])
+            message = first["msg"] if unknown is None else "unknown field"
+            where += "" if isinstance(extension["substring_of"], str) else pointer(inside)
+            raise InvalidSpecificationError(message, pointer=where) from None
 
     def _format(self, name: Any, scope: Scope) -> FormulaId:
         if not isinstance(name, str):
