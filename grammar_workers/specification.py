@@ -5,11 +5,21 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, GetCoreSchemaHandler, StrictBool, StrictInt, TypeAdapter, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    StrictBool,
+    StrictInt,
+    TypeAdapter,
+    field_validator,
+    model_validator,
+)
 from pydantic import Tag as Member
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from grammar_workers import tag_formats
+from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.tag_formats import Format
 from grammar_workers.validation import FailFast, StrictModel, by_json_type
 
@@ -173,6 +183,38 @@ class GrammarTextSpecification(_Specification):
     text: str
 
 
+class Substring(_Specification):
+    """A string that is a span of `text`: it stands in the text as it is. The empty string is one.
+
+    With `whole_words`, no span begins or ends within a word, that is between two letters, digits or underscores of any
+    script (what `\\w` matches in Python). Unless `case_sensitive`, each letter may also be written in lower or in upper
+    case, where that is one character.
+    """
+
+    text: str
+    whole_words: StrictBool = False
+    case_sensitive: StrictBool = True
+
+    @field_validator("text")
+    @classmethod
+    def _has_no_surrogate(cls, text: str) -> str:
+        if has_surrogate(text):
+            raise PydanticCustomError("surrogate", "the text holds a lone surrogate")
+        return text
+
+
+class SubstringSpecification(Substring):
+    """A span of `text`, such as a citation: the output stands in the text as it is, or is empty.
+
+    With `whole_words`, no span begins or ends within a word, that is between two letters, digits or underscores of any
+    script (what `\\w` matches in Python). Unless `case_sensitive`, each letter may also be written in lower or in upper
+    case, where that is one character. A text has up to 262,144 characters; one that is combined with other
+    specifications has fewer (`max_regex_states`).
+    """
+
+    type: Literal["substring"] = "substring"
+
+
 class BannedWordsSpecification(_Specification):
     """Text in which none of `words` (words or phrases) occurs, however the tokens cut it.
 
@@ -195,9 +237,10 @@ class BannedWordsSpecification(_Specification):
 class AllOfSpecification(_Specification):
     """Text that every one of `specifications` allows.
 
-    Regular kinds (`regex`, `choice`, `pattern`, `positions` and `automaton` of characters, `banned_words`, a `grammar`
-    without true recursion) combine with each other and with one or more JSON kinds, one recursive `grammar`, or one
-    `structural_tag`; other combinations are refused with the place of the specification that does not fit.
+    Regular kinds (`regex`, `choice`, `pattern`, `positions` and `automaton` of characters, `substring`, `banned_words`,
+    a `grammar` without true recursion) combine with each other and with one or more JSON kinds, one recursive
+    `grammar`, or one `structural_tag`; other combinations are refused with the place of the specification that does not
+    fit.
     """
 
     type: Literal["all_of"] = "all_of"
@@ -257,6 +300,7 @@ GrammarSpecification = Annotated[
     | PositionsSpecification
     | AutomatonSpecification
     | GrammarTextSpecification
+    | SubstringSpecification
     | BannedWordsSpecification
     | AllOfSpecification
     | StructuralTagSpecification,

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from deployments.cli.arguments import UsageFailure
 from deployments.cli.constraint_file import KIND_HELP, KINDS, read_text, specification
-from deployments.cli.error_excerpt import place_lines
 from deployments.cli.grammar_flags import add_grammar_flags, grammar_options
 from deployments.error_excerpt import place_lines
 from deployments.kernel_progress import compile_visibly

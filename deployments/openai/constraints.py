@@ -33,6 +33,8 @@ from grammar_workers.specification import (
     Positions,
     PositionsSpecification,
     RegexSpecification,
+    Substring,
+    SubstringSpecification,
     Texts,
 )
 from grammar_workers.validation import FailFast, by_json_type
@@ -135,6 +137,11 @@ AnyBannedWords = Annotated[
     Annotated[BannedWords, Tag("object")] | Annotated[Texts, Items, Tag("array")],
     by_json_type("a list of words, or an object with `words`"),
 ]
+AnySubstring = Annotated[
+    Annotated[Substring, Tag("object")] | Annotated[str, Tag("string")],
+    by_json_type("a text, or an object with `text`"),
+]
+SUBSTRING = "A text of which the string is a span, or an object that says how they are compared."
 ON_UNSUPPORTED = (
     "A keyword of a JSON Schema that cannot be enforced: `refuse` it with 400, or `report` it in the answer's "
     "`grammar.unenforced` and enforce all else. Default: what the server's grammar options say, which is `refuse`."
@@ -145,7 +152,7 @@ BANNED_WORDS = "Words that must not occur: a list, or an object that says how th
 class StructuredOutputs(ClientModel):
     """vLLM's spelling: exactly one key says what the output must match.
 
-    The keys `pattern`, `positions`, `automaton`, `banned_words` and `all_of` are additions.
+    The keys `pattern`, `positions`, `automaton`, `substring`, `banned_words` and `all_of` are additions.
     """
 
     json_schema: (
@@ -180,6 +187,7 @@ class StructuredOutputs(ClientModel):
     automaton: Automaton | None = Field(
         None, description="A deterministic finite automaton, as a table of transitions."
     )
+    substring: AnySubstring | None = Field(None, description=SUBSTRING)
     banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
     all_of: Annotated[list[GrammarSpecification], FailFast(), Parts] | None = Field(
         None, description="Specifications, each with its `type`, all of which the output must match."
@@ -227,6 +235,9 @@ _SPECIFICATIONS: dict[str, Callable[[Any], GrammarSpecification | None]] = {
     "pattern": lambda elements: PatternSpecification(elements=elements),
     "positions": lambda allowed: PositionsSpecification(allowed=allowed),
     "automaton": lambda table: AutomatonSpecification(**dict(table)),
+    "substring": lambda asked: SubstringSpecification(
+        **({"text": asked} if isinstance(asked, str) else asked.model_dump())
+    ),
     "banned_words": lambda banned: BannedWordsSpecification(
         **({"words": banned} if isinstance(banned, list) else banned.model_dump())
     ),

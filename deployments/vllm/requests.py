@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
 from deployments.http.errors import in_the_body
-from deployments.openai.constraints import BANNED_WORDS, AnyBannedWords, StructuredOutputs
+from deployments.openai.constraints import BANNED_WORDS, SUBSTRING, AnyBannedWords, AnySubstring, StructuredOutputs
 from deployments.vllm.sampling import REFUSED
 from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
@@ -39,6 +39,7 @@ class SchemaExtension(GrammarOptions):
 
     finish_within_budget: StrictBool = Field(False, description="The output is complete within `max_tokens`.")
     banned_words: AnyBannedWords | None = Field(None, description=BANNED_WORDS)
+    substring_of: AnySubstring | None = Field(None, description=SUBSTRING)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -117,7 +118,10 @@ def _read_extended(schema: Mapping[str, Any]) -> GrammarRequest:
         raise _malformed(_EXTENSION, error, place) from None
     except RecursionError:
         raise LimitExceededError("the specification is nested too deeply", pointer=pointer(place)) from None
-    plain = JsonSchemaSpecification.model_validate({"schema": {k: v for k, v in schema.items() if k != EXTENSION}})
+    rest = {k: v for k, v in schema.items() if k != EXTENSION}
+    if extension.substring_of is not None:
+        rest[EXTENSION] = {"substring_of": given["substring_of"]}
+    plain = JsonSchemaSpecification.model_validate({"schema": rest})
     specification: GrammarSpecification = plain
     places: list[tuple[str, str]] = []
     if (banned := extension.banned_words) is not None:

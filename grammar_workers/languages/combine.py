@@ -24,14 +24,23 @@ from grammar_workers.languages.cfg.reading import rule_graph
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_values import JsonValues
-from grammar_workers.languages.parts import Parts, choices, intersection, over_tokens, read_parts, spellable_text
+from grammar_workers.languages.parts import (
+    Parts,
+    choices,
+    intersection,
+    over_tokens,
+    read_parts,
+    spellable_text,
+)
 from grammar_workers.languages.positions import token_positions
 from grammar_workers.languages.regex.counters import NotCountableError, counted_text
+from grammar_workers.languages.substring import spans
 from grammar_workers.languages.tags.construct import Construction
 from grammar_workers.languages.tags.leaves import TagLeaves
 from grammar_workers.languages.tags.triggers import format_of
 from grammar_workers.pushdown import intersect as product
 from grammar_workers.pushdown.automaton import PushdownAutomaton
+from grammar_workers.pushdown.spans import span_states
 from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.pushdown.trie import trie_of_texts
 from grammar_workers.specification import (
@@ -39,6 +48,7 @@ from grammar_workers.specification import (
     ChoiceSpecification,
     GrammarSpecification,
     RegexSpecification,
+    SubstringSpecification,
 )
 
 
@@ -98,6 +108,10 @@ class Combination:
 
     def _regular_entry(self, parts: Parts) -> int:
         lists = [(pointer, part) for pointer, part in parts.regular if isinstance(part, ChoiceSpecification)]
+        if len(parts.regular) == 1 and not parts.automata and isinstance(parts.regular[0][1], SubstringSpecification):
+            pointer, part = parts.regular[0]
+            with located(pointer):
+                return span_states(self._builder, spans(part, self._limits, self._vocabulary.alphabet))
         if not lists:
             try:
                 with self._budget.share(2):

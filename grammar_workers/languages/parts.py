@@ -15,6 +15,7 @@ from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.positions import names_tokens, positions
 from grammar_workers.languages.regex.compile import compile_regex
 from grammar_workers.languages.scalar_values import has_surrogate
+from grammar_workers.languages.substring import spans
 from grammar_workers.languages.token_pattern import token_pattern
 from grammar_workers.options import Limits
 from grammar_workers.specification import (
@@ -30,6 +31,7 @@ from grammar_workers.specification import (
     PositionsSpecification,
     RegexSpecification,
     StructuralTagSpecification,
+    SubstringSpecification,
 )
 
 RegularSpecification: TypeAlias = (
@@ -38,6 +40,7 @@ RegularSpecification: TypeAlias = (
     | PatternSpecification
     | PositionsSpecification
     | AutomatonSpecification
+    | SubstringSpecification
     | BannedWordsSpecification
 )
 
@@ -149,6 +152,8 @@ def _dfa_of(specification: RegularSpecification, limits: Limits) -> Dfa:
             case_sensitive=specification.case_sensitive,
             whole_words=specification.whole_words,
         )
+    if isinstance(specification, SubstringSpecification):
+        return spans(specification, limits).dfa(limits)
     return literal_set(dict.fromkeys(choices(specification), 1))
 
 

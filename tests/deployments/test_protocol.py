@@ -97,6 +97,14 @@ def refusal(**fields: Any) -> str:
             {"type": "automaton", "initial": 0, "accepting": [0, "b"], "transitions": [{**STEP, "tokens": None}]},
         ),
         (
+            {"structured_outputs": {"substring": "a text"}},
+            {"type": "substring", "text": "a text", "whole_words": False, "case_sensitive": True},
+        ),
+        (
+            {"structured_outputs": {"substring": {"text": "a text", "whole_words": True}}},
+            {"type": "substring", "text": "a text", "whole_words": True, "case_sensitive": True},
+        ),
+        (
             {"structured_outputs": {"banned_words": ["bad"]}},
             {"type": "banned_words", "words": ["bad"], "case_sensitive": False, "whole_words": False},
         ),

@@ -120,6 +120,8 @@ def test_options_of_one_request(served: Served) -> None:
         ({"banned_words": "word"}, "/banned_words"),
         ({"banned_words": ["a", 1]}, "/banned_words/1"),
         ({"banned_words": {"words": ["a"], "whole": True}}, "/banned_words/whole"),
+        ({"substring_of": 1}, "/substring_of"),
+        ({"substring_of": {"text": "a", "words": True}}, "/substring_of/words"),
         ({"banned_words": ["a", ""]}, "/banned_words/1"),
         ({"banned_words": {"words": ["a", ""]}}, "/banned_words/words/1"),
         ({"a~/b": 1}, "/a~0~1b"),
@@ -151,6 +153,18 @@ def test_who_mistypes_a_field_is_told_which_there_are(served: Served, name: str,
         served.ask(json=extended(banned_words={"words": ["a"], "whole_word": True}))
     expected = "unknown field. Is whole_words meant? banned_words takes words, case_sensitive, whole_words"
     assert str(inside.value).startswith(expected)
+
+
+@pytest.mark.parametrize("extension", ["the red one", {"text": "the red one", "whole_words": True}])
+def test_a_string_is_a_span_of_a_text(served: Served, extension: Any) -> None:
+    for schema, text in (
+        ({"type": "string", "x-turnstile": {"substring_of": extension, "whitespace": "flexible"}}, '"{}"'),
+        ({"items": {"type": "string", "x-turnstile": {"substring_of": extension}}, "type": "array"}, '["{}"]'),
+    ):
+        reference = served.ask(json=schema)
+        assert served.matches(reference, text.format("red one"))
+        assert not served.matches(reference, text.format("green"))
+        assert served.matches(reference, text.format("ed on")) is isinstance(extension, str)
 
 
 def test_banned_words_beside_a_schema(served: Served) -> None:

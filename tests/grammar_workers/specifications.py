@@ -73,6 +73,26 @@ CORNER_CASES: dict[str, dict[str, Any]] = {
     "regex": {"type": "regex", "pattern": "(ab|[^a]b?){1,4}"},
     "unbounded regex": {"type": "regex", "pattern": "a*b?"},
     "choice": {"type": "choice", "choices": ["a", "ab", "abc", "b", ""]},
+    "span": {"type": "substring", "text": 'abéab a😀\n"b'},
+    "span of whole words": {"type": "substring", "text": "ab éa ab. a9", "whole_words": True},
+    "span in any case": {"type": "substring", "text": "aBé ab", "case_sensitive": False, "whole_words": True},
+    "span in JSON": {
+        "type": "json_schema",
+        "schema": {"type": "string", "minLength": 2, "maxLength": 4, "x-turnstile": {"substring_of": 'ab"é\n😀ab\\a€'}},
+    },
+    "span of whole words in JSON": {
+        "type": "json_schema",
+        "schema": {
+            "type": "array",
+            "items": {
+                "type": "string",
+                "maxLength": 4,
+                "x-turnstile": {
+                    "substring_of": {"text": "Ab éa aB\n abé", "whole_words": True, "case_sensitive": False}
+                },
+            },
+        },
+    },
     "banned words": {"type": "banned_words", "words": ["ab", "aé", "ss"]},
     "banned words in JSON": {
         "type": "all_of",

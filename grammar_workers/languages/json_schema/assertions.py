@@ -11,6 +11,8 @@ import dataclasses
 import enum
 from typing import TypeAlias
 
+from grammar_workers.specification import Substring
+
 FormulaId: TypeAlias = int
 """A formula, as the `FormulaPool` that made it numbers it."""
 
@@ -137,7 +139,7 @@ class MultipleOf:
     divisor: str
 
 
-StringAssertion: TypeAlias = StringLengths | StringPattern | FiniteTexts
+StringAssertion: TypeAlias = StringLengths | StringPattern | FiniteTexts | Substring
 NumberAssertion: TypeAlias = IsInteger | NumberBound | MultipleOf | FiniteTexts
 ObjectAssertion: TypeAlias = ObjectShape | PropertyNames | PropertyCount | Broken
 ArrayAssertion: TypeAlias = ArrayShape | ItemCount | UniqueItems

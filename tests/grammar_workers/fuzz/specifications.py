@@ -33,7 +33,7 @@ def draw_specification(rng: random.Random, alphabet: Alphabet) -> Drawn:
     if rng.random() < 0.68:
         return _schema(rng, alphabet)
     kinds = [_regex, _regex, _regex, _choice, _elements, _positions, _automaton, _grammar, _banned, _both, _both, _tag]
-    return rng.choice(kinds)(rng, alphabet)
+    return rng.choice([*kinds, _substring])(rng, alphabet)
 
 
 def _schema(rng: random.Random, alphabet: Alphabet) -> Drawn:
@@ -105,6 +105,16 @@ def _banned(rng: random.Random, alphabet: Alphabet) -> Drawn:
     return Drawn(specification, texts)
 
 
+def _substring(rng: random.Random, alphabet: Alphabet) -> Drawn:
+    text = "".join(rng.choice([alphabet.character(), alphabet.text(3), " ", "a"]) for _ in range(rng.randrange(12)))
+    specification: dict[str, Any] = {"type": "substring", "text": text}
+    specification |= {"whole_words": True} if rng.random() < 0.4 else {}
+    specification |= {"case_sensitive": False} if rng.random() < 0.4 else {}
+    bounds = [sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1))) for _ in range(12)]
+    texts = [text[begin:end] for begin, end in bounds]
+    return Drawn(specification, [rng.choice([one, one, one.upper(), one + "a", one.lower()]) for one in texts])
+
+
 def _word(rng: random.Random, alphabet: Alphabet) -> str:
     """Often a part of how JSON is written."""
     if rng.random() < 0.4:
@@ -166,7 +176,7 @@ def _term(rng: random.Random, characters: list[str], rules: list[str], is_lark: 
 
 
 def _both(rng: random.Random, alphabet: Alphabet) -> Drawn:
-    regular = [_regex, _choice, _banned, _elements, _grammar]
+    regular = [_regex, _choice, _banned, _elements, _grammar, _substring]
     if rng.random() < 0.6:
         first = _schema(rng, alphabet)
         second = rng.choice([_banned, _banned, _banned, _loose_regex, _choice_of(first)])(rng, alphabet)
@@ -200,7 +210,7 @@ def _tag(rng: random.Random, alphabet: Alphabet) -> Drawn:
     trigger = rng.choice(["<", "<f", alphabet.character() + "<"])
     tags, texts = [], []
     for name in ("=a>", "b>", "")[: rng.randrange(1, 3)]:
-        inner = rng.choice([_regex, _choice, _elements, _small_schema])(rng, alphabet)
+        inner = rng.choice([_regex, _choice, _elements, _substring, _small_schema])(rng, alphabet)
         begin = trigger + name
         end = rng.choice([">", "</f>", alphabet.text(2) or ">"])
         tags.append({"begin": begin, "content": inner.specification, "end": end})

@@ -49,6 +49,8 @@ def _part_judge(part: dict[str, Any], options: GrammarOptions, notes: tuple[str,
             return AutomatonJudge(part)
         case "pattern":
             return ElementsJudge(part["elements"])
+        case "substring":
+            return SubstringJudge(part)
         case "grammar":
             return GrammarJudge(part["text"], part["syntax"])
         case "banned_words":
@@ -82,6 +84,34 @@ class ChoiceJudge:
 
     def verdict(self, text: str) -> Verdict:
         return VALID if text in self._choices else invalid("not listed")
+
+
+class SubstringJudge:
+    """Of spans of a text, by `in` where nothing else is asked for."""
+
+    def __init__(self, part: dict[str, Any]) -> None:
+        text: str = part["text"]
+        self._any_case = not part.get("case_sensitive", True)
+        places = [
+            place
+            for place in range(len(text) + 1)
+            if not (part.get("whole_words") and re.fullmatch(r"\w\w", text[max(place - 1, 0) : place + 1]))
+        ]
+        self._text = self._folded(text)
+        self._places = set(places)
+
+    def verdict(self, text: str) -> Verdict:
+        spelled = self._folded(text)
+        for begin in self._places:
+            if begin + len(text) in self._places and self._text.startswith(spelled, begin):
+                ordinary = all(one.upper().lower() == one.lower() == one.casefold() for one in text)
+                return VALID if ordinary or not self._any_case else undecided("characters of unusual case")
+        return invalid("no span of the text")
+
+    def _folded(self, text: str) -> str:
+        if not self._any_case:
+            return text
+        return "".join(one.casefold() if len(one.casefold()) == 1 else one for one in text)
 
 
 class PositionsJudge:

@@ -45,6 +45,7 @@ from grammar_workers.pushdown.builder import PushdownBuilder, no_moves
 from grammar_workers.pushdown.escapes import ESCAPE_CHARACTERS
 from grammar_workers.pushdown.instructions import ENTER_AT_ZERO, ENTER_DEEPER, GOTO, INHERIT
 from grammar_workers.pushdown.json_text import encode_string_body
+from grammar_workers.pushdown.spans import span_states
 from grammar_workers.pushdown.strings import StringLowering
 from grammar_workers.pushdown.trie import trie_of_texts
 
@@ -170,6 +171,9 @@ class Emitter:
         if language.texts is not None:
             entries = [(encode_string_body(text) + b'"', number) for text, number in language.texts.items()]
             return trie_of_texts(self._builder, sorted(entries), self._builder.return_) if entries else None
+        if language.spans is not None:
+            guard = () if language.span_lengths == (0, UNBOUNDED) else (language.span_lengths,)
+            return span_states(self._builder, language.spans, self._return(0, guard), language.span_lengths)
         automaton = language.automaton
         if automaton is None or automaton.is_empty:
             return None

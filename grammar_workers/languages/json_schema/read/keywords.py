@@ -64,6 +64,7 @@ _ROWS: list[tuple[str, str, frozenset[int], bool]] = [
     ("$recursiveRef $recursiveAnchor", "core", frozenset([2019]), True),
     ("$dynamicRef $dynamicAnchor", "core", _since(2020), True),
     ("$schema $comment", "core", _ALL, False),
+    ("x-turnstile", "core", _ALL, True),
     ("type enum required minItems maxItems minLength maxLength pattern minimum maximum", "validation", _ALL, True),
     ("exclusiveMinimum exclusiveMaximum multipleOf minProperties maxProperties", "validation", _ALL, True),
     ("uniqueItems", "validation", _ALL, True),
@@ -121,6 +122,8 @@ RESTRICTIONS = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), PLAIN_NUMBERS),
     "$ref": "schemas at hand: the document, `resources` and the meta-schemas; nothing is downloaded",
     "dependencies": "kept in every draft",
+    "x-turnstile": "no keyword of JSON Schema; `substring_of` says which text a string is a span of, and anything else "
+    "is ignored",
 }
 """Keyword -> the limits within which it is supported; anything else is refused with its JSON Pointer."""
 

@@ -74,7 +74,7 @@ class SchemaReader:
         self._groups: list[tuple[str, Callable[[SchemaKeywords], FormulaId]]] = [
             ("type", scalars.types),
             ("const enum", scalars.listed_values),
-            ("minLength maxLength pattern format", scalars.strings),
+            ("minLength maxLength pattern format x-turnstile", scalars.strings),
             ("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf", scalars.numbers),
             ("prefixItems items additionalItems minItems maxItems contains uniqueItems", containers.arrays),
             (_OF_OBJECTS, containers.objects),

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
-from grammar_workers.errors import UnsupportedFeatureError
+from pydantic import ValidationError
+
+from grammar_workers.errors import InvalidSpecificationError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.assertions import (
     BOOLEAN,
     ArrayShape,
@@ -33,6 +35,8 @@ from grammar_workers.languages.json_schema.read.schema_keywords import SchemaKey
 from grammar_workers.languages.json_schema.read.unenforced import Unenforced
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
 from grammar_workers.options import GrammarOptions, Limits
+from grammar_workers.specification import Substring
+from grammar_workers.validation import pointer, unknown_field
 
 _TYPES = {
     "null": JsonType.NULL,
@@ -121,7 +125,7 @@ class ScalarKeywords:
     # -- strings and numbers ---------------------------------------------------------------------------------------
 
     def strings(self, schema: SchemaKeywords) -> FormulaId:
-        """`minLength`, `maxLength`, `pattern` and `format`."""
+        """`minLength`, `maxLength`, `pattern`, `format`, and the spans of a text."""
         parts = []
         minimum = schema.count("minLength") or 0
         maximum = schema.count("maxLength")
@@ -136,7 +140,29 @@ class ScalarKeywords:
                 self._left_out.leave_out(error, schema.schema, schema.scope, "pattern")
         if "format" in schema:
             parts.append(self._format(schema["format"], schema.scope))
+        if "x-turnstile" in schema:
+            parts.append(self._spans(schema["x-turnstile"], schema.scope))
         return self._pool.all_of(parts)
+
+    def _spans(self, extension: Any, scope: Scope) -> FormulaId:
+        if not isinstance(extension, dict) or "substring_of" not in extension:
+            self._notes.append(f"{scope.pointer or '#'}: ignored keyword 'x-turnstile'")
+            return TRUE
+        asked = extension["substring_of"]
+        asked = {"text": asked} if isinstance(asked, str) else asked
+        for name in extension.keys() - {"substring_of"}:
+            raise InvalidSpecificationError(
+                "nothing else goes with `substring_of`", pointer=scope.below("x-turnstile", name).pointer
+            )
+        try:
+            return self._pool.atom(JsonType.STRING, Substring.model_validate(asked))
+        except ValidationError as error:
+            where, first = scope.below("x-turnstile", "substring_of").pointer, error.errors()[0]
+            unknown = unknown_field(first)
+            inside = first["loc"] if unknown is None else (*unknown[0], unknown[1])
+            message = first["msg"] if unknown is None else "unknown field"
+            where += "" if isinstance(extension["substring_of"], str) else pointer(inside)
+            raise InvalidSpecificationError(message, pointer=where) from None
 
     def _format(self, name: Any, scope: Scope) -> FormulaId:
         if not isinstance(name, str):

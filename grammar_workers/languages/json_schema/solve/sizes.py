@@ -53,6 +53,10 @@ def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]
     wanted = {number for number, found in enumerate(strings.labels, 1) if label in (None, found)}
     if strings.texts is not None:
         texts = Size(sum(number + 1 in wanted for number in strings.texts.values()), True)
+    elif strings.spans is not None:
+        low, high = strings.span_lengths
+        # Whole words are not of every length.
+        texts = Size(min(high, strings.spans.longest) - low + 1 if strings.spans.ends_everywhere else 1, False)
     elif strings.automaton is not None:
         texts = _count_strings(strings, wanted)
     else:

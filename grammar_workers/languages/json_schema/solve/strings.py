@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from grammar_workers.budget import budget_of, remembered
 from grammar_workers.dfa.dfa import ANY_TEXT, Dfa, combine, complement, intersect, literal_set, relabel, unite
+from grammar_workers.dfa.spans import Spans
 from grammar_workers.languages.json_schema.assertions import (
     FiniteTexts,
     FormulaId,
@@ -29,9 +30,11 @@ from grammar_workers.languages.json_schema.solve.spelling import Spelling
 from grammar_workers.languages.json_schema.solve.text_language import EMPTY, TextLanguage
 from grammar_workers.languages.regex.compile import search_automaton
 from grammar_workers.languages.regex.lengths import pattern_and_lengths
+from grammar_workers.languages.substring import spans
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 from grammar_workers.pushdown.strings import has_length
+from grammar_workers.specification import Substring
 
 NameTest: TypeAlias = str | FormulaId
 """The source of a pattern, or the formula of `propertyNames`."""
@@ -66,6 +69,9 @@ class Strings:
 
     def language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         """The strings for which `formulas` (resolved for strings, the demanded one first) hold."""
+        return self._span_language(formulas) or self._general_language(formulas)
+
+    def _general_language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage:
         if formulas[0] == FALSE or not self.spelling.can_spell('"'):
             return EMPTY
         language = self.spelling.spelled(self._labelled_texts(formulas))
@@ -76,6 +82,35 @@ class Strings:
             lambda text: bool(permitted.classify(text)),
             lambda automaton: combine([automaton, permitted], lambda found: found[0] if found[1] else 0, self.limits),
         )
+
+    def _span_language(self, formulas: tuple[FormulaId, ...]) -> TextLanguage | None:
+        """The spans of a text where nothing but their length matters; their automaton may be larger than any `Dfa`."""
+        pool, lengths, asked = self.pool, [], []
+        for literal in pool.literals(formulas[0]):
+            atom, positive = pool.split(literal)
+            assertion = pool.assertion(atom)
+            if isinstance(assertion, StringLengths):
+                lengths.append(self._lengths(literal))
+            elif isinstance(assertion, Substring):
+                asked.append(assertion)
+            if not positive or not isinstance(assertion, StringLengths | Substring):
+                return None
+        if len(formulas) > 1 or len(asked) != 1 or self.permitted is not None or not self.spelling.can_spell('"'):
+            return None
+        if set(pool.conjuncts(formulas[0])) != set(pool.literals(formulas[0])):
+            return None
+        low = max([0, *(low for low, _ in lengths)])
+        high = min([UNBOUNDED, *(high for _, high in lengths)])
+        found = self._spans(asked[0])
+        if not found.ends_everywhere and low > 1 and high < UNBOUNDED:
+            return None
+        if low > min(high, found.longest) or (low and found.shortest > high):
+            return EMPTY
+        return TextLanguage(((),), spans=found, span_lengths=(low, high))
+
+    @memoized
+    def _spans(self, asked: Substring) -> Spans:
+        return spans(asked, self.limits, self.spelling.writable)
 
     @memoized
     def can_name(self, name: str) -> bool:
@@ -98,7 +133,7 @@ class Strings:
 
     def texts(self, formula: FormulaId) -> Dfa:
         """The strings that satisfy a formula, as one automaton (for `propertyNames`)."""
-        language = self.language((self.pool.resolve(formula, JsonType.STRING),))
+        language = self._general_language((self.pool.resolve(formula, JsonType.STRING),))
         if language.texts is not None:
             return literal_set(dict.fromkeys(language.texts, 1))
         if language.automaton is None:
@@ -206,6 +241,9 @@ class Strings:
             return ANY_TEXT if formula == TRUE else literal_set({})
         atom, positive = self.pool.split(formula)
         assertion = self.pool.assertion(atom)
+        if isinstance(assertion, Substring):
+            automaton = self._spans(assertion).dfa(self.limits)
+            return automaton if positive else complement(automaton, self.limits)
         assert isinstance(assertion, StringPattern)
         if positive:
             return pattern_and_lengths(assertion.pattern, self.limits)[0]

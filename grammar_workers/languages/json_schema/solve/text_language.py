@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Callable
 
 from grammar_workers.dfa.dfa import Dfa, relabel
+from grammar_workers.dfa.spans import Spans
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE
@@ -23,11 +24,12 @@ from grammar_workers.pushdown.strings import has_length
 
 @dataclasses.dataclass(frozen=True)
 class TextLanguage:
-    """Either finitely many `texts` with the index of their label, or an automaton.
+    """Either finitely many `texts` with the index of their label, or an automaton, or the `spans` of a text.
 
     Where length does not matter, `starts` is (0,) and the automaton is labelled with index + 1. Where it does, lengths
     (in characters) fall into intervals that begin at `starts`, and a text that the automaton labels i, with a length in
-    interval j, has the label `numbers[i - 1][j]` - 1; it is not of the language where that is 0.
+    interval j, has the label `numbers[i - 1][j]` - 1; it is not of the language where that is 0. Spans have one label,
+    and lengths (inclusive) in `span_lengths`.
     """
 
     labels: tuple[Label, ...]
@@ -35,6 +37,8 @@ class TextLanguage:
     automaton: Dfa | None = None
     starts: tuple[int, ...] = (0,)
     numbers: tuple[tuple[int, ...], ...] = ()
+    spans: Spans | None = None
+    span_lengths: Interval = (0, UNBOUNDED)
 
     @property
     def is_counted(self) -> bool:

@@ -1,0 +1,129 @@
+"""Lowers the spans of a text to pushdown automaton states: as raw text in UTF-8, or as the body of a JSON string."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from grammar_workers.dfa.spans import Spans
+from grammar_workers.pushdown.automaton import NEVER, UNBOUNDED, Interval
+from grammar_workers.pushdown.builder import PushdownBuilder
+from grammar_workers.pushdown.instructions import (
+    CALL,
+    INHERIT,
+    STATE_EXIT,
+    STATE_INSTRUCTION,
+    STATE_LITERAL,
+    STATE_ROW,
+)
+from grammar_workers.pushdown.json_text import QUOTE, encode_string_body
+from grammar_workers.pushdown.span_layout import SPELLING_BYTES, lay_out
+from grammar_workers.pushdown.trie import trie_of_texts
+
+
+def span_states(
+    builder: PushdownBuilder, spans: Spans, closed: int | None = None, lengths: Interval = (0, UNBOUNDED)
+) -> int:
+    """Append states that read the spans of a text, and return the first.
+
+    Args:
+        builder: Where to append.
+        spans: The language.
+        closed: Where the closing quote of a JSON string leads. None: the spans are text outside of JSON, in UTF-8.
+        lengths: The fewest and the most characters. The counter counts them where that matters.
+    """
+    spelled = [
+        [character.encode() if closed is None else encode_string_body(character) for character in same]
+        for same in spans.classes
+    ]
+    is_counted = lengths != (0, UNBOUNDED)
+    # A rule does not see whether the counter lets the text go on behind the character, so it must read it at once.
+    shared = [len(one) > 1 and not (is_counted and max(map(len, one)) > 1) for one in spelled]
+    lines, table = lay_out(
+        spans.start,
+        spans.first,
+        spans.read,
+        spans.targets,
+        spans.nearest,
+        spans.furthest,
+        *_numbered(spelled),
+        np.array(shared, np.uint8),
+    )
+    literal, row, jump, called, stands_for = lines[:, :5].T
+    end = builder.state(exit_label=0) if closed is None else closed
+    builder.spend(2 * len(lines))
+    base = builder.empty_states(len(lines))
+    table[table >= 0] += base
+    ends = (stands_for >= 0) & (spans.accepting[stands_for] > 0)
+    if closed is not None:
+        table[row[ends & (row >= 0)], QUOTE] = closed
+    rows = np.array([*builder.rows(table), -1 if closed is None else builder.row({QUOTE: closed}), -1], np.int64)
+    ops = [0] * len(lines)
+    counting = _counting(lines, lengths) if is_counted else {}
+    for place, counts in counting.items():
+        ops[place] = builder.op(**counts)
+    rules: dict[tuple[int, bool], int] = {}
+    for place in np.flatnonzero(jump >= 0).tolist():
+        target, number = base + int(jump[place]), int(called[place])
+        if number < 0:
+            ops[place] = builder.goto(target)
+            continue
+        kind = number, bool(ends[place])
+        if kind not in rules:
+            rules[kind] = _rule(builder, spelled[number], ends=kind[1], is_quoted=closed is not None)
+        ops[place] = builder.op(
+            move=CALL, target=rules[kind], site=(target, end), enter=INHERIT, **counting.get(place, {})
+        )
+    columns = {
+        STATE_LITERAL: literal,
+        STATE_ROW: rows[np.where(row >= 0, row, np.where(ends & (called < 0), -2, -1))],
+        STATE_EXIT: np.where(ends & (closed is None), 0, -1),
+        STATE_INSTRUCTION: ops,
+    }
+    builder.fill_states(base, columns)
+    return base
+
+
+def _numbered(
+    spelled: Sequence[Sequence[bytes]],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]:
+    """The spellings of all classes as `lay_out` takes them."""
+    ordered = sorted(itertools.chain.from_iterable(spelled))
+    number_of = {spelling: number for number, spelling in enumerate(ordered)}
+    spellings = np.zeros((len(ordered), 1 + SPELLING_BYTES), np.uint8)
+    for number, spelling in enumerate(ordered):
+        spellings[number, : 1 + len(spelling)] = [len(spelling), *spelling]
+    begins = np.cumsum([0, *map(len, spelled)])
+    return begins, np.array([number_of[one] for same in spelled for one in same], np.int32), spellings
+
+
+def _rule(builder: PushdownBuilder, spelled: Sequence[bytes], *, ends: bool, is_quoted: bool) -> int:
+    """A rule that reads a character and returns with label 0; with `ends`, label 1 says that the span ends instead."""
+    texts = [(spelling, 0) for spelling in spelled]
+    if ends and is_quoted:
+        texts.append((bytes([QUOTE]), 1))
+    rule = trie_of_texts(builder, sorted(texts), builder.return_)
+    if ends and not is_quoted:
+        builder.note_label(1)
+        builder.fill_states(rule, {STATE_EXIT: [1]})
+    return rule
+
+
+def _counting(lines: NDArray[np.int64], lengths: Interval) -> dict[int, dict[str, Any]]:
+    """What to do on entering each state but the first: count a character that is complete, and go on only where a span
+    of one of these lengths can still come of it."""
+    minimum, maximum = lengths
+    low = np.maximum(minimum - 1 - lines[:, 6], 0)
+    high = np.full_like(low, UNBOUNDED) if maximum == UNBOUNDED else maximum - 1 - lines[:, 5]
+    cap = minimum if maximum == UNBOUNDED else maximum
+    found: dict[int, dict[str, Any]] = {}
+    for place in np.flatnonzero(lines[1:, 5] >= 0).tolist():
+        first, last = int(low[place + 1]), int(high[place + 1])
+        found[place + 1] = {"guard": ((first, last),) if first <= last else NEVER}
+        if lines[place + 1, 4] >= 0:
+            found[place + 1]["increment_to"] = cap
+    return found
