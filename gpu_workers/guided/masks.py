@@ -125,7 +125,7 @@ class MaskTable:
         """Look up what of the `row` of `state` fits `budget`, behind the (token, state) pairs of `since`."""
 
         def fitting() -> AllowedTokens:
-            budget.accept(*zip(*since, strict=True)) if since else None
+            budget.accept([token_id for token_id, _ in since], [after for _, after in since])
             mask = budget.row(row.mask, state)
             return row if mask is row.mask else self._reader.row(mask)
 
