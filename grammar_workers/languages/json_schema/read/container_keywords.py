@@ -104,7 +104,8 @@ class ContainerKeywords:
         equal: dict[Hashable, list[Any]] = {}
         for value in values or []:
             equal.setdefault(identity(value), []).append(value)
-        pool, pointer, once = self._pool, schema.scope.below("uniqueItems").pointer, None
+        pool, pointer = self._pool, schema.scope.below("uniqueItems").pointer
+        once: FormulaId | None = None
         if values is not None and len(equal) <= MAX_UNIQUE:
             counts = [ItemCount(self._scalars.one_of(same), 0, 1) for same in equal.values()]
             once = pool.all_of(pool.atom(JsonType.ARRAY, count) for count in counts)

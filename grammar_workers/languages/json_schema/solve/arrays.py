@@ -167,7 +167,8 @@ def _without_uniqueness(
     """The assertions `uniqueItems` that are left to the recognizer, and the formulas given them: those on which the
     demanded formula insists, and those that it does not mention. Others are replaced by what they say about each listed
     value."""
-    insisted, changes = [], {}
+    insisted: list[FormulaId] = []
+    changes: dict[FormulaId, FormulaId] = {}
     demanded = pool.atoms(formulas[0])
     for atom in pool.atoms(*formulas):
         unique = pool.assertion(atom)
