@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from grammar_workers.budget import Budget, running
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.errors import LimitExceededError, limits_at
 from grammar_workers.gc_control import collector_pause, skip_what_exists
 from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
 from grammar_workers.languages.banned_words import banned_words
@@ -77,14 +77,15 @@ def _compiled(
     resources: Mapping[str, Any],
 ) -> TokenFSM:
     """A function of its own: what it holds is freed before the garbage collector may look at it."""
-    content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
-    try:
-        compilation = Compilation(vocabulary, resources, options, limits)
-        automaton = Combination(compilation).pushdown(normalized(content))
-    except RecursionError:
-        raise LimitExceededError(
-            f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
-        ) from None
+    with limits_at(pointer=""):
+        content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
+        try:
+            compilation = Compilation(vocabulary, resources, options, limits)
+            automaton = Combination(compilation).pushdown(normalized(content))
+        except RecursionError:
+            raise LimitExceededError(
+                f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
+            ) from None
     key = content_key(content, vocabulary.fingerprint, options, resources)
     recognizer: Recognizer
     if isinstance(automaton, RuleGraph):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
+from grammar_workers.budget import budget_of
 from grammar_workers.dfa.dfa import Dfa, intersect
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_schema.assertions import FormulaId, JsonType
@@ -97,7 +100,38 @@ class JsonValues:
         inside: str,
         distinct: bool,
     ) -> int:
-        """The entry state; without `distinct`, keywords that need values or names to be remembered are not enforced."""
+        """The entry state; without `distinct`, keywords that need values or names to be remembered are not enforced.
+
+        Where properties in any order exceed a limit, they keep the declared order.
+        """
+        emitted = functools.partial(
+            self._emitted, permitted=permitted, constants=constants, any_of=any_of, inside=inside, distinct=distinct
+        )
+        if options.property_order == "declared":
+            return emitted(parts, options)
+        saved = self._builder.saved()
+        told = list(self._compilation.notes), list(self._compilation.unenforced), self._compilation.doubt
+        try:
+            with budget_of(self._limits).share(10 / 9):
+                return emitted(parts, options)
+        except LimitExceededError as error:
+            self._builder.restore(saved)
+            self._compilation.notes[:], self._compilation.unenforced, self._compilation.doubt = told
+            entry = emitted(parts, options.model_copy(update={"property_order": "declared"}))
+            self._compilation.notes.append(f"objects keep the declared order: {error.message}")
+            return entry
+
+    def _emitted(
+        self,
+        parts: Parts,
+        options: GrammarOptions,
+        *,
+        permitted: Dfa | None,
+        constants: Constants,
+        any_of: bool,
+        inside: str,
+        distinct: bool,
+    ) -> int:
         pool = FormulaPool(self._limits)
         formulas = []
         for pointer, part in parts.json:

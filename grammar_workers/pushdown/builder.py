@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import struct
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +95,6 @@ class PushdownBuilder:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._most_states = limits.max_states
-        self._budget = budget_of(limits)
         # 32-bit integers, state after state: appending to these is the fast path of compilation.
         self._states = array("i", _EMPTY_STATE * 2)
         self._rows: list[bytes] = []
@@ -116,7 +116,15 @@ class PushdownBuilder:
 
     def spend(self, steps: int) -> None:
         """Count construction steps; raises LimitExceededError."""
-        self._budget.spend(steps)
+        budget_of(self.limits).spend(steps)
+
+    def saved(self) -> dict[str, Any]:
+        """What `restore` needs to forget all that is appended from now on."""
+        return {name: value if value is self.limits else copy.copy(value) for name, value in vars(self).items()}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Return to the state that `saved` returned; once, for its containers are used."""
+        vars(self).update(saved)
 
     # -- states --------------------------------------------------------------------------------------------------
 

@@ -143,3 +143,24 @@ def test_alternatives_that_take_too_many_steps_keep_the_declared_order() -> None
     for _ in range(5):
         text = text_of(fsm.vocabulary, random_walk(fsm, rng)).decode()
         assert is_valid(schema, text), text
+
+
+def test_what_exceeds_a_limit_in_any_order_keeps_the_declared_one_with_a_note() -> None:
+    """Nodes know which of seven names have been seen: 128 in any order, eight in the declared one."""
+    names = [f"p{number}" for number in range(20)]
+    schema = {
+        "type": "object",
+        "properties": {name: {"type": "integer"} for name in names},
+        "not": {"required": names[:7]},
+        "additionalProperties": False,
+    }
+    specification = {"type": "json_schema", "schema": schema}
+    limits = Limits(max_states=300)
+    options = GrammarOptions(property_order="any")
+    fsm = compile_grammar(specification, bytes_vocabulary(), options=options, limits=limits)
+    assert fsm.notes == [
+        "objects keep the declared order: the automaton has more than 300 states (limit max_states)",
+    ]
+    assert accepts(fsm, '{"p0": 1, "p1": 2}')
+    assert not accepts(fsm, '{"p1": 1, "p0": 2}')
+    assert accepts(compile_grammar(specification, bytes_vocabulary(), options=options), '{"p1": 1, "p0": 2}')

@@ -129,7 +129,9 @@ class ItemCount:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class UniqueItems:
-    """No two items are equal."""
+    """No two items are equal. `once` says the same where the values of items are listed; None where it cannot."""
+
+    once: FormulaId | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

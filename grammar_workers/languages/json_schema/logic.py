@@ -147,15 +147,16 @@ class FormulaPool:
             return self._definition_pointers[node.location]
         return self._pointers[formula][0] if formula in self._pointers else None
 
-    def keyword_pointer(self, keyword: str, part: FormulaId, formula: FormulaId) -> str | None:
-        """Of the places where the keyword of `part` stands, the outermost one within the schema of `formula`.
+    def keyword_pointer(self, keyword: str, part: FormulaId, formulas: Iterable[FormulaId]) -> str | None:
+        """Of the places where the keyword of `part` stands, the outermost one within the schema of one of `formulas`.
 
         The first of all where none is known to be in it.
 
         Parts of a formula without a place of its own, and references, are looked into.
         """
         places = [place for place in self._pointers.get(part, ()) if place.endswith(f"/{keyword}")]
-        pending, seen = [formula], {formula}
+        pending = list(formulas)
+        seen = set(pending)
         for one in pending:
             around = self.pointer(one)
             inside = [place for place in places if around is not None and place.startswith(f"{around}/")]

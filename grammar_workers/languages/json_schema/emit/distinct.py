@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from grammar_workers.languages.json_schema.assertions import JsonType, PropertyCount, UniqueItems
+from grammar_workers.languages.json_schema.assertions import PropertyCount
 from grammar_workers.languages.json_schema.emit.graphs import Edge, Graph
 from grammar_workers.languages.json_schema.solve.arrays import Arrays, PlainArray
 from grammar_workers.languages.json_schema.solve.derivatives import Demand, Node
@@ -44,9 +44,10 @@ def has_endless_names(container: Objects) -> bool:
 
 def _check_item(solver: Solver, array: Demand, holds: bool) -> None:
     if not holds:
-        pool = solver.pool
-        unique = pool.atom(JsonType.ARRAY, UniqueItems())
-        raise NotDistinctError(_FEW_ITEMS, pointer=pool.keyword_pointer("uniqueItems", unique, array.formula))
+        arrays = solver.arrays(array)
+        assert arrays is not None
+        pointer = solver.pool.keyword_pointer("uniqueItems", arrays.unique[0], (array.formula, *array.questions))
+        raise NotDistinctError(_FEW_ITEMS, pointer=pointer)
 
 
 def check_labelled_items(solver: Solver, array: Demand, container: Arrays, graph: Graph) -> None:

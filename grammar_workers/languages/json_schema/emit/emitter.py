@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from grammar_workers.dfa.dfa import Dfa, literal_set
-from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
+from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError, limits_at
 from grammar_workers.languages.json_schema.emit.distinct import (
     check_items,
     check_labelled_items,
@@ -97,7 +97,8 @@ class Emitter:
         entry = self._entry(root, tuple(sorted(self._solver.labels(root))))
         while self._queue:
             demand, labels, self._inside_distinct = self._queue.pop()
-            self._emit_demand(demand, labels)
+            with limits_at(self._solver.pool.pointer(demand.formula)):
+                self._emit_demand(demand, labels)
         for (called, label), state in self._item_or_end.items():
             row = self._builder.row_targets(self._builder.row_of(called))
             row[ord("]")] = self._return(label, ())

@@ -112,17 +112,22 @@ class ContainerKeywords:
         equal: dict[Hashable, list[Any]] = {}
         for value in values or []:
             equal.setdefault(identity(value), []).append(value)
-        if values is None or len(equal) > MAX_UNIQUE:
-            if self._distinct:
-                atom = self._pool.atom(JsonType.ARRAY, UniqueItems())
-                self._pool.note_pointer(atom, schema.scope.below("uniqueItems").pointer)
-                return atom
+        pool, pointer = self._pool, schema.scope.below("uniqueItems").pointer
+        once: FormulaId | None = None
+        if values is not None and len(equal) <= MAX_UNIQUE:
+            counts = [ItemCount(self._scalars.one_of(same), 0, 1) for same in equal.values()]
+            once = pool.all_of(pool.atom(JsonType.ARRAY, count) for count in counts)
+        if self._distinct:
+            atom = pool.atom(JsonType.ARRAY, UniqueItems(once))
+            pool.note_pointer(atom, pointer)
+            return atom
+        if once is None:
             raise UnsupportedFeatureError(
-                f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}",
-                pointer=schema.scope.below("uniqueItems").pointer,
+                f"uniqueItems over more than {MAX_UNIQUE} values, or over values that are not listed, is not supported "
+                "beside a specification that restricts the whole text",
+                pointer=pointer,
             )
-        once = [self._pool.atom(JsonType.ARRAY, ItemCount(self._scalars.one_of(same), 0, 1)) for same in equal.values()]
-        return self._pool.all_of(once)
+        return once
 
     def objects(self, schema: SchemaKeywords) -> FormulaId:
         """Properties by name and pattern, which are required, how many there are, and dependencies between them."""

@@ -109,12 +109,13 @@ def misspelt(name: str) -> str | None:
 ANNOTATIONS = frozenset(name for name, keyword in KEYWORDS.items() if not keyword.asserts)
 
 MAX_UNIQUE = 16
-"""Values that `uniqueItems` can tell apart: which of them have been seen is part of the state."""
+"""Listed values that nodes of an array can tell apart: there may be one for each set of values that have come."""
 PLAIN_NUMBERS = f"numbers are then written without an exponent, with at most {MAX_DIGITS} digits before the point"
 RESTRICTIONS = {
-    "uniqueItems": f"items out of at most {MAX_UNIQUE} listed values; others where every valid array must have unique "
-    "items (not under `not`, nor in one of several alternatives that allow arrays), no other specification restricts "
-    "the whole text, and what items must be leaves one more value wherever another must come",
+    "uniqueItems": "where every array that is valid at its place has unique items, no other specification restricts "
+    "the whole text, and another value is left wherever another item must come; elsewhere (under `not`, in one of "
+    f"several alternatives that allow arrays) with items out of at most {MAX_UNIQUE} listed values, as far as "
+    "max_steps allows",
     "minProperties": "from 2 on undeclared names are distinct, unless another specification restricts the whole text: "
     "then up to one more than the declared properties",
     "maxProperties": "where it is excluded, as `minProperties` of one more",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
+from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, limits_at
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.container_keywords import DEPENDENCIES, UNEVALUATED, ContainerKeywords
@@ -130,7 +130,8 @@ class SchemaReader:
                 meant = "" if near in (None, keyword) else f" (is {near!r} meant?)"
                 self.notes.append(f"{scope.pointer or '#'}: ignored keyword {keyword!r}{meant}")
         asked = {self._group_of[keyword] for keyword in known if keyword in self._group_of}
-        parts = [self._groups[number][1](known) for number in sorted(asked)]
+        with limits_at(scope.pointer):
+            parts = [self._groups[number][1](known) for number in sorted(asked)]
         formula = self._pool.all_of(parts)
         # A copy: what is read leads back to this reader, and the pool would hold it in a circle.
         self._pool.note_schema(formula, scope.pointer, dict(known))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator
 
 from grammar_workers.errors import LimitExceededError
@@ -15,7 +16,7 @@ from grammar_workers.languages.json_schema.assertions import (
     UniqueItems,
 )
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
-from grammar_workers.languages.json_schema.read.keywords import RESTRICTIONS
+from grammar_workers.languages.json_schema.read.keywords import MAX_UNIQUE
 from grammar_workers.languages.json_schema.solve.derivatives import (
     Counts,
     Demand,
@@ -44,12 +45,32 @@ class PlainArray:
 class Arrays(DerivativeGraph):
     """The arrays of one demand: part i of a move is item i, and from the horizon on all items are one part.
 
-    `is_distinct`: no two items may be equal, which no formula says. `schema`: the formula around them, for messages.
+    `unique` are assertions that no two items are equal, which is left to the recognizer. `once` says the same as a
+    formula, which Arrays take with `listed`; None without such an assertion, and where no values are listed.
+    Where a caller merely asks whether items are unique, arrays with equal ones are left out.
+    `within`: the formulas around `formulas`, for messages.
     """
 
-    def __init__(self, pool: FormulaPool, formulas: tuple[FormulaId, ...], *, schema: FormulaId) -> None:
-        self.is_distinct, formulas = _without_uniqueness(pool, formulas, schema)
+    def __init__(
+        self,
+        pool: FormulaPool,
+        formulas: tuple[FormulaId, ...],
+        *,
+        within: tuple[FormulaId, ...],
+        listed: bool = False,
+    ) -> None:
+        insisted, formulas = _without_uniqueness(pool, formulas, within)
+        known = [unique.once for atom in insisted if isinstance(unique := pool.assertion(atom), UniqueItems)]
+        self.once = next((once for once in known if once is not None), None)
+        self.unique = () if listed else insisted
+        if listed and self.once is not None:
+            formulas = (pool.all_of([formulas[0], self.once]), *formulas[1:])
         super().__init__(pool, formulas)
+
+    @property
+    def is_distinct(self) -> bool:
+        """True if the recognizer compares items with all earlier ones."""
+        return bool(self.unique)
 
     @functools.cached_property
     def plain(self) -> PlainArray:
@@ -63,6 +84,15 @@ class Arrays(DerivativeGraph):
             max((shape.minimum for shape in shapes), default=0),
             min(bounded, default=None),
         )
+
+    @property
+    def seen_sets(self) -> int:
+        """The sets of listed values that nodes would have to tell apart if `once` were demanded."""
+        assert self.once is not None
+        values = len(self.pool.conjuncts(self.once))
+        shapes = map(self.pool.assertion, self.pool.conjuncts(self.formulas[0]))
+        most = [one.maximum for one in shapes if isinstance(one, ArrayShape) and one.maximum is not None]
+        return sum(math.comb(values, count) for count in range(min([values, *most]) + 1))
 
     def formula_of(self, position: int) -> FormulaId:
         """What a plain array asks of the item at a position, as its schema has it."""
@@ -132,17 +162,28 @@ class Arrays(DerivativeGraph):
 
 
 def _without_uniqueness(
-    pool: FormulaPool, formulas: tuple[FormulaId, ...], schema: FormulaId
-) -> tuple[bool, tuple[FormulaId, ...]]:
-    """Whether the demanded formula, part of that of `schema`, insists on unique items, and the formulas given that."""
-    unique = [atom for atom in pool.atoms(*formulas) if isinstance(pool.assertion(atom), UniqueItems)]
-    if not unique:
-        return False, formulas
-    # Equal assertions are one atom.
-    (atom,) = unique
-    if pool.rewrite(formulas[0], {atom: FALSE, pool.not_(atom): TRUE}) != FALSE:
-        raise NotDistinctError(
-            f"uniqueItems is supported for {RESTRICTIONS['uniqueItems']}",
-            pointer=pool.keyword_pointer("uniqueItems", atom, schema),
-        )
-    return True, tuple(pool.rewrite(formula, {atom: TRUE, pool.not_(atom): FALSE}) for formula in formulas)
+    pool: FormulaPool, formulas: tuple[FormulaId, ...], within: tuple[FormulaId, ...]
+) -> tuple[tuple[FormulaId, ...], tuple[FormulaId, ...]]:
+    """The assertions `uniqueItems` that are left to the recognizer, and the formulas given them: those on which the
+    demanded formula insists, and those that it does not mention. Others are replaced by what they say about each listed
+    value."""
+    insisted: list[FormulaId] = []
+    changes: dict[FormulaId, FormulaId] = {}
+    demanded = pool.atoms(formulas[0])
+    for atom in pool.atoms(*formulas):
+        unique = pool.assertion(atom)
+        if not isinstance(unique, UniqueItems):
+            continue
+        is_asked = atom not in demanded and unique.once is None
+        if is_asked or pool.rewrite(formulas[0], {atom: FALSE, pool.not_(atom): TRUE}) == FALSE:
+            insisted.append(atom)
+            changes |= {atom: TRUE, pool.not_(atom): FALSE}
+        elif unique.once is not None:
+            changes |= {atom: unique.once, pool.not_(atom): pool.not_(unique.once)}
+        else:
+            raise NotDistinctError(
+                "here uniqueItems decides between alternatives (it is below not, oneOf or if, or arrays without it are "
+                f"valid, too), which is supported for items out of at most {MAX_UNIQUE} listed values (enum)",
+                pointer=pool.keyword_pointer("uniqueItems", atom, within),
+            )
+    return tuple(insisted), tuple(pool.rewrite(formula, changes) for formula in formulas)

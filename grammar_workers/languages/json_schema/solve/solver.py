@@ -16,6 +16,7 @@ from collections.abc import Mapping, Set
 from typing import TypeAlias
 
 from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.errors import limits_at
 from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, JsonType, PropertyCount
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
@@ -36,6 +37,7 @@ from grammar_workers.options import GrammarOptions, Limits
 Constants: TypeAlias = Mapping[JsonType, bytes]
 JSON_CONSTANTS: Constants = {JsonType.NULL: b"null", JsonType.TRUE: b"true", JsonType.FALSE: b"false"}
 _MOST_COUNTED = 1 << 30
+_FEW_SETS, _MOST_SETS = 32, 800
 _MAX_DEPTH = 12
 """How deep demands are evaluated within each other; deeper ones wait for their turn."""
 
@@ -74,9 +76,9 @@ class Solver:
         self._any_order = self._alternatives_in_any_order = options.property_order == "any"
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
-        self._disjointness = Disjointness(pool)
         self.spelling = Spelling(spellable)
         self.string_languages = Strings(pool, limits, self.spelling, permitted)
+        self._disjointness = Disjointness(pool, self.string_languages)
         self.number_languages = Numbers(pool, limits, self.spelling)
         self._labels: dict[Demand, set[Label]] = {}
         self._users: dict[Demand, dict[Demand, None]] = {}
@@ -150,7 +152,8 @@ class Solver:
         known = self._labels[demand]
         before = len(known)
         try:
-            known |= self._evaluate(demand)
+            with limits_at(self.pool.pointer(demand.formula)):
+                known |= self._evaluate(demand)
         except TooManyOrdersError as error:
             if self._steps > self._steps_for_any_order:
                 self._only_plain_in_any_order(error)
@@ -336,4 +339,25 @@ class Solver:
             demanded = self.pool.all_of([demanded, self.pool.atom(JsonType.ARRAY, ArrayShape((), TRUE, 0, 1))])
         if demanded == FALSE or not self.spelling.can_spell("[]"):
             return None
-        return Arrays(self.pool, (demanded, *asked), schema=demand.formula)
+        within = (demand.formula, *demand.questions)
+        arrays = Arrays(self.pool, (demanded, *asked), within=within)
+        if arrays.once is not None and self._tells_sets_apart(arrays):
+            return Arrays(self.pool, (demanded, *asked), within=within, listed=True)
+        for atom in arrays.unique:
+            if atom not in self.pool.atoms(demanded):
+                pointer = self.pool.keyword_pointer("uniqueItems", atom, within)
+                note = f"arrays with equal items are left out where alternatives depend on uniqueItems (at {pointer})"
+                self.notes += [note] if note not in self.notes else []
+        return arrays
+
+    def _tells_sets_apart(self, arrays: Arrays) -> bool:
+        """True if nodes for the sets of listed values that have come are few, or needed and not too many.
+
+        They are needed where it is not certain that another value is left wherever an item must come. Few nodes are
+        soon made, and their masks can be computed ahead.
+        """
+        if arrays.seen_sets > _FEW_SETS and arrays.is_plain and not arrays.plain.prefix:
+            minimum = arrays.plain.minimum
+            if minimum < 2 or (self._distinct_items(arrays.plain.items) or 0) >= minimum:
+                return False
+        return arrays.seen_sets <= _MOST_SETS
