@@ -18,8 +18,9 @@ MASKBENCH ?= maskbench
 ALIVE := while sleep 8 >/dev/null 2>&1; do echo "  ... working"; done & trap "kill $$! 2>/dev/null" EXIT INT TERM;
 PIP_INSTALL := $(ALIVE) $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
-# Where Node finds the AI SDK.
-AI_SDK := $(CURDIR)/build/ai-sdk
+# The packages of `make compat`: two environments, since some need openai 2, and those for Node.
+CLIENTS_VENV := .venv-clients
+NODE_PACKAGES := $(CURDIR)/build/clients
 
 .PHONY: help serve test test-long test-cluster vllm test-vllm test-vllm-first test-vllm-long test-sglang soak chaos lint clean bench bench-serve bench-tier browser compat reference site release
 
@@ -119,12 +120,20 @@ release: $(VENV)/.installed site ## What a release needs, into dist/: wheel, sdi
 	@cd dist && sha256sum * >SHA256SUMS
 	@ls -l dist
 
-# instructor comes without its dependencies: it caps jiter and rich below the versions that the others need.
-compat: $(VENV)/.installed ## The clients of others against a running server (TURNSTILE_URL=its address: not one of ours)
-	@$(PIP_INSTALL) --quiet --editable '.[compat]'
-	@$(PIP_INSTALL) --quiet --no-deps instructor
-	@npm install --silent --prefix $(AI_SDK) ai @ai-sdk/openai @ai-sdk/openai-compatible @ai-sdk/anthropic
-	@AI_SDK=$(AI_SDK) $(BIN)/python -m pytest tests/compat
+$(CLIENTS_VENV)-%/.installed: tests/compat/requirements-%.txt
+	@echo "setting up $(@D): packages of others, which takes minutes"
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --disable-pip-version-check --quiet --requirement $<
+	@touch $@
+
+$(NODE_PACKAGES)/.installed: tests/compat/node/package.json
+	@mkdir -p $(@D)
+	@cp $< $(@D)
+	@npm install --silent --prefix $(@D)
+	@touch $@
+
+compat: $(VENV)/.installed $(CLIENTS_VENV)-openai3/.installed $(CLIENTS_VENV)-openai2/.installed $(NODE_PACKAGES)/.installed ## The clients of others against a running server (TURNSTILE_URL=its address: not one of ours); RECORD=--record writes what they sent
+	@NODE_PACKAGES=$(NODE_PACKAGES) $(BIN)/python -m tests.compat $(RECORD)
 
 test-cluster: $(VENV)/.installed ## The documents' commands on the cluster that KUBECONFIG names (IMAGE=turnstile:TAG)
 	@TURNSTILE_IMAGE=$(IMAGE) $(BIN)/python -m pytest -x tests/cluster

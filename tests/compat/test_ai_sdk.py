@@ -1,23 +1,17 @@
-"""Vercel's AI SDK, which checks answers with schemas of its own: `make compat` installs it for Node."""
+"""Vercel's AI SDK with three providers, which check responses with schemas of their own."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from pathlib import Path
+import pytest
 
-from tests.compat.conftest import MODEL
+from tests.compat import node_packages
+from tests.compat.table import CALLS
 
-CALLS = {"text", "object", "streamed object", "tool", "tools beside an object"}
-MODELS = {"chat", "responses", "compatible", "anthropic"}
+PACKAGE = "ai (AI SDK)"
+VERSION = node_packages.version("ai")
+APIS = ["chat", "responses", "chat (openai-compatible)", "messages"]
 
 
-def test_every_provider_makes_every_call(url: str) -> None:
-    folder = Path(os.environ["AI_SDK"])
-    script = folder / "ai_sdk.mjs"  # modules are looked for beside it
-    script.write_text((Path(__file__).parent / "ai_sdk.mjs").read_text())
-    told = subprocess.run(["node", script, url, MODEL], capture_output=True, text=True, timeout=300, check=True)
-    results = [json.loads(line) for line in told.stdout.splitlines()]
-    assert {(model, call) for model, call, _ in results} == {(model, call) for model in MODELS for call in CALLS}
-    assert [result for result in results if result[2] is not True] == []
+@pytest.mark.parametrize("call", CALLS)
+def test_calls(url: str, api: str, call: str) -> None:
+    node_packages.run("ai_sdk.mjs", url, api, call)

@@ -1,4 +1,4 @@
-"""Anthropic's own client, and an agent that speaks its protocol."""
+"""anthropic for Python."""
 
 from __future__ import annotations
 
@@ -6,103 +6,120 @@ from typing import Any
 
 import anthropic
 import pytest
-from pydantic_ai import Agent
-from pydantic_ai.models.anthropic import AnthropicModel
-from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from tests.compat.conftest import MODEL, PROMPT, Person
+from tests.compat.conftest import CITY, KEY, MODEL, PROMPT, SCHEMA, THINKING, Person, judged
 
-MESSAGES: Any = [{"role": "user", "content": PROMPT}]
-TOOL: Any = {"name": "save_person", "description": "Stores a person.", "input_schema": Person.model_json_schema()}
+PACKAGE = "anthropic"
+APIS = ["messages"]
+ASK: Any = {"role": "user", "content": PROMPT}
+TOOL: Any = {"name": "look_up", "description": "Looks a city up.", "input_schema": CITY}
+OUTPUT: Any = {"format": {"type": "json_schema", "schema": SCHEMA}}
+SHORT: Any = {"model": MODEL, "max_tokens": 9, "tools": [TOOL], "tool_choice": {"type": "none"}}
 
 
 @pytest.fixture
-def client(url: str) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0)
+def client(root: str) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=root, api_key=KEY, max_retries=0)
 
 
-def test_text_and_its_tokens(client: anthropic.Anthropic) -> None:
-    answer = client.messages.create(model=MODEL, max_tokens=20, messages=MESSAGES, system="Be brief.")
+def uses(content: Any) -> list[tuple[str, Any]]:
+    return [(block.name, block.input) for block in content if block.type == "tool_use"]
+
+
+def test_text(client: anthropic.Anthropic) -> None:
+    answer = client.messages.create(model=MODEL, max_tokens=20, messages=[ASK], system="Be brief.")
     assert {block.type for block in answer.content} <= {"text"} and answer.stop_reason in ("end_turn", "max_tokens")
-    counted = client.messages.count_tokens(model=MODEL, messages=MESSAGES, system="Be brief.")
+    counted = client.messages.count_tokens(model=MODEL, messages=[ASK], system="Be brief.")
     assert counted.input_tokens == answer.usage.input_tokens > 0
-
-
-def test_structured_output(client: anthropic.Anthropic) -> None:
-    wanted: Any = {"format": {"type": "json_schema", "schema": Person.model_json_schema()}}
-    answer: Any = client.messages.create(model=MODEL, max_tokens=400, messages=MESSAGES, output_config=wanted)
-    assert answer.stop_reason == "end_turn"
-    Person.model_validate_json(answer.content[0].text)
-
-
-def test_the_stream_helper(client: anthropic.Anthropic) -> None:
-    with client.messages.stream(model=MODEL, max_tokens=30, messages=MESSAGES) as stream:
+    with client.messages.stream(model=MODEL, max_tokens=30, messages=[ASK]) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_message()
     assert kinds[0] == "message_start" and kinds[-1] == "message_stop" and "text" in kinds
     assert final.content[0].type == "text" and final.stop_reason is not None and final.usage.output_tokens > 0
 
 
+def test_object(client: anthropic.Anthropic) -> None:
+    fields: Any = {"messages": [ASK], "output_config": OUTPUT}
+    answer: Any = client.messages.create(model=MODEL, max_tokens=400, **fields)
+    assert answer.stop_reason == "end_turn"
+    Person.model_validate_json(answer.content[0].text)
+    history: Any = [ASK, {"role": "assistant", "content": answer.content}, ASK]
+    assert client.messages.create(model=MODEL, max_tokens=9, messages=history).content
+
+
+def test_streamed_object(client: anthropic.Anthropic) -> None:
+    fields: Any = {"messages": [ASK], "output_config": OUTPUT}
+    with client.messages.stream(model=MODEL, max_tokens=400, **fields) as stream:
+        Person.model_validate_json("".join(stream.text_stream))
+
+
+def test_tool_results(client: anthropic.Anthropic) -> None:
+    fields: Any = {"model": MODEL, "max_tokens": 400, "tools": [TOOL], "messages": [ASK]}
+    fields["tool_choice"] = {"type": "tool", "name": "look_up", "disable_parallel_tool_use": True}
+    answer = client.messages.create(**fields)
+    assert answer.stop_reason == "tool_use"
+    with client.messages.stream(**fields) as stream:
+        final = stream.get_final_message()
+    for one in (answer, final):
+        (call,) = one.content
+        judged("", uses(one.content))
+        result = {"type": "tool_result", "tool_use_id": call.id, "content": "large"}  # type: ignore[union-attr]
+        thanks = {"role": "user", "content": [result, {"type": "text", "text": "Thanks."}]}
+        history: Any = [ASK, {"role": "assistant", "content": one.content}, thanks]
+        last = client.messages.create(messages=history, **SHORT)
+        assert last.stop_reason in ("end_turn", "max_tokens")
+
+
+def two_calls(*results: dict[str, Any]) -> Any:
+    calls = [
+        {"type": "tool_use", "id": f"toolu_{place}", "name": "look_up", "input": {"city": city}}
+        for place, city in enumerate(("Paris", "Rome"))
+    ]
+    told = [{"type": "tool_result", "tool_use_id": f"toolu_{place}", **result} for place, result in enumerate(results)]
+    return [ASK, {"role": "assistant", "content": calls}, {"role": "user", "content": told}]
+
+
+def test_parallel_calls(client: anthropic.Anthropic) -> None:
+    fields: Any = {"model": MODEL, "max_tokens": 200, "tools": [TOOL], "tool_choice": {"type": "any"}}
+    judged("", uses(client.messages.create(messages=[ASK], **fields).content))
+    assert client.messages.create(messages=two_calls({"content": "large"}, {"content": "old"}), **SHORT).content
+
+
+def test_error_results(client: anthropic.Anthropic) -> None:
+    failed = {"is_error": True, "content": [{"type": "text", "text": "No such city."}]}
+    assert client.messages.create(messages=two_calls(failed, {"is_error": True}), **SHORT).content
+
+
+def test_reasoning_echo(client: anthropic.Anthropic) -> None:
+    thinking: Any = {"type": "enabled", "budget_tokens": 1024}
+    extra = {"structured_outputs": THINKING["structured_outputs"]}
+    fields: Any = {"model": MODEL, "max_tokens": 160, "thinking": thinking}
+    answer: Any = client.messages.create(messages=[ASK], extra_body=extra, **fields)
+    assert answer.content[0].type == "thinking"
+    assert answer.stop_reason == "max_tokens" or answer.content[-1].text in ("yes", "no")
+    history: Any = [ASK, {"role": "assistant", "content": answer.content}, ASK]
+    assert client.messages.create(model=MODEL, max_tokens=9, messages=history).content
+
+
+def test_tools_beside_an_object(client: anthropic.Anthropic) -> None:
+    answer = client.messages.create(model=MODEL, messages=[ASK], max_tokens=300, tools=[TOOL], output_config=OUTPUT)
+    judged("".join(block.text for block in answer.content if block.type == "text"), uses(answer.content))
+
+
 def test_a_stop_sequence(client: anthropic.Anthropic) -> None:
     wanted: Any = {"regex": "[ab]{2}c[ab]{2}"}
-    answer = client.messages.create(
-        model=MODEL,
-        max_tokens=20,
-        messages=MESSAGES,
-        stop_sequences=["q"],
-        extra_body={"structured_outputs": wanted},
-    )
+    fields: Any = {"stop_sequences": ["q"], "extra_body": {"structured_outputs": wanted}}
+    answer = client.messages.create(model=MODEL, max_tokens=20, messages=[ASK], **fields)
     assert answer.stop_reason == "end_turn" and answer.stop_sequence is None
-
-
-def test_tools_there_and_back(client: anthropic.Anthropic) -> None:
-    choice: Any = {"type": "tool", "name": "save_person"}
-    fields: Any = {"model": MODEL, "max_tokens": 400, "tools": [TOOL]}
-    answer: Any = client.messages.create(messages=MESSAGES, tool_choice=choice, **fields)
-    (call,) = answer.content
-    assert answer.stop_reason == "tool_use" and call.name == "save_person"
-    Person.model_validate(call.input)
-    with client.messages.stream(messages=MESSAGES, tool_choice=choice, **fields) as stream:
-        final: Any = stream.get_final_message()
-    Person.model_validate(final.content[0].input)
-    result = {"type": "tool_result", "tool_use_id": call.id, "content": "stored"}
-    conversation = [
-        *MESSAGES,
-        {"role": "assistant", "content": answer.content},
-        {"role": "user", "content": [result, {"type": "text", "text": "Thanks."}]},
-    ]
-    none: Any = {"type": "none"}
-    last = client.messages.create(messages=conversation, tool_choice=none, **{**fields, "max_tokens": 10})
-    assert last.stop_reason in ("end_turn", "max_tokens")
-
-
-def test_thoughts(client: anthropic.Anthropic) -> None:
-    thinking: Any = {"type": "enabled", "budget_tokens": 1024}
-    answer: Any = client.messages.create(
-        model=MODEL,
-        max_tokens=300,
-        messages=MESSAGES,
-        thinking=thinking,
-        extra_body={"structured_outputs": {"choice": ["yes", "no"]}},
-    )
-    assert answer.content[0].type == "thinking" or answer.stop_reason == "end_turn"
-    if answer.stop_reason == "end_turn":
-        assert answer.content[-1].text in ("yes", "no")
 
 
 def test_errors_have_their_classes(client: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.NotFoundError):
-        client.messages.create(model="other", max_tokens=5, messages=MESSAGES)
+        client.messages.create(model="other", max_tokens=5, messages=[ASK])
     with pytest.raises(anthropic.BadRequestError) as caught:
         schema: Any = {"format": {"type": "json_schema", "schema": {"type": "nothing"}}}
-        client.messages.create(model=MODEL, max_tokens=5, messages=MESSAGES, output_config=schema)
+        client.messages.create(model=MODEL, max_tokens=5, messages=[ASK], output_config=schema)
     body: Any = caught.value.body
     assert body["type"] == "error" and body["error"]["type"] == "invalid_request_error"
-
-
-@pytest.mark.anyio
-async def test_an_agent(url: str) -> None:
-    provider = AnthropicProvider(base_url=url.removesuffix("/v1"), api_key="none")
-    agent: Any = Agent(AnthropicModel(MODEL, provider=provider), output_type=Person)
-    result = await agent.run(PROMPT)
-    assert isinstance(result.output, Person)
+    with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+        client.messages.create(model=MODEL, messages=[{**ASK, "content": "word " * 5000}], max_tokens=9)

@@ -28,12 +28,13 @@ def application(
     tool_format: ToolFormatName | Literal["auto"] = "auto",
     thinking: ThinkingArguments | Literal["auto", "off"] = "auto",
     engine: dict[str, Any] | None = None,
+    model: str = "tiny",
     **router: Any,
 ) -> FastAPI:
-    """Serves the model `tiny`; `engine`: settings of the replicas', `router`: fields of `RouterArguments`."""
+    """Serves `model`; `engine`: settings of the replicas', `router`: fields of `RouterArguments`."""
     limits = {"max_body_bytes": MAX_BODY_BYTES, "body_timeout_s": BODY_TIMEOUT_S, **router}
     args = AppArguments(
-        model="tiny",
+        model=model,
         tool_format=tool_format,
         thinking=thinking,
         router=RouterArguments.model_validate(limits),

@@ -36,7 +36,7 @@ MOST_TOKENS = 8
 def fuzz(url: str, requests: int) -> collections.Counter[str]:
     """How many answers had each status, for requests to documented paths and for schemas. Raises what checks raise."""
     counts: collections.Counter[str] = collections.Counter()
-    document = schemathesis.openapi.from_url(f"{url}/openapi.json")
+    document = schemathesis.openapi.from_url(f"{url}/openapi.json", timeout=120)
     operations = [found.ok() for found in document.get_all_operations()]
     with_body = [operation for operation in operations if operation.body]
     each = -(-requests // (2 * len(with_body) * len(MODES)))
