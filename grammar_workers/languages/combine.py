@@ -108,10 +108,11 @@ class Combination:
 
     def _regular_entry(self, parts: Parts) -> int:
         lists = [(pointer, part) for pointer, part in parts.regular if isinstance(part, ChoiceSpecification)]
-        if len(parts.regular) == 1 and not parts.automata and isinstance(parts.regular[0][1], SubstringSpecification):
-            pointer, part = parts.regular[0]
-            with located(pointer):
-                return span_states(self._builder, spans(part, self._limits, self._vocabulary.alphabet))
+        if len(parts.regular) == 1 and not parts.automata:
+            pointer, only = parts.regular[0]
+            if isinstance(only, SubstringSpecification):
+                with located(pointer):
+                    return span_states(self._builder, spans(only, self._limits, self._vocabulary.alphabet))
         if not lists:
             try:
                 with self._budget.share(2):

@@ -150,28 +150,28 @@ def lay_out(  # type: ignore[no-untyped-def]
     for head in range(nodes):
         if before[head] >= 0:
             continue
-        node = np.int64(head)
+        reached = np.int64(head)
         while True:
-            place_of[node] = many
-            lines[many, 3], lines[many, 4] = called[node], state_of[node]
-            lines[many, 5], lines[many, 6] = near[node], far[node]
+            place_of[reached] = many
+            lines[many, 3], lines[many, 4] = called[reached], state_of[reached]
+            lines[many, 5], lines[many, 6] = near[reached], far[reached]
             many += 1
-            if degrees[node] > 1:
+            if degrees[reached] > 1:
                 lines[many - 1, 1] = rows
                 rows += 1
                 break
-            if degrees[node] == 0:
+            if degrees[reached] == 0:
                 break
-            end = ends[only[node]]
-            if called[node] >= 0:
+            end = ends[only[reached]]
+            if called[reached] >= 0:
                 lines[many - 1, 2] = end
                 break
-            lines[many - 1, 0] = bytes_read[only[node]]
-            if before[end] != node:
+            lines[many - 1, 0] = bytes_read[only[reached]]
+            if before[end] != reached:
                 lines[many, 2] = end
                 many += 1
                 break
-            node = end
+            reached = end
     for place in range(many):
         if lines[place, 2] >= 0:
             lines[place, 2] = place_of[lines[place, 2]]
