@@ -182,4 +182,4 @@ lint: $(VENV)/.installed ## Format check, linter, types, which package imports w
 	@$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## Remove the virtual environments and caches
-	rm -rf $(VENV) .venv-vllm .venv-vllm-* $(SGLANG_VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-vllm .venv-vllm-* $(SGLANG_VENV) $(CLIENTS_VENV)-* build/clients .pytest_cache .mypy_cache .ruff_cache

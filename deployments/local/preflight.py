@@ -16,7 +16,7 @@ import psutil
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.arguments import AppArguments
-from deployments.cli.failure import UsageFailure
+from deployments.cli.arguments import UsageFailure
 from deployments.haproxy.settings import Settings
 from deployments.http.tenants import Tenants
 from deployments.local.model_source import model_problems
@@ -62,7 +62,7 @@ def check_config(
     problems = list(_file_problems(config))
     for application in config.applications:
         arguments = AppArguments.model_validate(application.args)
-        problems += _problems(arguments)
+        problems += _problems(arguments, overridden=bool(application.deployments))
         try:
             if (trouble := open_store(arguments.store_url).trouble()) is not None:
                 progress(f"warning: `store`: {trouble}; without it every replica compiles for itself")
@@ -75,6 +75,8 @@ def check_config(
 
 def _check_port(host: str, port: int, other: str = "choose another port: --port 8123 (of make: PORT=8123)") -> None:
     """Raises `UsageFailure` where nothing can listen; `other` is how one chooses another port."""
+    if not 0 < port < 1 << 16:
+        raise UsageFailure(f"port {port} cannot be used: a port is a number from 1 to 65535")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -118,7 +120,8 @@ def _has_haproxy() -> bool:
     return os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1"
 
 
-def _problems(arguments: AppArguments) -> Iterator[str]:
+def _problems(arguments: AppArguments, *, overridden: bool) -> Iterator[str]:
+    """Yield a line for each problem. `overridden`: the config has numbers of replicas and CPUs of its own for Serve."""
     scale, engine = arguments.replica, arguments.replica.engine
     yield from model_problems(arguments)
     if engine.kind == "vllm" and importlib.util.find_spec("vllm") is None:
@@ -130,8 +133,11 @@ def _problems(arguments: AppArguments) -> Iterator[str]:
         if wanted > there:
             todo = "use `device: cpu` without `num_gpus`, or install the driver and torch's build for it"
             yield f"`replica`: {wanted:g} GPUs are asked for (`num_gpus`, `engine.device`), torch finds {there}; {todo}"
-    needed = sum(each.num_cpus * each.replicas for each in (arguments.router, arguments.compiler, scale))
-    if needed > CPUS:
+    needed = sum(
+        each.num_cpus * (each.replicas if each.autoscaling is None else each.autoscaling.min_replicas)
+        for each in (arguments.router, arguments.compiler, scale)
+    )
+    if needed > CPUS and not overridden:
         yield f"`num_cpus` x `replicas` of all deployments is {needed:g} CPUs, the local Ray has {CPUS}; lower them"
     try:
         Tenants.from_file(arguments.router.api_keys)

@@ -18,7 +18,11 @@ def own_foreground() -> Iterator[None]:
     """
     terminal = sys.__stdin__.fileno() if sys.__stdin__ is not None and sys.__stdin__.isatty() else None
     group = os.getpgrp()
-    if terminal is None or group == os.getpid() or os.tcgetpgrp(terminal) != group:
+    try:
+        foreground = terminal is not None and group != os.getpid() and os.tcgetpgrp(terminal) == group
+    except OSError:  # the terminal of another session
+        foreground = False
+    if terminal is None or not foreground:
         yield
         return
     signal.signal(signal.SIGTSTP, signal.SIG_IGN)
@@ -28,4 +32,5 @@ def own_foreground() -> Iterator[None]:
     try:
         yield
     finally:
-        os.tcsetpgrp(terminal, group)
+        with contextlib.suppress(OSError):  # the terminal, or the program that waits, may be gone
+            os.tcsetpgrp(terminal, group)

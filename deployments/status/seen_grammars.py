@@ -67,7 +67,8 @@ class SeenGrammars:
     def ready(self, key: str, seen: Seen, tenant: str, answer: Mapping[str, Any]) -> None:
         """A compiler has answered the tenant that the grammar is ready. `seen` is empty if the key alone was sent."""
         known = seen if seen.kind else self._seen.get((tenant, key), seen)
-        figures = {name: answer[name] for name in FIGURES if name in answer}
+        figures = {name: answer[name] for name in FIGURES if isinstance(answer.get(name), int | float)}
+        figures = figures if len(figures) == len(FIGURES) else {}  # of a store that nobody trusts
         self._seen[tenant, key] = dataclasses.replace(known, figures=figures)
 
     def refused(self, seen: Seen, tenant: str, reason: str) -> None:

@@ -27,6 +27,9 @@ from grammar_workers import TokenFSM
 
 T = TypeVar("T")
 
+MOST_BEGUN_BYTES = 1 << 15
+"""Tokens of a text are looked for in Python, which takes 50 us for each byte of a long run of spaces."""
+
 _FAST_S = 0.02
 """A grammar whose last row took longer is not waited for: every one of its rows would delay the whole batch."""
 
@@ -179,7 +182,11 @@ def begun(fsm: TokenFSM, request: GenerationRequest) -> tuple[list[int], int]:
 
     Raises RequestError where the grammar does not allow a text with this beginning. May take long.
     """
-    token_ids = fsm.vocabulary.encode(request.begun_text.encode(errors="replace"))
+    text = request.begun_text.encode(errors="replace")
+    if len(text) > MOST_BEGUN_BYTES:
+        message = f"a constraint continues a message of at most {MOST_BEGUN_BYTES:,} bytes, this one has {len(text):,}"
+        raise RequestError(message, code="invalid_prefix", param="messages")
+    token_ids = fsm.vocabulary.encode(text)
     state = fsm.initial_state
     try:
         for token_id in [-1] if token_ids is None else token_ids:
@@ -256,9 +263,11 @@ class Constraint:
     def drawable(self) -> AllowedTokens | None:
         """What of `allowed` fits the budget, if there is one. None, and errors, as there."""
         row = self.allowed()
-        if row is None or self._budget is None or self._budget.spares(self.state, len(self._since)):
+        if row is None or self._budget is None:
             return row
         if self._fitting is None:
+            if self._budget.spares(self.state, len(self._since)):
+                return row
             since, self._since = self._since, []
             self._fitting = self._table.within(self._budget, since, row, self.state)
         return self._fitting.result() if self._fitting.done() else None

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from deployments.http.documentation import UNIONS
-from deployments.reference.http import openapi
+from docs.generator.http import openapi
 
 MOST_NODES = 20_000
 """Nodes of an operation with every reference followed, as Swagger UI follows them before it shows the operation."""

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from ray.serve._private import constants
 
-from deployments.cli.failure import UsageFailure
+from deployments.cli.arguments import UsageFailure
 from deployments.local import launcher, preflight, server
 from deployments.local.launcher import environment
 from deployments.shipped import REPOSITORY

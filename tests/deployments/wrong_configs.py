@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from deployments.cli.failure import UsageFailure
+from deployments.cli.arguments import UsageFailure
 from deployments.config_file import ConfigError, load_config
 from deployments.local import preflight
 from deployments.shipped import REPOSITORY
