@@ -78,7 +78,11 @@ def _compiled(
 ) -> TokenFSM:
     """A function of its own: what it holds is freed before the garbage collector may look at it."""
     with limits_at(pointer=""):
-        content = canonical_bytes(parse_specification(specification), limits.max_specification_bytes)
+        content = canonical_bytes(
+            parse_specification(specification),
+            limits.max_specification_bytes,
+            strict=options.on_unsupported == "refuse",
+        )
         try:
             compilation = Compilation(vocabulary, resources, options, limits)
             automaton = Combination(compilation).pushdown(normalized(content))

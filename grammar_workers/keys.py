@@ -150,24 +150,29 @@ class _Normalization:
         ways = (unquote(reference).partition("#")[2].split("/") for reference in self._references)
         return any(not self._dropped.isdisjoint(way) for way in ways)
 
-    def specification(self, specification: GrammarSpecification) -> dict[str, Any]:
-        """Plain data."""
+    def specification(self, specification: GrammarSpecification, at: str = "") -> dict[str, Any]:
+        """Plain data of the part at the JSON Pointer `at`."""
         match specification:
             case JsonSchemaSpecification():
                 # Copying a schema takes as long as normalising it.
                 content = {"type": specification.type, "schema": self._schema(specification.json_schema)}
                 if self._misspelt and self._strict and specification.strict:
-                    _refuse_misspelt(specification.json_schema, "")
+                    _refuse_misspelt(specification.json_schema, at and f"{at}/schema")
                 return content
             case AllOfSpecification():
-                inner = [self.specification(one) for one in specification.specifications]
+                parts = enumerate(specification.specifications)
+                inner = [self.specification(one, f"{at}/specifications/{index}") for index, one in parts]
                 return {"type": specification.type, "specifications": inner}
             case StructuralTagSpecification() if specification.format is not None:
-                return {"type": specification.type, "format": self._format(specification.format)}
+                return {"type": specification.type, "format": self._format(specification.format, f"{at}/format")}
             case StructuralTagSpecification():
                 tags = [
-                    {"begin": tag.begin, "content": self.specification(tag.content), "end": tag.end}
-                    for tag in specification.tags
+                    {
+                        "begin": tag.begin,
+                        "content": self.specification(tag.content, f"{at}/tags/{n}/content"),
+                        "end": tag.end,
+                    }
+                    for n, tag in enumerate(specification.tags)
                 ]
                 rest = specification.model_dump(exclude={"type", "tags", "format"})
                 return {"type": specification.type, "tags": tags, **rest}
@@ -175,10 +180,10 @@ class _Normalization:
         self._count(data)
         return data
 
-    def _format(self, part: Any) -> Any:
-        """A format, or what it is made of: what has its default is left out."""
+    def _format(self, part: Any, at: str) -> Any:
+        """The format at `at`, or what it is made of: what has its default is left out."""
         if isinstance(part, SpecificationFormat):
-            return {"type": part.type, "specification": self.specification(part.specification)}
+            return {"type": part.type, "specification": self.specification(part.specification, f"{at}/specification")}
         if isinstance(part, BaseModel):
             given = {
                 name: getattr(part, name)
@@ -186,12 +191,12 @@ class _Normalization:
                 if name == "type" or field.is_required() or getattr(part, name) != field.default
             }
             return {
-                name: self._schema(value) if name == "json_schema" else self._format(value)
+                name: self._schema(value) if name == "json_schema" else self._format(value, f"{at}/{name}")
                 for name, value in given.items()
             }
         if isinstance(part, list | tuple):
             self._add(len(part) + 1)
-            return [self._format(one) for one in part]
+            return [self._format(one, f"{at}/{index}") for index, one in enumerate(part)]
         self._count(part)
         return part
 

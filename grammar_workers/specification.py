@@ -46,9 +46,8 @@ class JsonSchemaSpecification(_Specification):
 
     type: Literal["json_schema"] = "json_schema"
     json_schema: JsonSchema = Field(alias="schema")
-    strict: bool = Field(
+    strict: StrictBool = Field(
         False,
-        exclude=True,
         description="Refuse a name that is nearly a keyword, such as `maxlength`, unless `on_unsupported` is `report`. "
         "It is no part of the key.",
     )
@@ -208,7 +207,7 @@ class SubstringSpecification(Substring):
 
     With `whole_words`, no span begins or ends within a word, that is between two letters, digits or underscores of any
     script (what `\\w` matches in Python). Unless `case_sensitive`, each letter may also be written in lower or in upper
-    case, where that is one character. A text has up to 262,144 characters; one that is combined with other
+    case, where that is one character. A text has up to 131,072 characters; one that is combined with other
     specifications has fewer (`max_regex_states`).
     """
 

@@ -75,8 +75,8 @@ def check_config(
 
 def _check_port(host: str, port: int, other: str = "choose another port: --port 8123 (of make: PORT=8123)") -> None:
     """Raises `UsageFailure` where nothing can listen; `other` is how one chooses another port."""
-    if not 0 < port < 1 << 16:
-        raise UsageFailure(f"port {port} cannot be used: a port is a number from 1 to 65535")
+    if not 0 <= port < 1 << 16:
+        raise UsageFailure(f"port {port} cannot be used: a port is a number from 0 to 65535")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

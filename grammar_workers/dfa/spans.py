@@ -19,7 +19,8 @@ from grammar_workers.dfa.suffix_automaton import distances, suffix_automaton
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
-_MOST_CHARACTERS = 1 << 18
+_MOST_CHARACTERS = 1 << 17
+_MOST_COUNTED = 1 << 10
 """Of a text. So many take less than the time and the memory that a compilation may take."""
 _MOST_MOVES = 4_000_000
 """Of a `Dfa`, whose table has a place for each state and class of characters."""
@@ -65,6 +66,18 @@ class Spans:
     def longest(self) -> int:
         """The most characters of a span."""
         return int(self.furthest[self.start])
+
+    def least(self, low: int, high: int) -> int:
+        """Return how many spans of `low` to `high` characters there are at least: beginnings of a longest span."""
+        if self.ends_everywhere:
+            return min(high, self.longest) - low + 1
+        state, found = self.start, 0
+        for length in range(min(high, self.longest, _MOST_COUNTED) + 1):
+            found += length >= low and bool(self.accepting[state])
+            if length < self.longest:
+                targets = self.targets[self.first[state] : self.first[state + 1]]
+                state = int(targets[self.furthest[targets].argmax()])
+        return max(found, 1)
 
     def dfa(self, limits: Limits) -> Dfa:
         """Return the same language as a `Dfa`, for operations on languages. Raises LimitExceededError."""
@@ -141,13 +154,21 @@ def spans_of(
 
 def _spellings(characters: Sequence[str]) -> dict[str, str]:
     """Each character of a text, and all that it may be written as where case is ignored."""
-    members: dict[str, str] = {}
-    folded = {character: one if len(one := character.casefold()) == 1 else character for character in characters}
-    for character, one in folded.items():
-        upper = one.upper()
-        spelled = members.get(one, one + upper if upper.casefold() == one != upper else one)
-        members[one] = spelled if character in spelled else spelled + character
-    return {character: members[one] for character, one in folded.items()}
+    members: dict[str, dict[str, None]] = {}
+    for character in characters:
+        one = _folded(character)
+        spelled = members.setdefault(one, {})
+        for other in (one, one.lower(), one.upper(), character):
+            if len(other) == 1 and _folded(other) == one:
+                spelled[other] = None
+    return {character: "".join(members[_folded(character)]) for character in characters}
+
+
+def _folded(character: str) -> str:
+    """Return what a character is where case is ignored: one character, of a word if `character` is."""
+    if character == "\u0345":  # no character of a word, but its casefold is
+        return character
+    return next((one for one in (character.casefold(), character.lower()) if len(one) == 1), character)
 
 
 def _without_marks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 
-from grammar_workers.budget import budget_of
+from grammar_workers.budget import Budget, running
 from grammar_workers.dfa.dfa import Dfa, intersect
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.banned_in_json import matters_outside, permitted_strings
@@ -112,12 +112,13 @@ class JsonValues:
         saved = self._builder.saved()
         told = list(self._compilation.notes), list(self._compilation.unenforced), self._compilation.doubt
         try:
-            with budget_of(self._limits).share(10 / 9):
-                return emitted(parts, options)
+            return emitted(parts, options)
         except LimitExceededError as error:
             self._builder.restore(saved)
             self._compilation.notes[:], self._compilation.unenforced, self._compilation.doubt = told
-            entry = emitted(parts, options.model_copy(update={"property_order": "declared"}))
+            # Steps of its own: the first way has perhaps taken all.
+            with running(Budget(self._limits, self._limits.max_steps // 2)):
+                entry = emitted(parts, options.model_copy(update={"property_order": "declared"}))
             self._compilation.notes.append(f"objects keep the declared order: {error.message}")
             return entry
 

@@ -195,7 +195,7 @@ def test_every_kind_of_specification_is_drawn() -> None:
     drawn = [draw_specification(rng, Alphabet(rng)).specification for _ in range(400)]
     assert {one["type"] for one in drawn} == {
         "json_schema", "regex", "choice", "positions", "pattern", "grammar", "banned_words", "all_of", "structural_tag",
-        "automaton",
+        "automaton", "substring",
     }  # fmt: skip
     text = json.dumps(drawn)
     for keyword in ("unevaluatedItems", "dependentSchemas", "propertyNames", "oneOf", "$ref", "contains", "multipleOf"):

@@ -311,7 +311,8 @@ def test_the_id_of_an_older_draft_makes_no_resource_within_a_newer_one() -> None
         ({"type": "regex", "pattern": 3}, "/pattern"),
         ({"type": "choice", "choices": []}, "/choices"),
         ({"type": "choice", "choices": ["a", 1]}, "/choices/1"),
-        ({"type": "json_schema", "schema": {}, "strict": True}, "/strict"),
+        ({"type": "json_schema", "schema": {}, "extra": True}, "/extra"),
+        ({"type": "json_schema", "schema": {}, "strict": 1}, "/strict"),
     ],
 )
 def test_malformed_specifications_are_refused(specification: dict[str, Any], pointer: str) -> None:

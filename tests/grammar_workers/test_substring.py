@@ -209,8 +209,8 @@ def test_a_long_text_beside_another_condition_is_rejected_with_its_limit() -> No
     ):
         with pytest.raises(LimitExceededError, match=r"too long beside another condition.*max_regex_states"):
             compile_grammar(specification, bytes_vocabulary())
-    with pytest.raises(LimitExceededError, match="more than 262144"):
-        compile_grammar(substring("a" * 262_145), bytes_vocabulary())
+    with pytest.raises(LimitExceededError, match="more than 131072"):
+        compile_grammar(substring("a" * 131_073), bytes_vocabulary())
 
 
 @pytest.mark.parametrize(

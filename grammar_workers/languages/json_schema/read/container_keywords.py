@@ -231,7 +231,8 @@ class ContainerKeywords:
             if isinstance(part, dict) and "$ref" in part:
                 with contextlib.suppress(GrammarError):
                     parts.append(self._references.resolve(part["$ref"], "$ref", schema.scope)[0])
-        objects = [part for part in parts if isinstance(part, dict) and isinstance(part.get("properties"), dict)]
+        apart = {id(part): part for part in parts}.values()  # many may refer to one
+        objects = [part for part in apart if isinstance(part, dict) and isinstance(part.get("properties"), dict)]
         names = {name for part in objects for name in part["properties"]}
         closed = [part for part in objects if part.get("additionalProperties") is False]
         return any("patternProperties" not in part and not names <= part["properties"].keys() for part in closed)

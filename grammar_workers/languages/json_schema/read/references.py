@@ -206,7 +206,8 @@ class References:
                 contents, resolver = resolved.contents, resolved.resolver
             else:
                 contents, resolver = found, root.resolver
-        except (referencing.exceptions.Unresolvable, ValueError) as error:
+        # `referencing` takes what stands in the place of a schema for one.
+        except (referencing.exceptions.Unresolvable, ValueError, TypeError, AttributeError) as error:
             if reference.startswith("/"):
                 with contextlib.suppress(InvalidSpecificationError):
                     inside = self._resolve(f"#{reference}", keyword, scope, origin)
@@ -272,7 +273,7 @@ def _root_of(resolver: Any) -> Any:
     """The schema resource that a resolver stands in; None for a part that only a JSON Pointer leads to."""
     try:
         return resolver.lookup("#").contents
-    except referencing.exceptions.Unresolvable:
+    except (referencing.exceptions.Unresolvable, TypeError, AttributeError):
         return None
 
 

@@ -47,7 +47,6 @@ class Arrays(DerivativeGraph):
 
     `unique` are assertions that no two items are equal, which is left to the recognizer. `once` says the same as a
     formula, which Arrays take with `listed`; None without such an assertion, and where no values are listed.
-    Where a caller merely asks whether items are unique, arrays with equal ones are left out.
     `within`: the formulas around `formulas`, for messages.
     """
 
@@ -90,7 +89,8 @@ class Arrays(DerivativeGraph):
         """The sets of listed values that nodes would have to tell apart if `once` were demanded."""
         assert self.once is not None
         values = len(self.pool.conjuncts(self.once))
-        shapes = map(self.pool.assertion, self.pool.conjuncts(self.formulas[0]))
+        atoms = self.pool.atoms(self.formulas[0])
+        shapes = [self.pool.assertion(part) for part in self.pool.conjuncts(self.formulas[0]) if part in atoms]
         most = [one.maximum for one in shapes if isinstance(one, ArrayShape) and one.maximum is not None]
         return sum(math.comb(values, count) for count in range(min([values, *most]) + 1))
 
@@ -165,17 +165,14 @@ def _without_uniqueness(
     pool: FormulaPool, formulas: tuple[FormulaId, ...], within: tuple[FormulaId, ...]
 ) -> tuple[tuple[FormulaId, ...], tuple[FormulaId, ...]]:
     """The assertions `uniqueItems` that are left to the recognizer, and the formulas given them: those on which the
-    demanded formula insists, and those that it does not mention. Others are replaced by what they say about each listed
-    value."""
+    demanded formula insists. Others are replaced by what they say about each listed value."""
     insisted: list[FormulaId] = []
     changes: dict[FormulaId, FormulaId] = {}
-    demanded = pool.atoms(formulas[0])
     for atom in pool.atoms(*formulas):
         unique = pool.assertion(atom)
         if not isinstance(unique, UniqueItems):
             continue
-        is_asked = atom not in demanded and unique.once is None
-        if is_asked or pool.rewrite(formulas[0], {atom: FALSE, pool.not_(atom): TRUE}) == FALSE:
+        if pool.rewrite(formulas[0], {atom: FALSE, pool.not_(atom): TRUE}) == FALSE:
             insisted.append(atom)
             changes |= {atom: TRUE, pool.not_(atom): FALSE}
         elif unique.once is not None:

@@ -11,15 +11,13 @@ from grammar_workers.errors import InvalidSpecificationError
 from grammar_workers.languages.json_schema.assertions import FiniteTexts, FormulaId, JsonType, ObjectShape
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, AllOf, AnyOf, Atom, FormulaPool
 from grammar_workers.languages.json_schema.memo import memoized
-from grammar_workers.languages.json_schema.solve.strings import Strings
 
 
 class Disjointness:
     """Exclusions between the formulas of one pool. All answers are on the safe side: no means not recognised."""
 
-    def __init__(self, pool: FormulaPool, strings: Strings) -> None:
+    def __init__(self, pool: FormulaPool) -> None:
         self._pool = pool
-        self._strings = strings
 
     def simplify(self, formula: FormulaId, given: tuple[FormulaId, ...] = ()) -> FormulaId:
         """A formula resolved for objects, less what follows from the shapes beside it (and `given`)."""
@@ -60,7 +58,7 @@ class Disjointness:
         if first == second or not isinstance(one, ObjectShape) or not isinstance(other, ObjectShape):
             return False
         return any(
-            self._is_impossible(self._pool.all_of([self._asked(one, name), self._asked(other, name)]))
+            self._is_impossible(self._pool.all_of([_asked(one, name), _asked(other, name)]))
             for name in dict.fromkeys(one.required + other.required)
         )
 
@@ -81,14 +79,10 @@ class Disjointness:
         listed = [set(texts.texts) for atom in atoms if isinstance(texts := self._pool.assertion(atom), FiniteTexts)]
         return resolved == FALSE or (bool(listed) and not set.intersection(*listed))
 
-    @memoized
-    def _asked(self, shape: ObjectShape, name: str) -> FormulaId:
-        """The formula that a shape surely asks of a property: where dialects agree which patterns match its name."""
-        asked = [formula for declared, formula in shape.properties if declared == name]
-        additional = not asked
-        for source, formula in shape.patterns:
-            if self._strings.pattern(source).classify(name):
-                asked.append(formula)
-            either = self._strings.doubtful(source)
-            additional &= not (either or self._strings.pattern(source)).classify(name)
-        return shape.additional if additional else self._pool.all_of(asked)
+
+def _asked(shape: ObjectShape, name: str) -> FormulaId:
+    """The formula that a shape surely asks of a property; TRUE where a pattern could match its name."""
+    declared = dict(shape.properties).get(name)
+    if declared is not None:
+        return declared
+    return TRUE if shape.patterns else shape.additional

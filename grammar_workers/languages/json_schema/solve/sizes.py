@@ -54,9 +54,7 @@ def _size(solver: Solver, demand: Demand, label: Label | None, seen: set[Demand]
     if strings.texts is not None:
         texts = Size(sum(number + 1 in wanted for number in strings.texts.values()), True)
     elif strings.spans is not None:
-        low, high = strings.span_lengths
-        # Whole words are not of every length.
-        texts = Size(min(high, strings.spans.longest) - low + 1 if strings.spans.ends_everywhere else 1, False)
+        texts = Size(strings.spans.least(*strings.span_lengths), False)
     elif strings.automaton is not None:
         texts = _count_strings(strings, wanted)
     else:

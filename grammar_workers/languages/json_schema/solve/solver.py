@@ -76,9 +76,9 @@ class Solver:
         self._any_order = self._alternatives_in_any_order = options.property_order == "any"
         self._steps_for_any_order = limits.max_steps // 4
         self._in_declared_order: set[tuple[FormulaId, ...]] = set()
+        self._disjointness = Disjointness(pool)
         self.spelling = Spelling(spellable)
         self.string_languages = Strings(pool, limits, self.spelling, permitted)
-        self._disjointness = Disjointness(pool, self.string_languages)
         self.number_languages = Numbers(pool, limits, self.spelling)
         self._labels: dict[Demand, set[Label]] = {}
         self._users: dict[Demand, dict[Demand, None]] = {}
@@ -343,11 +343,6 @@ class Solver:
         arrays = Arrays(self.pool, (demanded, *asked), within=within)
         if arrays.once is not None and self._tells_sets_apart(arrays):
             return Arrays(self.pool, (demanded, *asked), within=within, listed=True)
-        for atom in arrays.unique:
-            if atom not in self.pool.atoms(demanded):
-                pointer = self.pool.keyword_pointer("uniqueItems", atom, within)
-                note = f"arrays with equal items are left out where alternatives depend on uniqueItems (at {pointer})"
-                self.notes += [note] if note not in self.notes else []
         return arrays
 
     def _tells_sets_apart(self, arrays: Arrays) -> bool:
