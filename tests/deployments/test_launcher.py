@@ -87,7 +87,8 @@ sys.exit(serve_locally(config, port=0, metrics_port=None, deadline_s=60))
     command = [sys.executable, "-c", program]
     result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY)
     assert result.returncode == 1
-    assert result.stderr.strip() == "error: Ray did not start: the raylet did not answer"
+    # A message says so where another Ray runs beside this test.
+    assert result.stderr.startswith("error: Ray did not start") and "the raylet did not answer" in result.stderr
 
 
 RAY_HANGS = """
@@ -124,7 +125,7 @@ def test_a_signal_and_the_deadline_are_heard_while_ray_starts(number: signal.Sig
     assert process.returncode == code, said
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     if number is None:
-        assert error.strip() == "error: Ray did not start within 1 s"
+        assert error.startswith("error: Ray did not start within 1 s")
     else:
         assert rest.endswith("stopped cleanly\n")
 
