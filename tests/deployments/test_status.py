@@ -213,8 +213,12 @@ def test_descriptions_read_the_beginning_of_a_specification_only() -> None:
     assert len(seen.grammars("tests")) == MOST_REMEMBERED and seen.grammars("others") == {}
     newest = seen.grammars("tests")[f"{number}"]
     assert len(newest.title) <= MOST_TITLE + 3 and newest.figures == {}
-    seen.ready(f"{number}", Seen(), "tests", {"artifact_bytes": 5})
-    assert seen.grammars(None)[f"{number}"] == Seen(newest.kind, newest.title, {"artifact_bytes": 5})
+    figures = {"compile_seconds": 0.1, "automaton_states": 2, "artifact_bytes": 5}
+    seen.ready(f"{number}", Seen(), "tests", figures)
+    assert seen.grammars(None)[f"{number}"] == Seen(newest.kind, newest.title, figures)
+    for untrusted in ({"artifact_bytes": 5}, {**figures, "compile_seconds": "x"}):
+        seen.ready(f"{number}", Seen(), "tests", untrusted)
+        assert seen.grammars(None)[f"{number}"].figures == {}
 
 
 @pytest.mark.anyio
