@@ -21,7 +21,8 @@ def test_a_replica_that_compiles_answers_and_refuses(tmp_path: Path) -> None:
         return httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
 
     with Server(server_arguments(str(tmp_path)), module="benchmarks.in_replica") as server:
-        found = answer({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})
+        either = {"a": {"type": "boolean"}}
+        found = answer({"type": "object", "properties": either, "required": ["a"], "additionalProperties": False})
         assert found.status_code == 200
         assert json.loads(found.json()["choices"][0]["message"]["content"])["a"] in (True, False)
         refused = answer({"type": "integer", "minimum": 2, "maximum": 1})
