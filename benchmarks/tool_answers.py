@@ -122,7 +122,7 @@ def of_response(found: list[dict[str, Any]], *, streamed: bool) -> Answer:
 
 
 def beside(client: httpx.Client, rng: random.Random, number: int, begins: list[int]) -> str:
-    """What came of one request with functions beside a constraint."""
+    """The outcome of one request with functions beside a constraint."""
     name = rng.choice(list(CONSTRAINTS))
     constraint, judge = CONSTRAINTS[name]
     said = f"{rng.choice(NAMES)} is {rng.randrange(99)} years old and lives in {rng.choice(CITIES)}."
@@ -160,7 +160,7 @@ def beside(client: httpx.Client, rng: random.Random, number: int, begins: list[i
 
 
 def custom(client: httpx.Client, rng: random.Random, number: int, begins: list[int]) -> str:
-    """What came of one request with a custom tool that must be called."""
+    """The outcome of one request with a custom tool that must be called."""
     name = list(CUSTOM)[number // 2 % len(CUSTOM)]
     syntax, definition, judge = CUSTOM[name]
     body = {
@@ -191,7 +191,7 @@ def custom(client: httpx.Client, rng: random.Random, number: int, begins: list[i
 
 
 def tried(url: str, kind: Callable[..., str], many: int, clients: int) -> collections.Counter[str]:
-    """What came of so many requests to a server, from so many clients at a time."""
+    """Count the outcomes of many requests to a server, from several clients at a time."""
     with (
         httpx.Client(base_url=url, timeout=300, trust_env=False) as client,
         concurrent.futures.ThreadPoolExecutor(clients) as pool,

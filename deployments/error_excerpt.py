@@ -27,7 +27,7 @@ def place_lines(error: GrammarError, specification: dict[str, Any] | None) -> li
 def place_in_line(
     pointer: str | None, shown: str | None, position: int | None, specification: dict[str, Any] | None
 ) -> str:
-    """The same in one line, for an HTTP answer: the place is called `shown` there; "" without a place."""
+    """Return the place of an error and its value in one line, for an HTTP answer: the place is called `shown`."""
     parts = []
     if pointer is not None:
         found = _at(specification, pointer)

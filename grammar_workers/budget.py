@@ -49,9 +49,9 @@ class Budget:
             )
 
     @contextlib.contextmanager
-    def share(self, part: float) -> Iterator[None]:
+    def share(self, part: int) -> Iterator[None]:
         """What runs inside may take one `part`-th of what is left: if it fails, something else can be tried."""
-        inner = Budget(self.limits, int(self.left / part), self._what)
+        inner = Budget(self.limits, self.left // part, self._what)
         try:
             with running(inner):
                 yield

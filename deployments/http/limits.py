@@ -87,7 +87,7 @@ class RateLimits:
                 del self._under_way[tenant.name]
 
     def _shared(self, limit: RateLimit, share: RateLimit) -> str:
-        """What the router enforces where it is not all of the limit."""
+        """Return the part of the limit that this router enforces, in words; empty where it enforces all."""
         each = f" (each of {self._routers} routers: {share.burst}, and {share.requests_per_minute:g} per minute)"
         return "" if share == limit else each
 

@@ -20,8 +20,9 @@ from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
 _MOST_CHARACTERS = 1 << 17
-_MOST_COUNTED = 1 << 10
 """Of a text. So many take less than the time and the memory that a compilation may take."""
+_MOST_COUNTED = 1 << 10
+"""Characters of a longest span whose beginnings are counted: few unique items are ever asked for."""
 _MOST_MOVES = 4_000_000
 """Of a `Dfa`, whose table has a place for each state and class of characters."""
 

@@ -1,4 +1,4 @@
-"""How families of models write tool calls (`families`), and which format a chat template belongs to."""
+"""Tool call formats of families of models (`families`), and the format that a chat template belongs to."""
 
 from __future__ import annotations
 

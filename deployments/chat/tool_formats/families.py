@@ -1,4 +1,4 @@
-"""How families of models write tool calls: one declaration for each, in the order in which templates are compared.
+"""Declarations of tool call formats, one for each family of models, in the order in which templates are compared.
 
 A new family is an entry of `FORMATS` and its name in `ToolFormatName`; nothing else knows how any of them looks.
 """
