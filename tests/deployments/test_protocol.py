@@ -58,7 +58,7 @@ def refusal(**fields: Any) -> str:
                     "json_schema": {"name": "n", "schema": SCHEMA, "strict": True},
                 }
             },
-            {"type": "json_schema", "schema": SCHEMA},
+            {"type": "json_schema", "schema": SCHEMA, "strict": True},
         ),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
