@@ -34,8 +34,10 @@ def test_text(client: anthropic.Anthropic) -> None:
     with client.messages.stream(model=MODEL, max_tokens=30, messages=[ASK]) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_message()
-    assert kinds[0] == "message_start" and kinds[-1] == "message_stop" and "text" in kinds
-    assert final.content[0].type == "text" and final.stop_reason is not None and final.usage.output_tokens > 0
+    assert kinds[0] == "message_start" and kinds[-1] == "message_stop"
+    # The toy model may end at once, and Anthropic's answer has no block then.
+    assert [block.type for block in final.content] == (["text"] if "text" in kinds else [])
+    assert final.stop_reason is not None and final.usage.output_tokens > 0
 
 
 def test_object(client: anthropic.Anthropic) -> None:
@@ -44,7 +46,7 @@ def test_object(client: anthropic.Anthropic) -> None:
     assert answer.stop_reason == "end_turn"
     Person.model_validate_json(answer.content[0].text)
     history: Any = [ASK, {"role": "assistant", "content": answer.content}, ASK]
-    assert client.messages.create(model=MODEL, max_tokens=9, messages=history).content
+    assert client.messages.create(model=MODEL, max_tokens=9, messages=history).stop_reason
 
 
 def test_streamed_object(client: anthropic.Anthropic) -> None:
@@ -82,12 +84,12 @@ def two_calls(*results: dict[str, Any]) -> Any:
 def test_parallel_calls(client: anthropic.Anthropic) -> None:
     fields: Any = {"model": MODEL, "max_tokens": 200, "tools": [TOOL], "tool_choice": {"type": "any"}}
     judged("", uses(client.messages.create(messages=[ASK], **fields).content))
-    assert client.messages.create(messages=two_calls({"content": "large"}, {"content": "old"}), **SHORT).content
+    assert client.messages.create(messages=two_calls({"content": "large"}, {"content": "old"}), **SHORT).stop_reason
 
 
 def test_error_results(client: anthropic.Anthropic) -> None:
     failed = {"is_error": True, "content": [{"type": "text", "text": "No such city."}]}
-    assert client.messages.create(messages=two_calls(failed, {"is_error": True}), **SHORT).content
+    assert client.messages.create(messages=two_calls(failed, {"is_error": True}), **SHORT).stop_reason
 
 
 def test_reasoning_echo(client: anthropic.Anthropic) -> None:
@@ -98,7 +100,7 @@ def test_reasoning_echo(client: anthropic.Anthropic) -> None:
     assert answer.content[0].type == "thinking"
     assert answer.stop_reason == "max_tokens" or answer.content[-1].text in ("yes", "no")
     history: Any = [ASK, {"role": "assistant", "content": answer.content}, ASK]
-    assert client.messages.create(model=MODEL, max_tokens=9, messages=history).content
+    assert client.messages.create(model=MODEL, max_tokens=9, messages=history).stop_reason
 
 
 def test_tools_beside_an_object(client: anthropic.Anthropic) -> None:

@@ -39,15 +39,17 @@ def called(llm: Any, answer: Any) -> list[tuple[str, Any]]:
 
 def test_text(url: str, api: str) -> None:
     assert model(url, api, 20).chat([ASK]).message.content
-    assert [*model(url, api, 20).stream_chat([ASK])][-1].message.content
+    # Its last answer is empty where the limit ended the output: it knows `response.completed` alone.
+    assert "".join(answer.delta or "" for answer in model(url, api, 20).stream_chat([ASK]))
 
 
 def test_object(url: str, api: str) -> None:
     assert isinstance(model(url, api).structured_predict(Person, TEMPLATE, text=PROMPT), Person)
 
 
-def test_streamed_object(url: str, api: str) -> None:
-    *_, last = model(url, api).stream_structured_predict(Person, TEMPLATE, text=PROMPT)
+def test_streamed_object(url: str) -> None:
+    """Not over `/v1/responses`, where it looks for calls in `additional_kwargs`, which its own client leaves empty."""
+    *_, last = model(url, "chat").stream_structured_predict(Person, TEMPLATE, text=PROMPT)
     Person.model_validate(last.model_dump())
 
 

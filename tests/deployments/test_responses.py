@@ -188,10 +188,12 @@ async def test_log_probabilities(client: Any, replica: FakeReplica) -> None:
 
 
 async def test_settings_of_chat_completions(client: Any, replica: FakeReplica, compiler: FakeCompiler) -> None:
-    fields = {"top_k": 3, "seed": 5, "stop": ["x"], "structured_outputs": {"regex": "[a-z]+"}}
+    fields: dict[str, Any] = {"top_k": 3, "seed": 5, "stop": ["x"], "structured_outputs": {"regex": "[a-z]+"}}
+    fields["finish_within_budget"] = True
     await client.create(model="tiny", input="hello", extra_body=fields)
     sampling = replica.requests[0]["sampling"]
     assert (sampling["top_k"], sampling["seed"], sampling["stop"]) == (3, 5, ["x"])
+    assert sampling["finish_within_budget"] is True
     assert compiler.calls[0][1] == {"type": "regex", "pattern": "[a-z]+"}
 
 

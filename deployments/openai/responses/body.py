@@ -194,6 +194,7 @@ class ResponsesBody(ClientModel):
     structured_outputs: StructuredOutputs | None = Field(
         None, description="What the text of the answer must match, as in a chat completion."
     )
+    finish_within_budget: StrictBool | None = Field(None, description="As in a chat completion.")
     previous_response_id: Annotated[Any, Only()] = None
     conversation: Annotated[Any, Only()] = None
     prompt: Annotated[Any, Only()] = None
@@ -250,6 +251,7 @@ class ResponsesBody(ClientModel):
             "seed": self.seed,
             "stop": self.stop,
             "structured_outputs": self.structured_outputs,
+            "finish_within_budget": self.finish_within_budget,
         }
         if isinstance(self.tool_choice, NamedFunction):
             fields["tool_choice"] = {"type": "function", "function": {"name": self.tool_choice.name}}

@@ -40,7 +40,11 @@ const twoCalls = (output) => {
 };
 
 await {
-  text: async () => assert((await generateText(short)).text.length > 0),
+  text: async () => {
+    const { text, finishReason } = await generateText(short);
+    assert.equal(typeof text, "string"); // may be empty: the toy model ends at once behind thoughts left out
+    assert(["stop", "length"].includes(finishReason));
+  },
   object: async () => {
     const { output: value, response } = await generateText({ ...given, output });
     named(value);

@@ -13,12 +13,14 @@ const tool = zodFunction({ name: "look_up", parameters: City });
 const flat = { type: "function", ...tool.function };
 const response_format = zodResponseFormat(Person, "person");
 const text = { format: zodTextFormat(Person, "person") };
-const thinking = { thinking: true, finish_within_budget: true, structured_outputs: { choice: ["yes", "no"] } };
+const structured_outputs = { choice: ["yes", "no"] };
+const thinking = { thinking: true, finish_within_budget: true, structured_outputs };
+const reasoning = { effort: "low" };
 const ids = ["call_0", "call_1"];
 const city = JSON.stringify({ city: "Paris" });
 
-const chat = (messages, fields) => client.chat.completions.parse({ model, messages, max_tokens: 300, ...fields });
-const respond = (input, fields) => client.responses.parse({ model, input, max_output_tokens: 300, ...fields });
+const chat = (messages, fields) => client.chat.completions.parse({ model, messages, temperature: 0, max_tokens: 300, ...fields });
+const respond = (input, fields) => client.responses.parse({ model, input, temperature: 0, max_output_tokens: 300, ...fields });
 const called = (calls, read) => {
   assert(calls.length > 0);
   for (const one of calls) City.parse(read(one));
@@ -36,7 +38,7 @@ const chatTests = {
     await chat([ask, message, ask], { max_tokens: 16 });
   },
   streamed_object: async () => {
-    const stream = client.chat.completions.stream({ model, messages: [ask], response_format });
+    const stream = client.chat.completions.stream({ model, temperature: 0, messages: [ask], response_format });
     const { message } = (await stream.finalChatCompletion()).choices[0];
     Person.parse(message.parsed);
     await chat([ask, message, ask], { max_tokens: 16 });
@@ -49,7 +51,7 @@ const chatTests = {
   },
   parallel_calls: async () => {
     const fields = { tools: [tool], tool_choice: "required", parallel_tool_calls: true };
-    const stream = client.chat.completions.stream({ model, messages: [ask], max_tokens: 300, ...fields });
+    const stream = client.chat.completions.stream({ model, temperature: 0, messages: [ask], max_tokens: 300, ...fields });
     const { message } = (await stream.finalChatCompletion()).choices[0];
     called(message.tool_calls, (one) => one.function.parsed_arguments);
     await chat([ask, { role: "assistant", tool_calls: chatCalls }, ...chatResults("large")], { max_tokens: 16 });
@@ -77,7 +79,7 @@ const responsesTests = {
     await respond([ask, ...output, ask], { max_output_tokens: 16 });
   },
   streamed_object: async () => {
-    const stream = client.responses.stream({ model, input: [ask], text });
+    const stream = client.responses.stream({ model, temperature: 0, input: [ask], text });
     Person.parse((await stream.finalResponse()).output_parsed);
   },
   tool_results: async () => {
@@ -88,7 +90,7 @@ const responsesTests = {
   },
   parallel_calls: async () => {
     const fields = { tools: [flat], tool_choice: "required", parallel_tool_calls: true };
-    const stream = client.responses.stream({ model, input: [ask], max_output_tokens: 300, ...fields });
+    const stream = client.responses.stream({ model, temperature: 0, input: [ask], max_output_tokens: 300, ...fields });
     called((await stream.finalResponse()).output, (one) => JSON.parse(one.arguments));
     await respond([ask, ...calls, ...results("large")], { max_output_tokens: 16 });
   },
@@ -97,7 +99,7 @@ const responsesTests = {
     await respond([ask, ...calls, ...told], { tools: [flat], max_output_tokens: 16 });
   },
   reasoning_echo: async () => {
-    const { output } = await respond([ask], { include: ["reasoning.encrypted_content"], ...thinking });
+    const { output } = await respond([ask], { include: ["reasoning.encrypted_content"], reasoning, structured_outputs });
     assert.equal(output[0].type, "reasoning");
     await respond([ask, ...output, ask], { max_output_tokens: 16 });
   },
