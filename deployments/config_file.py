@@ -12,10 +12,19 @@ from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.arguments import AppArguments
+from grammar_workers.near_names import NearNames
 
 IMPORT_PATH = "deployments.app:build_app"
 KINDS = ("native", "vllm")
 DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
+
+_MESSAGES = {
+    "dict_type": "must be a mapping of keys to values",
+    "model_attributes_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
+    "union_tag_invalid": "`kind` must be {expected_tags}",
+}
+"""By pydantic's type of error, where its own message speaks of Python."""
 
 
 class ConfigError(Exception):
@@ -66,7 +75,7 @@ def _kind(replica: dict[str, Any]) -> Any:
 
 def config_problems(data: dict[str, Any]) -> list[str]:
     """Everything wrong with a config, each with its place; empty when it can be served."""
-    unknown = [f"unknown key `{place}`" for place in _unknown_keys(ServeDeploySchema, data, "")]
+    unknown = [_unknown(place, near) for place, near in _unknown_keys(ServeDeploySchema, data, "")]
     if unknown:
         return unknown
     try:
@@ -90,11 +99,13 @@ def config_problems(data: dict[str, Any]) -> list[str]:
     return problems
 
 
-def _unknown_keys(model: type[BaseModel], data: Any, place: str) -> list[str]:
+def _unknown_keys(model: type[BaseModel], data: Any, place: str) -> list[tuple[str, str | None]]:
+    """The places of keys that `model` does not have, each with the key that may be meant."""
     if not isinstance(data, dict):
         return []  # a wrong type is for the schema itself to report
     names = {field.alias or name: field for name, field in model.model_fields.items()}
-    found = [f"{place}{key}" for key in data if key not in names]
+    near = NearNames(names)
+    found = [(f"{place}{key}", near.find(str(key))) for key in data if key not in names]
     for key, value in data.items():
         for inner in _models_in(names[key].annotation) if key in names else ():
             items = enumerate(value) if isinstance(value, list) else ((None, value),)
@@ -115,10 +126,19 @@ def problem_lines(error: ValidationError, place: str) -> list[str]:
     lines = []
     for problem in error.errors():
         where = place + ".".join(_written(problem["loc"]))
-        unknown = problem["type"] == "extra_forbidden"
-        message = problem["msg"].removeprefix("Value error, ")
-        lines.append(f"unknown key `{where}`" if unknown else f"`{where}`: {message}" if where else message)
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown key `{where}`")
+            continue
+        template = _MESSAGES.get(problem["type"])
+        message = (
+            template.format(**problem.get("ctx", {})) if template else problem["msg"].removeprefix("Value error, ")
+        )
+        lines.append(f"`{where}`: {message}" if where else message)
     return lines
+
+
+def _unknown(place: str, near: str | None) -> str:
+    return f"unknown key `{place}`" + (f"; is `{near}` meant?" if near else "")
 
 
 def _written(location: Sequence[int | str]) -> list[str]:

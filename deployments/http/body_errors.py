@@ -33,7 +33,7 @@ _MESSAGES = {
     "tuple_type": "must be a list",
     "none_required": "must be null",
     "too_long": "takes at most {max_length} items",
-    "too_short": "needs at least {min_length}",
+    "too_short": "needs at least {min_length} items",
     "literal_error": "must be {expected}",
 }
 """By pydantic's type of error; its own messages speak of Python, or repeat what they were given."""
@@ -108,7 +108,7 @@ def _line(problem: Problem, model: type[BaseModel]) -> str:
     place = shown_place(place_of_problem(problem, model))
     message = _message(problem, model)
     if (instead := problem.get("ctx", {}).get("instead")) is not None:
-        return f"unknown field `{place}`: send `{instead}`"
+        return f"unknown field `{place}`: send " + (instead if "`" in instead else f"`{instead}`")
     if (unknown := unknown_field(problem)) is not None:
         near = _near_field(*unknown, model)
         return f"unknown field `{place}`" + (f"; is `{near}` meant?" if near else "")

@@ -8,6 +8,7 @@ number here.
 
 from __future__ import annotations
 
+import collections
 import functools
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -239,17 +240,17 @@ class ChatCompletionBody(GenerationBody):
     @model_validator(mode="after")
     def _check_tools(self) -> ChatCompletionBody:
         names = [tool.function.name for tool in self.tools or []]
-        if len(set(names)) < len(names):
-            raise contradiction("tools", "has two functions of one name")
+        if twice := [name for name, count in collections.Counter(names).items() if count > 1]:
+            raise contradiction("tools", f"has two functions of one name: {twice[0]}")
         if self.tool_choice not in (None, "none", "auto") and not names:
             raise contradiction("tool_choice", "needs `tools`")
         if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
-            raise contradiction("tool_choice", "names a function that is not in `tools`")
+            raise contradiction("tool_choice", f"{self.tool_choice.function.name} is not in `tools`")
         if isinstance(self.tool_choice, AllowedToolsChoice):
             for index, tool in enumerate(self.tool_choice.allowed_tools.tools):
                 if tool.function.name not in names:
                     where = ("tool_choice", "allowed_tools", "tools", index)
-                    raise contradiction("tool_choice", "names a function that is not in `tools`", where)
+                    raise contradiction("tool_choice", f"{tool.function.name} is not in `tools`", where)
         if (offer := self.offer()) is not None:
             # Where calls are demanded there is no text that the other constraint could be about.
             if self.grammar_key() is not None and offer.choice == "auto":

@@ -1,4 +1,4 @@
-"""Thirty config files with one mistake each, for `tests.deployments.messages` and the test of their messages."""
+"""Thirty config files with one mistake each, for `python -m tests.deployments.messages` and the test of their messages."""
 
 from __future__ import annotations
 
@@ -53,13 +53,18 @@ def wrong_configs(folder: Path) -> list[Wrong]:
     api_keys = f"{arguments}router.api_keys"
     told = ("`router.api_keys`", "cannot be used")
     return [
-        Wrong("unknown key", f"{arguments}modle", "x", ("unknown key `applications.0.args.modle`",)),
+        Wrong("unknown key", f"{arguments}modle", "x", ("unknown key `applications.0.args.modle`; is `model` meant?",)),
         Wrong("unknown section", "http_option", {}, ("unknown key `http_option`",)),
         Wrong("unknown engine option", f"{engine}slot", 4, (f"unknown key `{engine}slot`",)),
         Wrong("port is text", "http_options.port", "eighty", ("`http_options.port`", "integer")),
         Wrong("slots is 0", f"{engine}slots", 0, (f"`{engine}slots`", "greater than or equal to 1")),
         Wrong("steps too small", f"{engine}step_tokens", 16, ("step_tokens (16) must exceed slots (16)",)),
-        Wrong("unknown engine", f"{engine}kind", "sglang", ("applications.0.args.replica.engine", "native", "vllm")),
+        Wrong(
+            "unknown engine",
+            f"{engine}kind",
+            "sglang",
+            ("applications.0.args.replica.engine", "`kind` must be", "native", "vllm"),
+        ),
         Wrong("import path", "applications.0.import_path", "app:x", ("'app:x'", "'deployments.app:build_app'")),
         Wrong("model is not there", f"{arguments}model", "./none", ("`model`", "there is no folder", "OWNER/NAME")),
         Wrong("model is empty", f"{arguments}model", str(folder / "model"), ("it has no config.json",)),
@@ -72,7 +77,7 @@ def wrong_configs(folder: Path) -> list[Wrong]:
         Wrong("key file is missing", api_keys, "/no/keys", (*told, "/no/keys", "No such file")),
         Wrong("key in place of its hash", api_keys, str(folder / "digest"), (*told, "keys.0.sha256", "sha256sum")),
         Wrong("key file is no YAML", api_keys, str(folder / "yaml"), (*told, "line 1")),
-        Wrong("key file is empty", api_keys, str(folder / "empty"), (*told, "docs/api.md")),
+        Wrong("key file is empty", api_keys, str(folder / "empty"), (*told, "must be a mapping", "docs/api.md")),
         Wrong("key file has an unknown key", api_keys, str(folder / "unknown"), (*told, "unknown key `limit`")),
         Wrong("key of two tenants", api_keys, str(folder / "twice"), (*told, "a key has one tenant")),
         Wrong("limits of a stranger", api_keys, str(folder / "stranger"), (*told, "tenants without a key: b")),
@@ -112,6 +117,7 @@ def changed(wrong: Wrong) -> Config:
     for parent in parents:
         node = node[int(parent)] if isinstance(node, list) else node.setdefault(parent, {})
     node[key] = wrong.value
+    config["http_options"].setdefault("port", 0)
     return config
 
 
