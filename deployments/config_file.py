@@ -127,7 +127,8 @@ def problem_lines(error: ValidationError, place: str) -> list[str]:
     for problem in error.errors():
         where = place + ".".join(_written(problem["loc"]))
         if problem["type"] == "extra_forbidden":
-            lines.append(f"unknown key `{where}`")
+            near = NearNames(_keys()).find(str(problem["loc"][-1]))
+            lines.append(_unknown(where, near))
             continue
         template = _MESSAGES.get(problem["type"])
         message = (
@@ -137,8 +138,17 @@ def problem_lines(error: ValidationError, place: str) -> list[str]:
     return lines
 
 
+def _keys() -> set[str]:
+    """The keys of an application's arguments, and of all that is in them."""
+    models: list[type[BaseModel]] = [AppArguments]
+    for model in models:  # grows, but for specifications that hold each other
+        held = [inner for field in model.model_fields.values() for inner in _models_in(field.annotation)]
+        models += [inner for inner in held if inner not in models]
+    return {name for model in models for name in model.model_fields}
+
+
 def _unknown(place: str, near: str | None) -> str:
-    return f"unknown key `{place}`" + (f"; is `{near}` meant?" if near else "")
+    return f"unknown key `{place}`" + (f"; is `{near}` meant?" if near and not place.endswith(near) else "")
 
 
 def _written(location: Sequence[int | str]) -> list[str]:

@@ -33,7 +33,7 @@ _MESSAGES = {
     "tuple_type": "must be a list",
     "none_required": "must be null",
     "too_long": "takes at most {max_length} items",
-    "too_short": "needs at least {min_length} items",
+    "too_short": "has too few items, at least {min_length} must be there",
     "literal_error": "must be {expected}",
 }
 """By pydantic's type of error; its own messages speak of Python, or repeat what they were given."""

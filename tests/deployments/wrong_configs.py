@@ -1,4 +1,4 @@
-"""Thirty config files with one mistake each, for `python -m tests.deployments.messages` and the test of their messages."""
+"""Config files with one mistake each, for `python -m tests.deployments.messages` and the test of their messages."""
 
 from __future__ import annotations
 
