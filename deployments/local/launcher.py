@@ -30,6 +30,8 @@ def environment(folder: Path) -> dict[str, str]:
     """What Ray reads when it is imported, here and in every process it starts; `folder` is for HAProxy's files."""
     ports = _free_ports()
     return {
+        # All of this Ray is on this machine: its node has the address 127.0.0.1, as on a Mac, and so have its metrics.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         # HAProxy in front of the routers and gRPC between replicas carry several times the requests.
         "RAY_SERVE_ENABLE_HA_PROXY": "1",
         "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",

@@ -8,9 +8,11 @@ import secrets
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from deployments.shipped import REPOSITORY
+from tests.integration.server import Server, still_runs
 from tests.integration.traffic import PERSON, PROMPT, complete, stream, structured
 
 pytestmark = pytest.mark.anyio
@@ -117,6 +119,20 @@ async def test_other_origins_are_not_let_in(http: httpx.AsyncClient) -> None:
     headers = {"origin": "https://elsewhere.example", "access-control-request-method": "POST"}
     for answer in (await http.get("/v1/models", headers=headers), await http.options("/v1/models", headers=headers)):
         assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_metrics_are_on_this_machine_alone(server: Server) -> None:
+    """As is what Ray's own processes listen on; replicas call each other by ports of Serve's."""
+    started = psutil.Process(server.process.pid).children(recursive=True)
+    listening = [
+        connection.laddr
+        for process in started
+        if still_runs(process) and "ServeReplica" not in process.name()
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert set(server.metrics_ports) <= {address.port for address in listening}
+    assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
 
 
 def test_the_table_has_every_case() -> None:
