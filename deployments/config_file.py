@@ -12,19 +12,12 @@ from pydantic import BaseModel, ValidationError
 from ray.serve.schema import ServeDeploySchema
 
 from deployments.arguments import AppArguments
+from deployments.validation_messages import message_of
 from grammar_workers.near_names import NearNames
 
 IMPORT_PATH = "deployments.app:build_app"
 KINDS = ("native", "vllm")
 DEPLOYMENTS = ("Router", "GrammarCompiler", "ModelReplica")
-
-_MESSAGES = {
-    "dict_type": "must be a mapping of keys to values",
-    "model_attributes_type": "must be a mapping of keys to values",
-    "model_type": "must be a mapping of keys to values",
-    "union_tag_invalid": "`kind` must be {expected_tags}",
-}
-"""By pydantic's type of error, where its own message speaks of Python."""
 
 
 class ConfigError(Exception):
@@ -130,10 +123,7 @@ def problem_lines(error: ValidationError, place: str) -> list[str]:
             near = NearNames(_keys()).find(str(problem["loc"][-1]))
             lines.append(_unknown(where, near))
             continue
-        template = _MESSAGES.get(problem["type"])
-        message = (
-            template.format(**problem.get("ctx", {})) if template else problem["msg"].removeprefix("Value error, ")
-        )
+        message = message_of(problem)
         lines.append(f"`{where}`: {message}" if where else message)
     return lines
 

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from deployments.http.errors import ApiError
 from deployments.http.fields import contradiction
+from deployments.validation_messages import MESSAGES, message_of
 from grammar_workers.errors import shortened
 from grammar_workers.near_names import NearNames
 from grammar_workers.strict_json import JsonTextError, Place
@@ -22,21 +23,6 @@ MAX_NAME, MAX_PLACE = 64, 200
 """Characters: of a key, and of what leads to it."""
 
 _PLAIN_NAME = re.compile(r"[\w$-]+")
-
-_MESSAGES = {
-    "missing": "is required",
-    "extra_forbidden": "unknown field",
-    "model_type": "must be an object",
-    "model_attributes_type": "must be an object",
-    "dict_type": "must be an object",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "none_required": "must be null",
-    "too_long": "takes at most {max_length} items",
-    "too_short": "has too few items, at least {min_length} must be there",
-    "literal_error": "must be {expected}",
-}
-"""By pydantic's type of error; its own messages speak of Python, or repeat what they were given."""
 
 _NO_MEMBER = ("union_tag_invalid", "union_tag_not_found")
 
@@ -128,9 +114,8 @@ def _message(problem: Problem, model: type[BaseModel]) -> str:
         return str(context["message"])
     if kind in _NO_MEMBER:
         if not isinstance(problem["input"], dict):
-            return _MESSAGES["model_type"]
+            return MESSAGES["model_type"]
         _, union = place_of(model.__pydantic_core_schema__, problem["loc"])
         *others, last = map(repr, union["choices"])
         return f"must be {', '.join(others)} or {last}"
-    template = _MESSAGES.get(kind)
-    return str(problem["msg"]) if template is None else template.format(**context)
+    return message_of(problem)

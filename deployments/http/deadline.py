@@ -33,7 +33,7 @@ class Deadline:
     def passed(self) -> ApiError:
         """The 408 of an answer that took longer."""
         whose = "" if self._param else ", the setting `router.timeout_s` of this server"
-        message = f"the answer was not complete within {self._seconds:g} s{whose}"
+        message = f"the answer was not complete within {self._seconds:g} s{whose}: allow more, or ask for fewer tokens"
         return ApiError(408, message, param=self._param, code="deadline_exceeded")
 
     @contextlib.asynccontextmanager

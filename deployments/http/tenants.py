@@ -119,7 +119,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def _read_keys(text: bytes) -> _KeyFile:
-    return _KeyFile.model_validate(yaml.load(text, _Loader))
+    content = yaml.load(text, _Loader)
+    if not isinstance(content, dict):
+        raise ValueError("it needs a list `keys` of `tenant` and `sha256` (docs/api.md, Tenants, shows such a file)")
+    return _KeyFile.model_validate(content)
 
 
 def _reason(error: Exception) -> str:
@@ -127,7 +130,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return f"{'; '.join(problem_lines(error, ''))} (docs/api.md, Tenants, shows such a file)"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"{error.problem} in line {error.problem_mark.line + 1}"
+        return f"it is not YAML: {error.problem} in line {error.problem_mark.line + 1}"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 

@@ -65,7 +65,8 @@ def check_config(
         problems += _problems(arguments, overridden=bool(application.deployments))
         try:
             if (trouble := open_store(arguments.store_url).trouble()) is not None:
-                progress(f"warning: `store`: {trouble}; without it every replica compiles for itself")
+                so = "the server runs without it, and every replica compiles each grammar itself"
+                progress(f"warning: `store`: {trouble}; {so}")
         except (OSError, ValueError) as error:
             problems.append(f"`store`: {error}")
     if problems:
@@ -150,8 +151,8 @@ def _file_problems(config: ServeDeploySchema) -> Iterator[str]:
     files = {f"http_options.{name}": getattr(options, name) for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs")}
     if options.ssl_certfile is not None and _has_haproxy():
         # Serve would give the certificate to the routers, which HAProxy asks without TLS.
-        todo = "remove the `ssl_` options and let a reverse proxy before this server speak TLS"
-        yield f"`http_options.ssl_certfile`: HAProxy before the routers speaks HTTP alone; {todo}"
+        todo = "remove the `ssl_` options, and put a reverse proxy with TLS before it"
+        yield f"`http_options.ssl_certfile`: this server has no TLS of its own; {todo}"
     for application in config.applications:
         engine = AppArguments.model_validate(application.args).replica.engine
         if engine.kind == "native":

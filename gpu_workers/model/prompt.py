@@ -60,21 +60,22 @@ class PromptEncoder:
             message = f"token ids must be between 0 and {self._token_limit - 1}"
             raise RequestError(message, code="invalid_prompt", param=param)
         if len(token_ids) >= self._max_length:
-            # Clients recognize this error by these phrases of other servers, and shorten the conversation.
-            message = (
-                f"prompt is too long: {len(token_ids)} tokens > {self._max_length - 1} maximum, "
-                f"as this model's maximum context length is {self._max_length} tokens"
-            )
-            raise RequestError(message, code="context_length_exceeded", param=param)
+            raise self._too_long(len(token_ids), param)
         return token_ids
 
     def _check_bytes(self, text: str) -> None:
         """Raise RequestError for a text that no tokens few enough can spell, which takes long to tokenize."""
         if (size := len(text.encode(errors="replace"))) >= self._most_bytes:
-            message = (
-                f"the prompt has {size} bytes; the {self._max_length - 1} tokens that fit with any output have fewer"
-            )
-            raise RequestError(message, code="context_length_exceeded")
+            fewest = size * self._max_length // self._most_bytes
+            raise self._too_long(fewest, None, f"; its {size} bytes are more tokens than that")
+
+    def _too_long(self, tokens: int, param: str | None, more: str = "") -> RequestError:
+        # Clients recognize this error by these phrases of other servers, and shorten the conversation.
+        message = (
+            f"prompt is too long: {tokens} tokens > {self._max_length - 1} maximum, "
+            f"as this model's maximum context length is {self._max_length} tokens{more}"
+        )
+        return RequestError(message, code="context_length_exceeded", param=param)
 
 
 def render(

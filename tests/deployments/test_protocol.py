@@ -278,10 +278,10 @@ def test_what_cannot_be_honoured_is_refused_by_name(fields: dict[str, Any], plac
         (
             {"structured_outputs": {"all_of": [{"type": "banned_words", "words": ["x"], "whole_words": "yes"}]}},
             "structured_outputs.all_of[0].whole_words",
-            "boolean",
+            "true or false",
         ),
-        ({"stream_options": {"include_usage": 1}, "stream": True}, "stream_options.include_usage", "boolean"),
-        ({"max_tokens": 10**4000}, "max_tokens", "less than"),
+        ({"stream_options": {"include_usage": 1}, "stream": True}, "stream_options.include_usage", "true or false"),
+        ({"max_tokens": 10**4000}, "max_tokens", "must be below"),
     ],
 )
 def test_the_place_is_that_of_the_body_and_the_message_says_what_is_allowed(

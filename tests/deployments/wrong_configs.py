@@ -56,8 +56,8 @@ def wrong_configs(folder: Path) -> list[Wrong]:
         Wrong("unknown key", f"{arguments}modle", "x", ("unknown key `applications.0.args.modle`; is `model` meant?",)),
         Wrong("unknown section", "http_option", {}, ("unknown key `http_option`",)),
         Wrong("unknown engine option", f"{engine}slot", 4, (f"unknown key `{engine}slot`",)),
-        Wrong("port is text", "http_options.port", "eighty", ("`http_options.port`", "integer")),
-        Wrong("slots is 0", f"{engine}slots", 0, (f"`{engine}slots`", "greater than or equal to 1")),
+        Wrong("port is text", "http_options.port", "eighty", ("`http_options.port`", "whole number")),
+        Wrong("slots is 0", f"{engine}slots", 0, (f"`{engine}slots`", "must be 1 or more")),
         Wrong("steps too small", f"{engine}step_tokens", 16, ("step_tokens (16) must exceed slots (16)",)),
         Wrong(
             "unknown engine",
@@ -77,7 +77,7 @@ def wrong_configs(folder: Path) -> list[Wrong]:
         Wrong("key file is missing", api_keys, "/no/keys", (*told, "/no/keys", "No such file")),
         Wrong("key in place of its hash", api_keys, str(folder / "digest"), (*told, "keys.0.sha256", "sha256sum")),
         Wrong("key file is no YAML", api_keys, str(folder / "yaml"), (*told, "line 1")),
-        Wrong("key file is empty", api_keys, str(folder / "empty"), (*told, "must be a mapping", "docs/api.md")),
+        Wrong("key file is empty", api_keys, str(folder / "empty"), (*told, "a list `keys`", "docs/api.md")),
         Wrong("key file has an unknown key", api_keys, str(folder / "unknown"), (*told, "unknown key `limit`")),
         Wrong("key of two tenants", api_keys, str(folder / "twice"), (*told, "a key has one tenant")),
         Wrong("limits of a stranger", api_keys, str(folder / "stranger"), (*told, "tenants without a key: b")),
@@ -95,7 +95,7 @@ def wrong_configs(folder: Path) -> list[Wrong]:
             "certificate behind HAProxy",
             "http_options",
             {"ssl_certfile": str(folder / "file"), "ssl_keyfile": str(folder / "file")},
-            ("HAProxy before the routers speaks HTTP alone", "reverse proxy"),
+            ("has no TLS of its own", "reverse proxy"),
         ),
         Wrong(
             "certificate is missing",

@@ -22,7 +22,7 @@ from pydantic import (
 from deployments.http.body_errors import of_inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.errors import ApiError
-from deployments.http.fields import Metadata, Only, Positive
+from deployments.http.fields import Metadata, Only, Positive, Refused
 from deployments.openai.constraints import (
     ON_UNSUPPORTED,
     STRICT,
@@ -50,6 +50,8 @@ FIELDS = {
     "thinking": "reasoning.effort",
 }
 """Fields of a chat completion by the name that they have here."""
+
+NOT_STORED = "responses are not stored: send the earlier turns in `input`"
 
 
 class NamedSchemaFormat(ClientModel):
@@ -195,9 +197,9 @@ class ResponsesBody(ClientModel):
         None, description="What the text of the answer must match, as in a chat completion."
     )
     finish_within_budget: StrictBool | None = Field(None, description="As in a chat completion.")
-    previous_response_id: Annotated[Any, Only()] = None
-    conversation: Annotated[Any, Only()] = None
-    prompt: Annotated[Any, Only()] = None
+    previous_response_id: Annotated[Any, Refused(NOT_STORED)] = None
+    conversation: Annotated[Any, Refused(NOT_STORED)] = None
+    prompt: Annotated[Any, Refused("prompts are not stored: send `instructions` and `input`")] = None
 
     _chat: ChatCompletionBody = PrivateAttr()
 

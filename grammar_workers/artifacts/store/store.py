@@ -199,7 +199,7 @@ def open_store(url: str, fingerprint: str | None = None) -> GrammarStore:
         tiers.append(RedisTier(client))
         locks.insert(0, RedisLock(client))
     elif options:
-        raise ValueError(f"unknown store URL parameters: {', '.join(sorted(options))}")
+        raise ValueError(f"unknown store URL parameters: {', '.join(sorted(options))}; there is `file_mb`")
     return GrammarStore(tiers, locks, fingerprint, client)
 
 

@@ -166,7 +166,6 @@ class _Reader:
             raise LimitExceededError(
                 f"the pattern has more than {self._limits.max_pattern_characters} characters (limit "
                 "max_pattern_characters); list fixed strings as `enum` of a JSON Schema, or as choices",
-                position=begin,
             )
 
     def _quantifier(self) -> tuple[int, int | None] | None:

@@ -221,7 +221,8 @@ class References:
                 )
                 raise InvalidSpecificationError(f"{reference!r} does not exist{within}", pointer=origin) from error
             raise UnsupportedFeatureError(
-                f"{reference!r} is not at hand; nothing is downloaded, pass it as a resource", pointer=origin
+                f"{reference!r} is not at hand, and nothing is downloaded: copy it into `$defs`, and refer to it there",
+                pointer=origin,
             ) from error
         if found is not None and keyword != "$ref":
             outermost = dict(scope.way).get(anchor)
