@@ -137,6 +137,11 @@ RENAMED: dict[str, dict[str, str]] = {
         "response_format": "output_config.format",
         "stop": "stop_sequences",
     },
+    "a body of /v1/grammars": {
+        **_CONSTRAINTS,
+        **dict.fromkeys(("json", "schema"), 'structured_outputs: {"json": ...}'),
+        "type": 'response_format: {"type": ...}',
+    },
     "json_object": {"schema": "the type `json_schema`", "json_schema": "the type `json_schema`"},
     "a tool": {
         "description": "`description` inside of `function`",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Body, Path, Response
 from fastapi.responses import JSONResponse
@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from deployments.http import examples
+from deployments.http.client_fields import ClientModel
 from deployments.http.deadline import Deadline
 from deployments.http.errors import ERRORS, ApiError, errors
 from deployments.http.fields import contradiction
@@ -24,16 +25,16 @@ from deployments.routing.tiers import Grammar, Tiers
 from grammar_workers.logs import SERVE, get_logger
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import GrammarSpecification
-from grammar_workers.validation import StrictModel
 
 logger = get_logger(SERVE)
 
 Key = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Grammar key, as an answer's `grammar.key` has it.")]
 
 
-class GrammarBody(StrictModel):
+class GrammarBody(ClientModel):
     """Body of `POST /v1/grammars`: one constraint, in any of its three spellings."""
 
+    renames: ClassVar[str] = "a body of /v1/grammars"
     response_format: ResponseFormat | None = Field(None, description="OpenAI's spelling.")
     structured_outputs: StructuredOutputs | None = Field(None, description="vLLM's spelling.")
     specification: GrammarSpecification | None = Field(None, description="The grammar library's own spelling.")

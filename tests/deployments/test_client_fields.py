@@ -20,12 +20,14 @@ from tests.documents import REPOSITORY
 pytestmark = pytest.mark.anyio
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+GRAMMARS = "/v1/grammars"
 HELLO = [{"role": "user", "content": "hello"}]
 CALL: dict[str, Any] = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 WHOLE: dict[str, dict[str, Any]] = {
     CHAT: {"messages": HELLO},
     RESPONSES: {"input": "hello"},
+    GRAMMARS: {},
     MESSAGES: {"messages": HELLO, "model": "tiny", "max_tokens": 9},
 }
 CACHE = {"cache_control": {"type": "ephemeral"}}
@@ -104,6 +106,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (CHAT, {name: "x"}, name, instead) for name, instead in RENAMED["a request"].items()
 ]
 REFUSED += [(RESPONSES, {name: "x"}, name, instead) for name, instead in RENAMED["a request of /v1/responses"].items()]
+REFUSED += [(GRAMMARS, {name: "x"}, name, instead) for name, instead in RENAMED["a body of /v1/grammars"].items()]
 REFUSED += [(MESSAGES, {name: "x"}, name, instead) for name, instead in RENAMED["a request of /v1/messages"].items()]
 REFUSED += [
     (CHAT, {"response_format": {"type": "json_object", "schema": {}}}, "response_format.schema", "json_schema"),
