@@ -157,7 +157,7 @@ class _Normalization:
                 # Copying a schema takes as long as normalising it.
                 content = {"type": specification.type, "schema": self._schema(specification.json_schema)}
                 if self._misspelt and self._strict and specification.strict:
-                    _refuse_misspelt(specification.json_schema, at and f"{at}/schema")
+                    refuse_misspelt(specification.json_schema, at and f"{at}/schema")
                 return content
             case AllOfSpecification():
                 parts = enumerate(specification.specifications)
@@ -254,7 +254,7 @@ class _Normalization:
             raise _too_large(self._most)
 
 
-def _refuse_misspelt(schema: Any, place: str) -> None:
+def refuse_misspelt(schema: Any, place: str) -> None:
     """Raises `UnsupportedFeatureError` for the first misspelt keyword in a schema."""
     for keyword, value in schema.items() if isinstance(schema, dict) else ():
         at = place + pointer((keyword,))
@@ -263,11 +263,11 @@ def _refuse_misspelt(schema: Any, place: str) -> None:
             raise UnsupportedFeatureError(f"unknown keyword `{shortened(keyword, 64)}`: {todo}", pointer=at)
         if keyword in SCHEMA_MAPS and isinstance(value, dict):
             for name, part in value.items():
-                _refuse_misspelt(part, at + pointer((name,)))
+                refuse_misspelt(part, at + pointer((name,)))
         elif keyword in _HOLD_LISTS:
             parts = enumerate(value) if isinstance(value, list) else [(None, value)]
             for i, part in parts:
-                _refuse_misspelt(part, at if i is None else f"{at}/{i}")
+                refuse_misspelt(part, at if i is None else f"{at}/{i}")
 
 
 def _too_large(most: int) -> LimitExceededError:

@@ -24,7 +24,7 @@ from deployments.http.body_errors import of_inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.errors import ApiError
 from deployments.http.fields import Only, Positive, Refused, contradiction
-from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
+from deployments.openai.constraints import ON_UNSUPPORTED, STRICT, StructuredOutputs
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody
 from deployments.openai.sampling import Stop
 from deployments.openai.tool_bodies import MAX_TOOLS, FunctionName, Parameters
@@ -67,7 +67,7 @@ class ToolParam(ClientModel):
     name: FunctionName
     description: str | None = None
     input_schema: Parameters = Field(description="JSON Schema of the arguments, an object.")
-    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+    strict: StrictBool | None = Field(None, description=STRICT)
     allowed_callers: Annotated[Any, Only(["direct"])] = None
     defer_loading: Annotated[Any, Only(False)] = None
 
@@ -217,8 +217,8 @@ class MessagesBody(_Conversation):
 
 
 def _chat_tool(tool: ToolParam) -> dict[str, Any]:
-    described = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
-    return {"type": "function", "function": described}
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.input_schema}
+    return {"type": "function", "function": {**function, "strict": tool.strict}}
 
 
 def _in_this_body(place: Place, begins: list[tuple[int, int] | None]) -> Place:
@@ -229,6 +229,8 @@ def _in_this_body(place: Place, begins: list[tuple[int, int] | None]) -> Place:
             if begun is None:
                 return ("system",)
             return ("messages", begun[0])
+        case ("tools", int(tool), "function", "parameters"):
+            return ("tools", tool, "input_schema")
         case (str(field), *rest):
             return (*FIELDS.get(field, field).split("."), *rest)
     return place

@@ -32,8 +32,11 @@ from deployments.openai.tool_bodies import (
     AllowedToolsChoice,
     AnyTool,
     NamedTool,
+    Tool,
     ToolChoice,
 )
+from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.keys import refuse_misspelt
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 from grammar_workers.validation import FailFast
@@ -237,6 +240,17 @@ class ChatCompletionBody(GenerationBody):
                     raise contradiction(name, "does not go with `continue_final_message`: its thoughts are over")
         return self
 
+    def _check_spelling(self) -> None:
+        """Raises for a misspelt keyword in the schema of a tool that is strict."""
+        for index, tool in enumerate(self.tools or ()):
+            if isinstance(tool, Tool) and tool.function.strict:
+                try:
+                    refuse_misspelt(tool.function.parameters, "")
+                except UnsupportedFeatureError as error:
+                    message = f"has an {error.message} (at {error.pointer})"
+                    place = ("tools", index, "function", "parameters")
+                    raise contradiction("parameters", message, place) from None
+
     @model_validator(mode="after")
     def _check_tools(self) -> ChatCompletionBody:
         names = [tool.function.name for tool in self.tools or []]
@@ -251,6 +265,8 @@ class ChatCompletionBody(GenerationBody):
                 if tool.function.name not in names:
                     where = ("tool_choice", "allowed_tools", "tools", index)
                     raise contradiction("tool_choice", f"{tool.function.name} is not in `tools`", where)
+        if self.on_unsupported != "report":
+            self._check_spelling()
         if (offer := self.offer()) is not None:
             # Where calls are demanded there is no text that the other constraint could be about.
             if self.grammar_key() is not None and offer.choice == "auto":

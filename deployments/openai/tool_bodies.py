@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError, from_json
 
 from deployments.chat.tool_formats.declaration import RawInput
 from deployments.http.client_fields import ClientModel
+from deployments.openai.constraints import STRICT
 from grammar_workers.specification import GrammarSpecification, GrammarTextSpecification, RegexSpecification
 from grammar_workers.strict_json import JsonTextError, parse_json
 from grammar_workers.validation import FailFast, by_json_type
@@ -58,7 +59,7 @@ class Function(ClientModel):
     parameters: Parameters | None = Field(
         None, description="JSON Schema of the arguments, an object. Absent: the function takes none."
     )
-    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+    strict: StrictBool | None = Field(None, description=STRICT)
 
     def arguments_schema(self) -> dict[str, Any]:
         """The JSON Schema that arguments must match; arguments are an object also where it does not say so."""

@@ -98,6 +98,44 @@ async def test_a_misspelt_keyword_is_an_error_under_strict_alone(
     assert "maxLength" in (await http.post("/v1/responses", json=responses)).json()["error"]["message"]
 
 
+FUNCTION = {"name": "f", "parameters": {**SCHEMA, "type": "object"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (
+            "/v1/chat/completions",
+            {**HELLO, "tools": [{"type": "function", "function": FUNCTION}]},
+            "function.parameters",
+        ),
+        ("/v1/responses", {"input": "x", "tools": [{"type": "function", **FUNCTION}]}, "parameters"),
+        (
+            "/v1/messages",
+            {
+                "model": "tiny",
+                "max_tokens": 9,
+                **HELLO,
+                "tools": [{"name": "f", "input_schema": FUNCTION["parameters"]}],
+            },
+            "input_schema",
+        ),
+    ],
+)
+async def test_a_misspelt_keyword_in_a_strict_tool(
+    http: httpx.AsyncClient, path: str, body: dict[str, Any], param: str
+) -> None:
+    assert (await http.post(path, json=body)).status_code == 200
+    (tool,) = body["tools"]
+    tool.get("function", tool)["strict"] = True
+    answer = await http.post(path, json=body)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and "did you mean `maxLength`?" in error["message"], error
+    assert f"`tools[0].{param}`" in error["message"], error
+    assert "/properties/maxlength/maxlength" in error["message"]
+    assert (await http.post(path, json={**body, "on_unsupported": "report"})).status_code == 200
+
+
 def test_strict_is_no_part_of_the_key() -> None:
     schema = {"type": "json_schema", "schema": {"type": "string"}}
     assert grammar_key({**schema, "strict": True}, FINGERPRINT) == grammar_key(schema, FINGERPRINT)

@@ -96,7 +96,7 @@ class FunctionTool(ClientModel):
     name: FunctionName
     description: str | None = None
     parameters: Parameters | None = Field(None, description="JSON Schema of the arguments, an object.")
-    strict: StrictBool | None = Field(None, description="Accepted either way: the schema is always enforced.")
+    strict: StrictBool | None = Field(None, description=STRICT)
 
 
 class GrammarInput(ClientModel):
@@ -277,6 +277,8 @@ def _in_this_body(place: Place, begins: list[int | None], given: Any) -> Place:
             if (item := begins[message]) is not None:
                 return ("input", item)
             return ("input",) if isinstance(given, str) and message == len(begins) - 1 else ("instructions",)
+        case ("tools", int(tool), "function", *rest):
+            return ("tools", tool, *rest)
         case ("tool_choice", "allowed_tools", *rest):
             return ("tool_choice", *rest)
         case (str(field), *rest):
