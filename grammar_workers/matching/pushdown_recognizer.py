@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.kernels import arrays as kernel_arrays
-from grammar_workers.matching.kernels import entry, mask, prefetch, step, transitions
+from grammar_workers.matching.kernels import entry, mask, prefetch, step
 from grammar_workers.matching.kernels.mask_classes import MaskClasses
-from grammar_workers.matching.kernels.prefetch_queue import PrefetchQueue
 from grammar_workers.matching.kernels.step import FRAME_DEPTH, FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
 from grammar_workers.matching.long_rows import SHORT, LongRows
@@ -22,15 +21,9 @@ from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
-    ASSIGN,
-    CALL,
     EDGE_FIRST,
     EDGE_LAST,
     FAR,
-    INSTRUCTION_ACTION,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_VALUE,
     SILENT_MOVES,
     START,
     STATE_EXIT,
@@ -68,6 +61,7 @@ class PushdownRecognizer:
         self._mask_classes = MaskClasses()
         # How many places ahead have been looked at. Classes overlap: another time, others would stand for the rest.
         self._ahead = 0
+        self._walks = 0
         self._path = np.zeros((vocabulary.longest_token + 3, PATH_COLUMNS), np.int64)
         self._entries = self._note_arrays()
         self._long_rows = LongRows(pushdown.tables, vocabulary, self._entries)
@@ -115,14 +109,20 @@ class PushdownRecognizer:
             found = fill(*way)
             if found == mask.WIDE:
                 way = self._long_rows.choose(state, counter, row)
-            elif found == mask.CLASSES_FULL:
-                self._grow_classes()
-            elif found == step.FRAMES_FULL:
-                self._grow_frames()
-            else:
+            elif not self._make_room(found):
                 if way[0] in (mask.WHOLE_TREE, mask.FOLDED_TREE):
                     self._long_rows.keep(state, row, self._stack.trace)
                 return found
+
+    def _make_room(self, status: int) -> bool:
+        """Make room where a kernel has answered `status` for lack of it; whether it has."""
+        if status == mask.CLASSES_FULL:
+            self._grow_classes()
+        elif status == step.FRAMES_FULL:
+            self._grow_frames()
+        else:
+            return False
+        return True
 
     def _add_named(self, configuration: Configuration, row: MaskRow) -> None:
         """Add the tokens that edges name to a row."""
@@ -181,37 +181,20 @@ class PushdownRecognizer:
         # The kernel knows nothing of boundaries.
         if max_places <= self._ahead or self._boundaries:
             return
-        ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words, self.size)
-        instructions = self._pushdown.instructions
-        constants = prefetch.Constants(
-            self._vocabulary.eos_mask,
-            np.unique(instructions[instructions[:, INSTRUCTION_MOVE] == CALL, INSTRUCTION_SITE]),
-            # Only a property name assigns the counter: its position among the names.
-            np.unique(instructions[instructions[:, INSTRUCTION_ACTION] == ASSIGN, INSTRUCTION_VALUE]),
-        )
-        by_hand = bool(self._token_edges)
+        self._walks += 1
+        walk = prefetch.begin_walk(self._pushdown, self._vocabulary, max_places, self._walks)
+        prefetch.add_place(walk, *self.start())
         status = prefetch.MORE
         while status != prefetch.OVER:
-            ahead.fit(len(self._mask_classes.tables.classes), len(self._stack.frames))
-            status = entry.look_ahead(self._entries, ahead.walk, ahead.batch, constants, by_hand)
+            status = entry.look_ahead(self._entries, walk, bool(self._token_edges), status)
+            many = walk.counters[prefetch.COUNT_ROWS]
+            wanted = tuple(walk.places[status].tolist()) if status >= 0 else None
             # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
-            yield ahead.take()
-            if status == prefetch.BY_HAND:
-                here = ahead.next_by_hand()
-                yield PrefetchedRows(wanted=here)
-                for _, _, named in self._token_targets(here):
-                    ahead.add(named)
-            elif status == step.FRAMES_FULL:
-                self._grow_frames()
-            elif status == mask.CLASSES_FULL:
-                self._grow_classes()
-            elif status == transitions.FOUND_FULL:
-                if ahead.nbytes > self._limits.max_fsm_bytes:
-                    raise LimitExceededError(
-                        f"the places ahead take more than {self._limits.max_fsm_bytes} bytes (limit max_fsm_bytes)"
-                    )
-                ahead.grow()
-        self._ahead = max_places if ahead.budget == 0 else FAR
+            yield PrefetchedRows(list(walk.rows[:many]), walk.classes[:many].tolist(), wanted)
+            for _, _, named in self._token_targets(wanted) if wanted else ():
+                prefetch.add_place(walk, *named)
+            self._make_room(status)
+        self._ahead = FAR if walk.counters[prefetch.COUNT_BUDGET] else max_places
         # Not when somebody waits for a row.
         if self._mask_classes.is_half_full:
             self._grow_classes()

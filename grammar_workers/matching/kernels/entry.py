@@ -18,7 +18,7 @@ from grammar_workers.matching.kernels.arrays import (
     text_of,
     trees_of,
 )
-from grammar_workers.matching.kernels.prefetch import BATCH, CONSTANTS, WALK
+from grammar_workers.matching.kernels.prefetch import WALK
 from grammar_workers.numba_options import OPTIONS, called_with
 
 
@@ -79,10 +79,10 @@ def fill_row(entries, state, counter, frame, mask, walked, low, high):  # type: 
     return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked, low, high)
 
 
-@called_with(int64[:, ::1], WALK, BATCH, CONSTANTS, boolean)
+@called_with(int64[:, ::1], WALK, boolean, int64)
 @njit(**OPTIONS)
-def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
-    return prefetch.look_ahead(arrays_of(entries), walk, batch, constants, by_hand)
+def look_ahead(entries, walk, by_hand, made):  # type: ignore[no-untyped-def]
+    return prefetch.look_ahead(arrays_of(entries), walk, by_hand, made)
 
 
 @called_with(int64[:, ::1], int64, int64, int64, int64[:, ::1], int32[::1], int32[::1])
