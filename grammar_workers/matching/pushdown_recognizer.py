@@ -26,7 +26,6 @@ from grammar_workers.pushdown.instructions import (
     FAR,
     SILENT_MOVES,
     START,
-    STATE_EXIT,
 )
 from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.pushdown.shortest import shortest_text
@@ -275,27 +274,21 @@ class PushdownRecognizer:
                     arrived[target] = self._begin_token(self._arrive(target, counter, frame))
                 if arrived[target][0] >= 0:
                     targets.append((first, last, arrived[target]))
-            label = int(self._pushdown.states[state, STATE_EXIT])
-            if label < 0:
-                break
-            entry.look_into(self._entries, frame)
-            if frame == 0:
-                break
             # What is not self-delimiting ends where the token belongs to the caller, as in `step`.
-            frame, site, counter = self._stack.frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
-            state = int(self._pushdown.returns[site + label])
-            if state < 0:
-                break
-            state, counter, frame = self._arrive(state, counter, frame)
+            state, counter, frame = self._move(entry.leave, state, counter, frame)
             if state < 0:
                 break
         return targets
 
     def _arrive(self, state: int, counter: int, frame: int) -> Configuration:
+        return self._move(entry.arrive, state, counter, frame)
+
+    def _move(self, kernel: Callable[..., Configuration], state: int, counter: int, frame: int) -> Configuration:
+        """What a kernel answers once there is room for all frames."""
         while True:
-            reached = entry.arrive(self._entries, state, counter, frame)
+            reached = kernel(self._entries, state, counter, frame)
             if reached[0] != step.FRAMES_FULL:
-                return tuple(reached)
+                return reached
             self._grow_frames()
 
     def _grow_frames(self) -> None:
