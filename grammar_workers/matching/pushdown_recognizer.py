@@ -15,7 +15,7 @@ from grammar_workers.matching.kernels import entry, mask, prefetch, step
 from grammar_workers.matching.kernels.mask_classes import MaskClasses
 from grammar_workers.matching.kernels.step import FRAME_DEPTH, FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
-from grammar_workers.matching.long_rows import SHORT, LongRows
+from grammar_workers.matching.long_rows import WalkedTrees
 from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
@@ -56,6 +56,7 @@ class PushdownRecognizer:
             np.full(2 * _GROWTH * _FIRST_FRAMES, -1, np.int64),
             np.ones(1, np.int64),
             np.zeros(step.TRACE_FIRST_LEVEL + step.TRACE_COLUMNS * step.TRACE_LEVELS, np.int64),
+            np.full((step.EVENTS, 2), -1, np.int64),
         )
         self._mask_classes = MaskClasses()
         # How many places ahead have been looked at. Classes overlap: another time, others would stand for the rest.
@@ -63,7 +64,7 @@ class PushdownRecognizer:
         self._walks = 0
         self._path = np.zeros((vocabulary.longest_token + 3, PATH_COLUMNS), np.int64)
         self._entries = self._note_arrays()
-        self._long_rows = LongRows(pushdown.tables, vocabulary, self._entries)
+        self._trees = WalkedTrees(pushdown.tables, vocabulary, self._entries)
         _check_tokens(pushdown, vocabulary)
         self._token_edges = pushdown.token_edges_of
         self._is_named = np.zeros(vocabulary.size if self._token_edges else 0, np.bool_)
@@ -74,7 +75,7 @@ class PushdownRecognizer:
     @property
     def nbytes(self) -> int:
         stack = self._stack.frames.nbytes + self._stack.buckets.nbytes
-        return self._pushdown.nbytes + stack + self._mask_classes.nbytes + self._long_rows.nbytes
+        return self._pushdown.nbytes + stack + self._mask_classes.nbytes
 
     @property
     def size(self) -> int:
@@ -86,31 +87,27 @@ class PushdownRecognizer:
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         # What a row with token edges depends on is known only after they have been looked at.
         noting = int(not self._token_edges)
-        make = functools.partial(entry.make_row, self._entries, noting, *configuration, row)
-        found = self._walk(make, configuration, row)
+        state, _, frame = configuration
+        found = self._walk(functools.partial(entry.make_row, self._entries, noting, *configuration, row), state)
         if found >= 0 or noting:
             return found
         self._add_named(configuration, row)
-        state, _, frame = configuration
         return int(entry.note_class(self._entries, state, frame))
 
     def fill_whole_row(self, configuration: Configuration, row: MaskRow) -> None:
         """Like `fill_row`, but the row is filled whether its class is known or not, and no class is noted."""
-        self._walk(functools.partial(entry.fill_row, self._entries, *configuration, row), configuration, row)
+        self._walk(functools.partial(entry.fill_row, self._entries, *configuration, row), configuration[0])
         if self._token_edges:
             self._add_named(configuration, row)
 
-    def _walk(self, fill: Callable[[int, int, int], int], configuration: Configuration, row: MaskRow) -> int:
-        """What a kernel answers that is told how to fill `row`, once it has all the room that it needs."""
-        state, counter, _ = configuration
-        way = SHORT
+    def _walk(self, fill: Callable[[int], int], state: int) -> int:
+        """What a kernel answers that is told which tree to walk from `state`, once it has all the room it needs."""
+        walked = mask.TREE_IF_SHORT
         while True:
-            found = fill(*way)
+            found = fill(walked)
             if found == mask.WIDE:
-                way = self._long_rows.choose(state, counter, row)
+                walked = self._trees.choose(state)
             elif not self._make_room(found):
-                if way[0] in (mask.WHOLE_TREE, mask.FOLDED_TREE):
-                    self._long_rows.keep(state, row, self._stack.trace)
                 return found
 
     def _make_room(self, status: int) -> bool:
@@ -228,17 +225,29 @@ class PushdownRecognizer:
     def pushdown(self) -> PushdownAutomaton:
         return self._pushdown
 
-    def frame(self, frame: int) -> tuple[int, int, int, int]:
-        """How many frames are below a frame; its parent, its site and the counter that it holds."""
-        columns = [FRAME_DEPTH, FRAME_PARENT, FRAME_SITE, FRAME_SAVED]
-        depth, parent, site, saved = self._stack.frames[frame, columns].tolist()
-        return depth, parent, site, saved
+    def frame(self, frame: int) -> tuple[int, int]:
+        """How many frames are below a frame, and its site."""
+        depth, site = self._stack.frames[frame, [FRAME_DEPTH, FRAME_SITE]].tolist()
+        return depth, site
 
-    def push(self, parent: int, site: int, saved: int) -> int:
-        """The frame above `parent` with this site and counter."""
-        while (pushed := int(entry.push_frame(self._entries, parent, site, saved))) == step.FRAMES_FULL:
+    def read_byte(self, configuration: Configuration, byte: int) -> tuple[Configuration, list[tuple[int, int]]]:
+        """Where a byte leads to (a state below 0: nowhere), and the events on the way, each with a frame.
+
+        An event is `kernels.step.CALLED`, `READ` where a caller has read the byte, or the label of a return.
+        """
+        while True:
+            *reached, many = entry.step_noting(self._entries, *configuration, byte)
+            if reached[0] != step.FRAMES_FULL:
+                break
             self._grow_frames()
-        return pushed
+        if many == step.EVENTS - 1:
+            raise LimitExceededError(f"a byte calls rules and returns from them more than {many - 1} times")
+        return tuple(reached), [(frame, event) for frame, event in self._stack.events[1 : many + 1].tolist()]
+
+    def leave(self, configuration: Configuration) -> Configuration:
+        """Where the caller goes on when what is read here, which is not self-delimiting, ends; a state below 0: it
+        does not."""
+        return self._move(entry.leave, *configuration)
 
     def named(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
         """Where an edge that names the token leads, if one does."""
@@ -275,7 +284,7 @@ class PushdownRecognizer:
                 if arrived[target][0] >= 0:
                     targets.append((first, last, arrived[target]))
             # What is not self-delimiting ends where the token belongs to the caller, as in `step`.
-            state, counter, frame = self._move(entry.leave, state, counter, frame)
+            state, counter, frame = self.leave((state, counter, frame))
             if state < 0:
                 break
         return targets

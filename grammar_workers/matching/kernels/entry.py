@@ -36,9 +36,9 @@ def leave(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return step.leave(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
-@_entry(int64, int64, int64)
-def push_frame(entries, parent, site, saved):  # type: ignore[no-untyped-def]
-    return step.push_frame(stack_of(entries), parent, site, saved)
+@_entry(int64, int64, int64, int64)
+def step_noting(entries, state, counter, frame, byte):  # type: ignore[no-untyped-def]
+    return step.step_noting(tables_of(entries), stack_of(entries), state, counter, frame, byte)
 
 
 @_entry(int64, int64, int64)
@@ -58,19 +58,20 @@ def note_class(entries, state, frame):  # type: ignore[no-untyped-def]
 
 @_entry(int64, int64, int64, int64)
 def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-def]
+    text, offsets = text_of(entries)
     return mask_classes.advance(
-        tables_of(entries), stack_of(entries), classes_of(entries), *text_of(entries), token, state, counter, frame
+        tables_of(entries), stack_of(entries), classes_of(entries), text, offsets, token, state, counter, frame
     )
 
 
-@_entry(int64, int64, int64, int64, uint32[::1], int64, int64, int64)
-def make_row(entries, noting, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
-    return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked, low, high)
+@_entry(int64, int64, int64, int64, uint32[::1], int64)
+def make_row(entries, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked)
 
 
-@_entry(int64, int64, int64, uint32[::1], int64, int64, int64)
-def fill_row(entries, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
-    return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked, low, high)
+@_entry(int64, int64, int64, uint32[::1], int64)
+def fill_row(entries, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked)
 
 
 @_entry(WALK, boolean, int64)

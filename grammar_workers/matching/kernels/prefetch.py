@@ -31,7 +31,6 @@ from grammar_workers.pushdown.byte_classes import site_ends_of
 from grammar_workers.pushdown.instructions import (
     ASSIGN,
     DEAD,
-    FAR,
     INCREMENT,
     INSTRUCTION_ACTION,
     INSTRUCTION_VALUE,
@@ -202,9 +201,7 @@ def _make_row(arrays, walk, state, counter, frame):  # type: ignore[no-untyped-d
         return ends
     many = walk.counters[COUNT_ROWS]
     row = walk.rows[many]
-    row_class = make_row(
-        arrays, True, state, counter, frame, row, np.int64(TREE_IF_SHORT), np.int64(-FAR), np.int64(FAR)
-    )
+    row_class = make_row(arrays, True, state, counter, frame, row, np.int64(TREE_IF_SHORT))
     if row_class >= 0:
         if ends:
             allow_all(row, walk.eos_row)
