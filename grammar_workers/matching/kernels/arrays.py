@@ -37,7 +37,7 @@ from grammar_workers.vocabulary.vocabulary import Vocabulary
 _ADDRESS, _LENGTH, _COLUMNS = range(3)
 # Where the rows of a tuple begin, one for each of its arrays in the order of its fields.
 TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 11, 14, 15
-_SLICES, _TREES, _TEXT, _ENTRIES = 19, 29, 36, 38
+_SLICES, _TREES, _TEXT, _ENTRIES = 18, 28, 35, 37
 
 
 class Arrays(NamedTuple):
@@ -179,7 +179,6 @@ def arrays_of(entries):  # type: ignore[no-untyped-def]
             _table(entries, FOLDED, FOLDED_COLUMNS, np.int32),
             _line(entries, FOLDED + 1, np.int64),
             _line(entries, FOLDED + 2, np.int32),
-            _line(entries, FOLDED + 3, np.uint8),
         ),
         path_of(entries),
     )

@@ -19,7 +19,6 @@ from grammar_workers.matching.kernels.trie_walks import (
     correct_row,
     put,
     step_from,
-    tolerates,
     walk_tree,
     walk_vocabulary,
 )
@@ -77,8 +76,7 @@ def _allow_span(mask, tokens, first, last):  # type: ignore[no-untyped-def]
 def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
     """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of those it leaves out."""
     tables, stack, path, folded = arrays.tables, arrays.stack, arrays.path, arrays.folded
-    tree, spans, tokens, staying = folded.tree, folded.spans, folded.tokens, folded.staying
-    states, loops = tables.states, tables.loops
+    tree, spans, tokens = folded.tree, folded.spans, folded.tokens
     # Tokens that lie side by side are allowed together: nodes have few each.
     first = last = np.int64(0)
     node = np.int64(0)
@@ -90,16 +88,12 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
                 return reached
             node = np.int64(tree[node, TRIE_END])
             continue
-        loop = states[reached, STATE_LOOP]
-        after = node + 1
-        if loop > 0 and staying[node] and tolerates(stack, loops, loop, staying[node], counter_there, frame_there):
-            after = np.int64(tree[node, TRIE_END])
         if spans[node] != last:
             _allow_span(mask, tokens, first, last)
             first = spans[node]
-        last = spans[after]
+        last = spans[node + 1]
         put(path, depth + 1, reached, counter_there, frame_there)
-        node = after
+        node += 1
     _allow_span(mask, tokens, first, last)
     return walk_tree(tables, stack, arrays.slices.unfolded.rest, arrays.trees.same_bytes, path, mask)
 
