@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -82,7 +82,7 @@ class PushdownRecognizer:
         return len(self._pushdown.states)
 
     def start(self) -> Configuration:
-        return self._begin_token(self._arrive(START, 0, 0))
+        return self.next_token(self._arrive(START, 0, 0))
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         # What a row with token edges depends on is known only after they have been looked at.
@@ -128,15 +128,13 @@ class PushdownRecognizer:
         row |= np.packbits(named, bitorder="little").view(np.uint32)
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
-        named = self._token_targets(configuration) if self._token_edges and self._is_named[token_id] else []
-        for first, last, reached in named:
-            if first <= token_id <= last:
-                return reached, self.may_end(reached), int(entry.find_class(self._entries, *reached))
+        if (named := self.named(configuration, token_id)) is not None:
+            return named, self.may_end(named), int(entry.find_class(self._entries, *named))
         while True:
             state, counter, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
             if state >= 0 and ends >= 0:
                 if state in self._boundaries:
-                    state, counter, frame = self._begin_token((state, counter, frame))
+                    state, counter, frame = self.next_token((state, counter, frame))
                     row_class = int(entry.find_class(self._entries, state, counter, frame))
                 return (state, counter, frame), ends == 1, row_class
             if step.FRAMES_FULL not in (state, ends):
@@ -168,7 +166,7 @@ class PushdownRecognizer:
             configurations.append(reached)
         if self._boundaries:
             numbers: dict[Configuration, int] = {}
-            moved = [numbers.setdefault(self._begin_token(one), len(numbers)) for one in configurations[:many]]
+            moved = [numbers.setdefault(self.next_token(one), len(numbers)) for one in configurations[:many]]
             moved += [numbers.setdefault(one, len(numbers)) for one in configurations[many:]]
             places, configurations = np.array([*moved, -1], np.int32)[places], list(numbers)
         return configurations, places
@@ -230,19 +228,23 @@ class PushdownRecognizer:
         depth, site = self._stack.frames[frame, [FRAME_DEPTH, FRAME_SITE]].tolist()
         return depth, site
 
-    def read_byte(self, configuration: Configuration, byte: int) -> tuple[Configuration, list[tuple[int, int]]]:
-        """Where a byte leads to (a state below 0: nowhere), and the events on the way, each with a frame.
+    def read_byte(
+        self, state: int, counter: int, frame: int, byte: int
+    ) -> tuple[int, int, int, Sequence[Sequence[int]]]:
+        """Where a byte leads to (a state below 0: nowhere), and the events on the way as (frame, event).
 
         An event is `kernels.step.CALLED`, `READ` where a caller has read the byte, or the label of a return.
         """
         while True:
-            *reached, many = entry.step_noting(self._entries, *configuration, byte)
+            *reached, many = entry.step_noting(self._entries, state, counter, frame, byte)
             if reached[0] != step.FRAMES_FULL:
                 break
             self._grow_frames()
+        if many == 0:
+            return *reached, ()
         if many == step.EVENTS - 1:
             raise LimitExceededError(f"a byte calls rules and returns from them more than {many - 1} times")
-        return tuple(reached), [(frame, event) for frame, event in self._stack.events[1 : many + 1].tolist()]
+        return *reached, self._stack.events[1 : many + 1].tolist()
 
     def leave(self, configuration: Configuration) -> Configuration:
         """Where the caller goes on when what is read here, which is not self-delimiting, ends; a state below 0: it
@@ -258,10 +260,6 @@ class PushdownRecognizer:
         return None
 
     def next_token(self, configuration: Configuration) -> Configuration:
-        """Where the token begins that follows one that ended here."""
-        return self._begin_token(configuration) if configuration[0] in self._boundaries else configuration
-
-    def _begin_token(self, configuration: Configuration) -> Configuration:
         """Where a token begins that follows one that ended here."""
         state, counter, frame = configuration
         target = self._boundaries.get(state)
@@ -280,7 +278,7 @@ class PushdownRecognizer:
             arrived: dict[int, Configuration] = {}
             for first, last, target in self._token_edges.get(state, ()):
                 if target not in arrived:
-                    arrived[target] = self._begin_token(self._arrive(target, counter, frame))
+                    arrived[target] = self.next_token(self._arrive(target, counter, frame))
                 if arrived[target][0] >= 0:
                     targets.append((first, last, arrived[target]))
             # What is not self-delimiting ends where the token belongs to the caller, as in `step`.

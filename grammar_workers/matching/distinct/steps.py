@@ -23,6 +23,7 @@ from grammar_workers.pushdown.instructions import (
     DISTINCT_NAMES,
     DISTINCT_SITE,
     SILENT_MOVES,
+    STATE_EXIT,
     STATE_LITERAL,
     STATE_ROW,
 )
@@ -52,12 +53,12 @@ class Steps:
     def step(self, place: Place, byte: int) -> Place | None:
         """The place after a byte; None where it is forbidden."""
         self._budget.spend(1)
-        history = place[3]
-        (state, counter, frame), events = self._recognizer.read_byte(place[:3], byte)
+        state, counter, frame, history = place
+        state, counter, frame, events = self._recognizer.read_byte(state, counter, frame, byte)
         if state < 0:
             return None
-        if all(event != READ for _, event in events):
-            events.insert(0, (place[2], READ))
+        if history and all(event != READ for _, event in events):
+            history = self._histories.read(history, byte, self._frame(place[2])[0])
         for of, event in events:
             depth, site = self._frame(of)
             if event == READ:
@@ -78,15 +79,17 @@ class Steps:
         """The bytes that may be read here, some of which may still be forbidden."""
         self._budget.spend(1)
         found: set[int] = set()
-        here = place[:3]
+        state, counter, frame, _ = place
         for _ in range(SILENT_MOVES):
-            columns = self._state(here[0])
+            columns = self._state(state)
             if columns[STATE_LITERAL] >= 0:
                 found.add(columns[STATE_LITERAL])
             if columns[STATE_ROW] >= 0:
                 found |= self._row_bytes(columns[STATE_ROW])
-            here = self._recognizer.leave(here)
-            if here[0] < 0:
+            if columns[STATE_EXIT] < 0:
+                break
+            state, counter, frame = self._recognizer.leave((state, counter, frame))
+            if state < 0:
                 break
         return found
 
