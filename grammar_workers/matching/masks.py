@@ -1,4 +1,4 @@
-"""Mask rows of a whole batch: copied into one array, and applied to logits."""
+"""Mask rows of a whole batch, applied to logits."""
 
 from __future__ import annotations
 
@@ -10,18 +10,6 @@ from numpy.typing import NDArray
 
 from grammar_workers.numba_options import OPTIONS
 from grammar_workers.types import MaskRow
-
-
-def stack_masks(rows: Sequence[MaskRow], out: NDArray[np.uint32]) -> None:
-    """Row i of `out` (C-contiguous uint32 [len(rows), words]) becomes a copy of `rows[i]`.
-
-    The rows may be of different automata of one vocabulary.
-    """
-    if out.shape[0] != len(rows) or not out.flags.c_contiguous:
-        raise ValueError(f"{len(rows)} rows do not go into an array of shape {out.shape}, or it is not contiguous")
-    if rows:
-        # One call for all rows: copying each by itself would cost as much again.
-        np.concatenate(rows, out=out.reshape(-1))
 
 
 def forbid_unmasked(logits: NDArray[np.float32], masks: Sequence[MaskRow], rows: Sequence[int] | None = None) -> None:

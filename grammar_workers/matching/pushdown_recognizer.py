@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,29 +11,21 @@ from numpy.typing import NDArray
 
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.matching.kernels import arrays as kernel_arrays
-from grammar_workers.matching.kernels import entry, mask, prefetch, step, transitions
+from grammar_workers.matching.kernels import entry, mask, prefetch, step
 from grammar_workers.matching.kernels.mask_classes import MaskClasses
-from grammar_workers.matching.kernels.prefetch_queue import PrefetchQueue
 from grammar_workers.matching.kernels.step import FRAME_DEPTH, FRAME_PARENT, FRAME_SAVED, FRAME_SITE
 from grammar_workers.matching.kernels.trie_walks import PATH_COLUMNS
-from grammar_workers.matching.long_rows import SHORT, LongRows
+from grammar_workers.matching.long_rows import WalkedTrees
 from grammar_workers.matching.recognizer import Configuration, PrefetchedRows, Reached
 from grammar_workers.matching.spelling import spell
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.instructions import (
-    ASSIGN,
-    CALL,
     EDGE_FIRST,
     EDGE_LAST,
     FAR,
-    INSTRUCTION_ACTION,
-    INSTRUCTION_MOVE,
-    INSTRUCTION_SITE,
-    INSTRUCTION_VALUE,
     SILENT_MOVES,
     START,
-    STATE_EXIT,
 )
 from grammar_workers.pushdown.repeated_text import Text
 from grammar_workers.pushdown.shortest import shortest_text
@@ -64,13 +56,15 @@ class PushdownRecognizer:
             np.full(2 * _GROWTH * _FIRST_FRAMES, -1, np.int64),
             np.ones(1, np.int64),
             np.zeros(step.TRACE_FIRST_LEVEL + step.TRACE_COLUMNS * step.TRACE_LEVELS, np.int64),
+            np.full((step.EVENTS, 2), -1, np.int64),
         )
         self._mask_classes = MaskClasses()
         # How many places ahead have been looked at. Classes overlap: another time, others would stand for the rest.
         self._ahead = 0
+        self._walks = 0
         self._path = np.zeros((vocabulary.longest_token + 3, PATH_COLUMNS), np.int64)
         self._entries = self._note_arrays()
-        self._long_rows = LongRows(pushdown.tables, vocabulary, self._entries)
+        self._trees = WalkedTrees(pushdown.tables, vocabulary, self._entries)
         _check_tokens(pushdown, vocabulary)
         self._token_edges = pushdown.token_edges_of
         self._is_named = np.zeros(vocabulary.size if self._token_edges else 0, np.bool_)
@@ -81,48 +75,50 @@ class PushdownRecognizer:
     @property
     def nbytes(self) -> int:
         stack = self._stack.frames.nbytes + self._stack.buckets.nbytes
-        return self._pushdown.nbytes + stack + self._mask_classes.nbytes + self._long_rows.nbytes
+        return self._pushdown.nbytes + stack + self._mask_classes.nbytes
 
     @property
     def size(self) -> int:
         return len(self._pushdown.states)
 
     def start(self) -> Configuration:
-        return self._begin_token(self._arrive(START, 0, 0))
+        return self.next_token(self._arrive(START, 0, 0))
 
     def fill_row(self, configuration: Configuration, row: MaskRow) -> int:
         # What a row with token edges depends on is known only after they have been looked at.
         noting = int(not self._token_edges)
-        make = functools.partial(entry.make_row, self._entries, noting, *configuration, row)
-        found = self._walk(make, configuration, row)
+        state, _, frame = configuration
+        found = self._walk(functools.partial(entry.make_row, self._entries, noting, *configuration, row), state)
         if found >= 0 or noting:
             return found
         self._add_named(configuration, row)
-        state, _, frame = configuration
         return int(entry.note_class(self._entries, state, frame))
 
     def fill_whole_row(self, configuration: Configuration, row: MaskRow) -> None:
         """Like `fill_row`, but the row is filled whether its class is known or not, and no class is noted."""
-        self._walk(functools.partial(entry.fill_row, self._entries, *configuration, row), configuration, row)
+        self._walk(functools.partial(entry.fill_row, self._entries, *configuration, row), configuration[0])
         if self._token_edges:
             self._add_named(configuration, row)
 
-    def _walk(self, fill: Callable[[int, int, int], int], configuration: Configuration, row: MaskRow) -> int:
-        """What a kernel answers that is told how to fill `row`, once it has all the room that it needs."""
-        state, counter, _ = configuration
-        way = SHORT
+    def _walk(self, fill: Callable[[int], int], state: int) -> int:
+        """What a kernel answers that is told which tree to walk from `state`, once it has all the room it needs."""
+        walked = mask.TREE_IF_SHORT
         while True:
-            found = fill(*way)
+            found = fill(walked)
             if found == mask.WIDE:
-                way = self._long_rows.choose(state, counter, row)
-            elif found == mask.CLASSES_FULL:
-                self._grow_classes()
-            elif found == step.FRAMES_FULL:
-                self._grow_frames()
-            else:
-                if way[0] in (mask.WHOLE_TREE, mask.FOLDED_TREE):
-                    self._long_rows.keep(state, row, self._stack.trace)
+                walked = self._trees.choose(state)
+            elif not self._make_room(found):
                 return found
+
+    def _make_room(self, status: int) -> bool:
+        """Make room where a kernel has answered `status` for lack of it; whether it has."""
+        if status == mask.CLASSES_FULL:
+            self._grow_classes()
+        elif status == step.FRAMES_FULL:
+            self._grow_frames()
+        else:
+            return False
+        return True
 
     def _add_named(self, configuration: Configuration, row: MaskRow) -> None:
         """Add the tokens that edges name to a row."""
@@ -132,15 +128,13 @@ class PushdownRecognizer:
         row |= np.packbits(named, bitorder="little").view(np.uint32)
 
     def advance(self, configuration: Configuration, token_id: TokenId) -> Reached | None:
-        named = self._token_targets(configuration) if self._token_edges and self._is_named[token_id] else []
-        for first, last, reached in named:
-            if first <= token_id <= last:
-                return reached, self.may_end(reached), int(entry.find_class(self._entries, *reached))
+        if (named := self.named(configuration, token_id)) is not None:
+            return named, self.may_end(named), int(entry.find_class(self._entries, *named))
         while True:
             state, counter, frame, ends, row_class = entry.advance(self._entries, token_id, *configuration)
             if state >= 0 and ends >= 0:
                 if state in self._boundaries:
-                    state, counter, frame = self._begin_token((state, counter, frame))
+                    state, counter, frame = self.next_token((state, counter, frame))
                     row_class = int(entry.find_class(self._entries, state, counter, frame))
                 return (state, counter, frame), ends == 1, row_class
             if step.FRAMES_FULL not in (state, ends):
@@ -172,7 +166,7 @@ class PushdownRecognizer:
             configurations.append(reached)
         if self._boundaries:
             numbers: dict[Configuration, int] = {}
-            moved = [numbers.setdefault(self._begin_token(one), len(numbers)) for one in configurations[:many]]
+            moved = [numbers.setdefault(self.next_token(one), len(numbers)) for one in configurations[:many]]
             moved += [numbers.setdefault(one, len(numbers)) for one in configurations[many:]]
             places, configurations = np.array([*moved, -1], np.int32)[places], list(numbers)
         return configurations, places
@@ -181,37 +175,20 @@ class PushdownRecognizer:
         # The kernel knows nothing of boundaries.
         if max_places <= self._ahead or self._boundaries:
             return
-        ahead = PrefetchQueue(self.start(), max_places, self._vocabulary.mask_words, self.size)
-        instructions = self._pushdown.instructions
-        constants = prefetch.Constants(
-            self._vocabulary.eos_mask,
-            np.unique(instructions[instructions[:, INSTRUCTION_MOVE] == CALL, INSTRUCTION_SITE]),
-            # Only a property name assigns the counter: its position among the names.
-            np.unique(instructions[instructions[:, INSTRUCTION_ACTION] == ASSIGN, INSTRUCTION_VALUE]),
-        )
-        by_hand = bool(self._token_edges)
+        self._walks += 1
+        walk = prefetch.begin_walk(self._pushdown, self._vocabulary, max_places, self._walks)
+        prefetch.add_place(walk, *self.start())
         status = prefetch.MORE
         while status != prefetch.OVER:
-            ahead.fit(len(self._mask_classes.tables.classes), len(self._stack.frames))
-            status = entry.look_ahead(self._entries, ahead.walk, ahead.batch, constants, by_hand)
+            status = entry.look_ahead(self._entries, walk, bool(self._token_edges), status)
+            many = walk.counters[prefetch.COUNT_ROWS]
+            wanted = tuple(walk.places[status].tolist()) if status >= 0 else None
             # Before anything can go wrong: nobody else makes the rows of classes that have been noted.
-            yield ahead.take()
-            if status == prefetch.BY_HAND:
-                here = ahead.next_by_hand()
-                yield PrefetchedRows(wanted=here)
-                for _, _, named in self._token_targets(here):
-                    ahead.add(named)
-            elif status == step.FRAMES_FULL:
-                self._grow_frames()
-            elif status == mask.CLASSES_FULL:
-                self._grow_classes()
-            elif status == transitions.FOUND_FULL:
-                if ahead.nbytes > self._limits.max_fsm_bytes:
-                    raise LimitExceededError(
-                        f"the places ahead take more than {self._limits.max_fsm_bytes} bytes (limit max_fsm_bytes)"
-                    )
-                ahead.grow()
-        self._ahead = max_places if ahead.budget == 0 else FAR
+            yield PrefetchedRows(list(walk.rows[:many]), walk.classes[:many].tolist(), wanted)
+            for _, _, named in self._token_targets(wanted) if wanted else ():
+                prefetch.add_place(walk, *named)
+            self._make_room(status)
+        self._ahead = FAR if walk.counters[prefetch.COUNT_BUDGET] else max_places
         # Not when somebody waits for a row.
         if self._mask_classes.is_half_full:
             self._grow_classes()
@@ -246,17 +223,33 @@ class PushdownRecognizer:
     def pushdown(self) -> PushdownAutomaton:
         return self._pushdown
 
-    def frame(self, frame: int) -> tuple[int, int, int, int]:
-        """How many frames are below a frame; its parent, its site and the counter that it holds."""
-        columns = [FRAME_DEPTH, FRAME_PARENT, FRAME_SITE, FRAME_SAVED]
-        depth, parent, site, saved = self._stack.frames[frame, columns].tolist()
-        return depth, parent, site, saved
+    def frame(self, frame: int) -> tuple[int, int]:
+        """How many frames are below a frame, and its site."""
+        depth, site = self._stack.frames[frame, [FRAME_DEPTH, FRAME_SITE]].tolist()
+        return depth, site
 
-    def push(self, parent: int, site: int, saved: int) -> int:
-        """The frame above `parent` with this site and counter."""
-        while (pushed := int(entry.push_frame(self._entries, parent, site, saved))) == step.FRAMES_FULL:
+    def read_byte(
+        self, state: int, counter: int, frame: int, byte: int
+    ) -> tuple[int, int, int, Sequence[Sequence[int]]]:
+        """Where a byte leads to (a state below 0: nowhere), and the events on the way as (frame, event).
+
+        An event is `kernels.step.CALLED`, `READ` where a caller has read the byte, or the label of a return.
+        """
+        while True:
+            *reached, many = entry.step_noting(self._entries, state, counter, frame, byte)
+            if reached[0] != step.FRAMES_FULL:
+                break
             self._grow_frames()
-        return pushed
+        if many == 0:
+            return *reached, ()
+        if many == step.EVENTS - 1:
+            raise LimitExceededError(f"a byte calls rules and returns from them more than {many - 1} times")
+        return *reached, self._stack.events[1 : many + 1].tolist()
+
+    def leave(self, configuration: Configuration) -> Configuration:
+        """Where the caller goes on when what is read here, which is not self-delimiting, ends; a state below 0: it
+        does not."""
+        return self._move(entry.leave, *configuration)
 
     def named(self, configuration: Configuration, token_id: TokenId) -> Configuration | None:
         """Where an edge that names the token leads, if one does."""
@@ -267,10 +260,6 @@ class PushdownRecognizer:
         return None
 
     def next_token(self, configuration: Configuration) -> Configuration:
-        """Where the token begins that follows one that ended here."""
-        return self._begin_token(configuration) if configuration[0] in self._boundaries else configuration
-
-    def _begin_token(self, configuration: Configuration) -> Configuration:
         """Where a token begins that follows one that ended here."""
         state, counter, frame = configuration
         target = self._boundaries.get(state)
@@ -289,30 +278,24 @@ class PushdownRecognizer:
             arrived: dict[int, Configuration] = {}
             for first, last, target in self._token_edges.get(state, ()):
                 if target not in arrived:
-                    arrived[target] = self._begin_token(self._arrive(target, counter, frame))
+                    arrived[target] = self.next_token(self._arrive(target, counter, frame))
                 if arrived[target][0] >= 0:
                     targets.append((first, last, arrived[target]))
-            label = int(self._pushdown.states[state, STATE_EXIT])
-            if label < 0:
-                break
-            entry.look_into(self._entries, frame)
-            if frame == 0:
-                break
             # What is not self-delimiting ends where the token belongs to the caller, as in `step`.
-            frame, site, counter = self._stack.frames[frame, [FRAME_PARENT, FRAME_SITE, FRAME_SAVED]].tolist()
-            state = int(self._pushdown.returns[site + label])
-            if state < 0:
-                break
-            state, counter, frame = self._arrive(state, counter, frame)
+            state, counter, frame = self.leave((state, counter, frame))
             if state < 0:
                 break
         return targets
 
     def _arrive(self, state: int, counter: int, frame: int) -> Configuration:
+        return self._move(entry.arrive, state, counter, frame)
+
+    def _move(self, kernel: Callable[..., Configuration], state: int, counter: int, frame: int) -> Configuration:
+        """What a kernel answers once there is room for all frames."""
         while True:
-            reached = entry.arrive(self._entries, state, counter, frame)
+            reached = kernel(self._entries, state, counter, frame)
             if reached[0] != step.FRAMES_FULL:
-                return tuple(reached)
+                return reached
             self._grow_frames()
 
     def _grow_frames(self) -> None:

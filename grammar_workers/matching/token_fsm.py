@@ -42,7 +42,7 @@ _STATES_PER_CHECK = 64
 _ROWS_PER_CHECK = 8
 _PAUSE_S = 0.0005
 _MAX_PAYLOAD_BYTES = 1 << 30
-_WALKERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, DistinctRecognizer, CfgRecognizer)}
+_RECOGNIZERS = {recognizer.KIND: recognizer for recognizer in (PushdownRecognizer, DistinctRecognizer, CfgRecognizer)}
 
 
 class TokenFSM:
@@ -199,10 +199,8 @@ class TokenFSM:
             self.allowed_mask(state)
             if max_states is not None and len(self._configurations) >= max_states:
                 break
-            with self._lock:
-                for configuration in self._recognizer.targets(self._configurations[state], self.allowed_mask(state))[0]:
-                    self._look_up(configuration)
-                self._expanded = max(self._expanded, state + 1)
+            self.targets(state)
+            self._expanded = max(self._expanded, state + 1)
         return len(self._configurations)
 
     def device_tables(
@@ -323,10 +321,10 @@ class TokenFSM:
         """
         envelope = artifact.verify(data, key=key, fingerprint=vocabulary.fingerprint)
         payload, details = envelope.payload(_MAX_PAYLOAD_BYTES), envelope.details()
-        if payload[:1] not in _WALKERS:
+        if payload[:1] not in _RECOGNIZERS:
             raise artifact.ArtifactError("kind of automaton")
         try:
-            recognizer = _WALKERS[payload[:1]].from_bytes(payload[1:], vocabulary, limits)
+            recognizer = _RECOGNIZERS[payload[:1]].from_bytes(payload[1:], vocabulary, limits)
         except (ValueError, EOFError) as error:
             raise artifact.ArtifactError(str(error)) from None
         return cls(recognizer, vocabulary, envelope.key, details["notes"], limits, unenforced=details["unenforced"])

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from grammar_workers.numba_options import OPTIONS, called_with, readonly
 from grammar_workers.pushdown.byte_classes import UNREAD
-from grammar_workers.pushdown.instructions import TOLERATED_RUN
-from grammar_workers.vocabulary.slices import INSIDE, LEAVES, STAYS_UNESCAPED
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END, TRIE_TOKEN
 
 FOLDED_COLUMNS = TRIE_TOKEN
@@ -32,23 +30,20 @@ class FoldedTree(NamedTuple):
     spans: NDArray[np.int64]
     """[nodes + 1]: where the tokens that end in a node lie in `tokens`"""
     tokens: NDArray[np.int32]
-    staying: NDArray[np.uint8]
-    """[nodes]: as `slices.mark_staying` has it for the tokens that are here"""
 
     @property
     def nbytes(self) -> int:
-        return self.tree.nbytes + self.spans.nbytes + self.tokens.nbytes + self.staying.nbytes
+        return self.tree.nbytes + self.spans.nbytes + self.tokens.nbytes
 
 
-def fold(tree: NDArray[np.int32], same: NDArray[np.int32], characters: NDArray[np.uint8], classes: bytes) -> FoldedTree:
-    """The prefix tree of a vocabulary (`same`: `Vocabulary.same_bytes`, `characters`: `slices.characters_in`) folded by
-    `classes`, the class of each byte."""
-    return FoldedTree(*_fold(tree, same, characters, np.frombuffer(classes, np.uint8)))
+def fold(tree: NDArray[np.int32], same: NDArray[np.int32], classes: bytes) -> FoldedTree:
+    """The prefix tree of a vocabulary (`same`: `Vocabulary.same_bytes`) folded by `classes`, the class of each byte."""
+    return FoldedTree(*_fold(tree, same, np.frombuffer(classes, np.uint8)))
 
 
-@called_with(int32[:, ::1], int32[::1], uint8[::1], readonly(uint8[::1]))
+@called_with(int32[:, ::1], int32[::1], readonly(uint8[::1]))
 @njit(**OPTIONS)
-def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
+def _fold(tree, same, classes):  # type: ignore[no-untyped-def]
     deepest = 0
     for depth in tree[:, TRIE_DEPTH]:
         deepest = max(deepest, depth)
@@ -58,7 +53,6 @@ def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
     bytes_read = np.zeros(most, np.uint8)
     children = np.full(most, -1, np.int32)
     siblings = np.full(most, -1, np.int32)
-    begun = np.zeros(most, np.uint8)
     place = np.full(same.shape[0], -1, np.int32)
     many = np.int32(1)
     i = np.int64(0)
@@ -77,9 +71,6 @@ def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
             bytes_read[node] = byte
             siblings[node] = children[parent]
             children[parent] = node
-            begun[node] = characters[i]
-        elif begun[node] != characters[i]:
-            begun[node] = LEAVES
         met[tree[i, TRIE_DEPTH] + 1] = node
         token = tree[i, TRIE_TOKEN]
         while token >= 0:
@@ -88,7 +79,6 @@ def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
         i += 1
     folded = np.empty((many - 1, FOLDED_COLUMNS), np.int32)
     number = np.zeros(many, np.int32)
-    furthest = np.zeros(many, np.uint8)
     path = np.empty(deepest + 2, np.int32)
     depth = 0
     path[0] = children[0]
@@ -120,18 +110,4 @@ def _fold(tree, same, characters, classes):  # type: ignore[no-untyped-def]
             node = number[place[token]]
             tokens[filled[node]] = token
             filled[node] += 1
-    staying = np.zeros(many - 1, np.uint8)
-    for node in range(1, many):
-        staying[number[node]] = begun[node]
-    for node in range(many - 2, -1, -1):
-        last = np.uint8(0)
-        if spans[node + 1] > spans[node]:
-            last = staying[node] & ~np.uint8(INSIDE)
-        child = np.int64(node + 1)
-        while child < folded[node, TRIE_END]:
-            last = max(last, furthest[child])
-            child = np.int64(folded[child, TRIE_END])
-        furthest[node] = last
-        between = staying[node] & INSIDE == 0
-        staying[node] = 1 + STAYS_UNESCAPED + last - staying[node] if between and last <= TOLERATED_RUN else 0
-    return folded, spans, tokens, staying
+    return folded, spans, tokens

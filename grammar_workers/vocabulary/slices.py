@@ -31,8 +31,6 @@ BETWEEN = 0
 """The state of a `character_table` between two characters."""
 STAYS_UNESCAPED = 64
 """See `mark_staying`."""
-INSIDE, LEAVES = 64, 255
-"""See `characters_in`."""
 _ANY = 1 << 30
 
 
@@ -137,17 +135,6 @@ def mark_staying(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
         most = np.maximum.reduceat(np.append(characters, 0), spans.reshape(-1))[::2]
         staying[stays] = (mark + most - characters)[stays]
     return staying
-
-
-def characters_in(tree: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """How many characters have begun up to each node of a prefix tree, uint8 [nodes].
-
-    + INSIDE where the last one is not complete; LEAVES where they are too many, or not among UNESCAPED.
-    """
-    states, characters = _read(tree, string_table(UNESCAPED))
-    found = characters + INSIDE * (states != BETWEEN)
-    found[(states < 0) | (characters >= INSIDE)] = LEAVES
-    return found.astype(np.uint8)
 
 
 def _without(tree: NDArray[np.int32], node_of: NDArray[np.int32], marks: Sequence[int]) -> Slice:

@@ -135,15 +135,11 @@ class Vocabulary:
         ordered = trie.order_tokens(tree, same)
         return trie.Trees(tree, same, *trie.build_fans(tree), slices.mark_staying(tree), *ordered)
 
-    @functools.cached_property
-    def _characters(self) -> NDArray[np.uint8]:
-        return slices.characters_in(self.tree)
-
     def folded_tree(self, classes: bytes) -> folded_trie.FoldedTree:
         """The tokens without quotes and backslashes, folded by the class of each byte; those used last are kept."""
         known = self._folded_trees.get(classes.hex())
         if known is None:
-            known = folded_trie.fold(self.tree, self.same_bytes, self._characters, classes)
+            known = folded_trie.fold(self.tree, self.same_bytes, classes)
             self._folded_trees.put(classes.hex(), known)
         return known
 

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from grammar_workers import compile_grammar
-from grammar_workers.matching.masks import forbid_unmasked, stack_masks
-from tests.grammar_workers.vocabularies import bytes_vocabulary
+from grammar_workers.matching.masks import forbid_unmasked
 
 WORDS = st.sampled_from([0, 0xFFFFFFFF, 1, 1 << 31, 0x0F0F1234])
 
@@ -38,21 +36,3 @@ def test_without_rows_every_mask_has_its_own() -> None:
 def test_every_mask_needs_its_row() -> None:
     with pytest.raises(ValueError, match="zip"):
         forbid_unmasked(np.zeros((2, 32), np.float32), np.zeros((1, 1), np.uint32))
-
-
-def test_rows_of_several_automata_go_into_one_array() -> None:
-    vocabulary = bytes_vocabulary()
-    fsms = [compile_grammar({"type": "regex", "pattern": pattern}, vocabulary) for pattern in ("ab*", "[0-9]+", "")]
-    places = [(fsm, fsm.initial_state) for fsm in fsms]
-    places += [(fsms[0], fsms[0].next_state(fsms[0].initial_state, ord("a"))), (fsms[1], fsms[1].end_state)]
-    out = np.full((len(places), vocabulary.mask_words), 7, np.uint32)
-    stack_masks([fsm.allowed_mask(state) for fsm, state in places], out)
-    for row, (fsm, state) in zip(out, places, strict=True):
-        assert np.array_equal(row, fsm.allowed_mask(state))
-
-
-def test_an_array_of_another_shape_is_refused() -> None:
-    row = np.zeros(2, np.uint32)
-    for out in (np.zeros((3, 2), np.uint32), np.zeros((4, 4), np.uint32)[::2, ::2]):
-        with pytest.raises(ValueError, match="2 rows do not go"):
-            stack_masks([row, row], out)

@@ -36,7 +36,6 @@ _IDLE, _IDLE_IN_STRING, _IDLE_IN_ESCAPE, _OWES = range(DONE + 1, DONE + 5)
 another part must follow; unless they are endless, it may have been used up. One that is exempt, such as a declared
 name, begins without a call and is outside, too."""
 _BEHIND: Position = (_IDLE, b"", b"", 0)
-_BEHIND_COMMA: Position = (_OWES, b"", b"", 0)
 _WHITE_SPACE = frozenset(b" \t\n\r")
 _MOST_LEVELS = 128
 _STEP_BYTES = 1024

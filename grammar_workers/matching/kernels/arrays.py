@@ -36,7 +36,7 @@ from grammar_workers.vocabulary.vocabulary import Vocabulary
 
 _ADDRESS, _LENGTH, _COLUMNS = range(3)
 # Where the rows of a tuple begin, one for each of its arrays in the order of its fields.
-TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 10, 13, 14
+TABLES, STACK, CLASSES, PATH, FOLDED = 0, 6, 11, 14, 15
 _SLICES, _TREES, _TEXT, _ENTRIES = 18, 28, 35, 37
 
 
@@ -127,6 +127,7 @@ def stack_of(entries):  # type: ignore[no-untyped-def]
         _line(entries, STACK + 1, np.int64),
         _line(entries, STACK + 2, np.int64),
         _line(entries, STACK + 3, np.int64),
+        _table(entries, STACK + 4, 2, np.int64),
     )
 
 
@@ -178,7 +179,6 @@ def arrays_of(entries):  # type: ignore[no-untyped-def]
             _table(entries, FOLDED, FOLDED_COLUMNS, np.int32),
             _line(entries, FOLDED + 1, np.int64),
             _line(entries, FOLDED + 2, np.int32),
-            _line(entries, FOLDED + 3, np.uint8),
         ),
         path_of(entries),
     )

@@ -5,61 +5,58 @@ Arguments that are not explained here are those of the kernels of the same names
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from numba import boolean, int32, int64, njit, uint32
 
 from grammar_workers.matching.kernels import mask as mask_kernels
 from grammar_workers.matching.kernels import mask_classes, prefetch, step, transitions
-from grammar_workers.matching.kernels.arrays import (
-    arrays_of,
-    classes_of,
-    path_of,
-    stack_of,
-    tables_of,
-    text_of,
-    trees_of,
-)
-from grammar_workers.matching.kernels.prefetch import BATCH, CONSTANTS, WALK
+from grammar_workers.matching.kernels.arrays import arrays_of, classes_of, stack_of, tables_of, text_of
+from grammar_workers.matching.kernels.prefetch import WALK
 from grammar_workers.numba_options import OPTIONS, called_with
 
 
-@called_with(int64[:, ::1], int64, int64, int64)
-@njit(**OPTIONS)
+def _entry(*arguments: Any) -> Callable[[Any], Any]:
+    """Compile a kernel that takes the entries of a recogniser and then arguments of these types."""
+
+    def compiled(function: Any) -> Any:
+        return called_with(int64[:, ::1], *arguments)(njit(**OPTIONS)(function))
+
+    return compiled
+
+
+@_entry(int64, int64, int64)
 def arrive(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return step.arrive(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
-@called_with(int64[:, ::1], int64, int64, int64)
-@njit(**OPTIONS)
-def push_frame(entries, parent, site, saved):  # type: ignore[no-untyped-def]
-    return step.push_frame(stack_of(entries), parent, site, saved)
+@_entry(int64, int64, int64)
+def leave(entries, state, counter, frame):  # type: ignore[no-untyped-def]
+    return step.leave(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
-@called_with(int64[:, ::1], int64)
-@njit(**OPTIONS)
-def look_into(entries, frame):  # type: ignore[no-untyped-def]
-    step.look_into(stack_of(entries), frame)
+@_entry(int64, int64, int64, int64)
+def step_noting(entries, state, counter, frame, byte):  # type: ignore[no-untyped-def]
+    return step.step_noting(tables_of(entries), stack_of(entries), state, counter, frame, byte)
 
 
-@called_with(int64[:, ::1], int64, int64, int64)
-@njit(**OPTIONS)
+@_entry(int64, int64, int64)
 def may_end(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return step.may_end(tables_of(entries), stack_of(entries), state, counter, frame)
 
 
-@called_with(int64[:, ::1], int64, int64, int64)
-@njit(**OPTIONS)
+@_entry(int64, int64, int64)
 def find_class(entries, state, counter, frame):  # type: ignore[no-untyped-def]
     return mask_classes.find_class(classes_of(entries), stack_of(entries), state, counter, frame)
 
 
-@called_with(int64[:, ::1], int64, int64)
-@njit(**OPTIONS)
+@_entry(int64, int64)
 def note_class(entries, state, frame):  # type: ignore[no-untyped-def]
     return mask_classes.note_class(classes_of(entries), stack_of(entries), state, frame)
 
 
-@called_with(int64[:, ::1], int64, int64, int64, int64)
-@njit(**OPTIONS)
+@_entry(int64, int64, int64, int64)
 def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-def]
     text, offsets = text_of(entries)
     return mask_classes.advance(
@@ -67,36 +64,21 @@ def advance(entries, token, state, counter, frame):  # type: ignore[no-untyped-d
     )
 
 
-@called_with(int64[:, ::1], int64, int64, int64, int64, uint32[::1], int64, int64, int64)
-@njit(**OPTIONS)
-def make_row(entries, noting, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
-    return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked, low, high)
+@_entry(int64, int64, int64, int64, uint32[::1], int64)
+def make_row(entries, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    return mask_kernels.make_row(arrays_of(entries), noting, state, counter, frame, mask, walked)
 
 
-@called_with(int64[:, ::1], int64, int64, int64, uint32[::1], int64, int64, int64)
-@njit(**OPTIONS)
-def fill_row(entries, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
-    return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked, low, high)
+@_entry(int64, int64, int64, uint32[::1], int64)
+def fill_row(entries, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
+    return mask_kernels.fill_row(arrays_of(entries), state, counter, frame, mask, walked)
 
 
-@called_with(int64[:, ::1], WALK, BATCH, CONSTANTS, boolean)
-@njit(**OPTIONS)
-def look_ahead(entries, walk, batch, constants, by_hand):  # type: ignore[no-untyped-def]
-    return prefetch.look_ahead(arrays_of(entries), walk, batch, constants, by_hand)
+@_entry(WALK, boolean, int64)
+def look_ahead(entries, walk, by_hand, made):  # type: ignore[no-untyped-def]
+    return prefetch.look_ahead(arrays_of(entries), walk, by_hand, made)
 
 
-@called_with(int64[:, ::1], int64, int64, int64, int64[:, ::1], int32[::1], int32[::1])
-@njit(**OPTIONS)
+@_entry(int64, int64, int64, int64[:, ::1], int32[::1], int32[::1])
 def pushdown_targets(entries, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    return transitions.pushdown_targets(
-        tables_of(entries),
-        stack_of(entries),
-        trees_of(entries),
-        path_of(entries),
-        state,
-        counter,
-        frame,
-        found,
-        seen,
-        places,
-    )
+    return transitions.pushdown_targets(arrays_of(entries), state, counter, frame, found, seen, places)

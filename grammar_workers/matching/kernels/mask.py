@@ -19,7 +19,6 @@ from grammar_workers.matching.kernels.trie_walks import (
     correct_row,
     put,
     step_from,
-    tolerates,
     walk_tree,
     walk_vocabulary,
 )
@@ -37,9 +36,8 @@ from grammar_workers.pushdown.instructions import (
 )
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END
 
-TREE_IF_SHORT, WHOLE_TREE, FOLDED_TREE, LEADING_OUT = range(4)
-"""Which tree is walked where nothing is known about a row: FOLDED_TREE is for states with `pushdown.byte_classes`;
-LEADING_OUT where the mask holds the tokens already that have no quote and no backslash."""
+TREE_IF_SHORT, WHOLE_TREE, FOLDED_TREE = range(3)
+"""Which tree is walked where nothing is known about a row: FOLDED_TREE is for states with `pushdown.byte_classes`."""
 WIDE = -4
 """In place of a class: the walk is long, and which tree is to be walked has to be chosen."""
 CLASSES_FULL = -5
@@ -78,8 +76,7 @@ def _allow_span(mask, tokens, first, last):  # type: ignore[no-untyped-def]
 def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
     """Set the bits of the tokens that can be read from path[0]: by the folded tree, and that of those it leaves out."""
     tables, stack, path, folded = arrays.tables, arrays.stack, arrays.path, arrays.folded
-    tree, spans, tokens, staying = folded.tree, folded.spans, folded.tokens, folded.staying
-    states, loops = tables.states, tables.loops
+    tree, spans, tokens = folded.tree, folded.spans, folded.tokens
     # Tokens that lie side by side are allowed together: nodes have few each.
     first = last = np.int64(0)
     node = np.int64(0)
@@ -91,22 +88,18 @@ def _walk_folded(arrays, mask):  # type: ignore[no-untyped-def]
                 return reached
             node = np.int64(tree[node, TRIE_END])
             continue
-        loop = states[reached, STATE_LOOP]
-        after = node + 1
-        if loop > 0 and staying[node] and tolerates(stack, loops, loop, staying[node], counter_there, frame_there):
-            after = np.int64(tree[node, TRIE_END])
         if spans[node] != last:
             _allow_span(mask, tokens, first, last)
             first = spans[node]
-        last = spans[after]
+        last = spans[node + 1]
         put(path, depth + 1, reached, counter_there, frame_there)
-        node = after
+        node += 1
     _allow_span(mask, tokens, first, last)
     return walk_tree(tables, stack, arrays.slices.unfolded.rest, arrays.trees.same_bytes, path, mask)
 
 
 @njit(**BORROWS, **INNER)
-def fill_row(arrays, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
+def fill_row(arrays, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     """Fill `mask` (uint32 [words]) with the tokens that `configuration` allows, end tokens excluded.
 
     Inside a free JSON string, the tokens that stay inside it are a precomputed row per number of characters
@@ -114,17 +107,13 @@ def fill_row(arrays, state, counter, frame, mask, walked, low, high):  # type: i
     them apart. A state whose LOOP_BASE is a state is like that one but for the texts it tells apart (declared property
     names among free ones): its row is that of the base, corrected by a walk of only what differs. A state that
     tolerates all characters has a precomputed row, too, to which a walk of the few other tokens adds. Everywhere else
-    the tree is walked that `walked` tells; with TREE_IF_SHORT, the answer is WIDE where that is long. With LEADING_OUT,
-    what the mask holds goes for counters from `low` to `high`.
+    the tree is walked that `walked` tells; with TREE_IF_SHORT, the answer is WIDE where that is long.
     Returns 0, FRAMES_FULL or WIDE; the trace tells what the row depends on, and whether the text may end here, too.
     """
     tables, stack, trees, slices, path = arrays.tables, arrays.stack, arrays.trees, arrays.slices, arrays.path
     states, loops = tables.states, tables.loops
     begin_trace(stack, counter, frame)
     put(path, 0, state, counter, frame)
-    if walked == LEADING_OUT:
-        depend(stack, counter, frame, low, high)
-        return walk_tree(tables, stack, slices.unfolded.rest, trees.same_bytes, path, mask)
     if may_end(tables, stack, state, counter, frame) == FRAMES_FULL:
         return np.int64(FRAMES_FULL)
     loop = states[state, STATE_LOOP]
@@ -183,7 +172,7 @@ def fill_row(arrays, state, counter, frame, mask, walked, low, high):  # type: i
 
 
 @njit(inline="always", **BORROWS)
-def make_row(arrays, noting, state, counter, frame, mask, walked, low, high):  # type: ignore[no-untyped-def]
+def make_row(arrays, noting, state, counter, frame, mask, walked):  # type: ignore[no-untyped-def]
     """The class of a configuration; `mask` is filled unless it was known already. With `noting`, a new one is noted.
 
     Returns -1 where there is no class, CLASSES_FULL, or what `fill_row` does.
@@ -194,7 +183,7 @@ def make_row(arrays, noting, state, counter, frame, mask, walked, low, high):  #
     found = find_class(known, stack, state, counter, frame)
     if found >= 0:
         return found
-    status = fill_row(arrays, state, counter, frame, mask, walked, low, high)
+    status = fill_row(arrays, state, counter, frame, mask, walked)
     if status < 0:
         return status
     return note_class(known, stack, state, frame) if noting else np.int64(-1)

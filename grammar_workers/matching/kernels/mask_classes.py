@@ -32,9 +32,10 @@ from grammar_workers.matching.kernels.step import (
 from grammar_workers.numba_options import BORROWS, INNER, called_with
 from grammar_workers.pushdown.instructions import DEAD
 
-CLASS_STATE, CLASS_FRAMES, CLASS_TOP, CLASS_NEXT, CLASS_BOUNDS = range(5)
+CLASS_STATE, CLASS_FRAMES, CLASS_TOP, CLASS_NEXT, CLASS_AHEAD, CLASS_BOUNDS = range(6)
 """Columns of a class: the state; how many frames are looked into, and the topmost of them; the next class in the same
-hash bucket (-1: none); and from there on the lowest and the highest counter of each level of the trace."""
+hash bucket (-1: none); the last walk ahead that has looked at the class (0: none, see `prefetch`); and from there on
+the lowest and the highest counter of each level of the trace."""
 CLASS_COLUMNS = CLASS_BOUNDS + 2 * TRACE_LEVELS
 
 
@@ -158,6 +159,7 @@ def note_class(known, stack, state, frame):  # type: ignore[no-untyped-def]
     classes[many, CLASS_STATE] = state
     classes[many, CLASS_FRAMES] = trace[TRACE_LOOKED_INTO]
     classes[many, CLASS_TOP] = frame
+    classes[many, CLASS_AHEAD] = 0
     for level in range(trace[TRACE_LOOKED_INTO] + 1):
         bounds = TRACE_FIRST_LEVEL + TRACE_COLUMNS * level
         classes[many, CLASS_BOUNDS + 2 * level] = trace[bounds + TRACE_LOW]

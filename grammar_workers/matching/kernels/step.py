@@ -62,6 +62,10 @@ TRACE_LEVELS = 12
 """The trace has room for so many levels; what looks further down depends on more than it tells."""
 FRAMES_FULL = -2
 """In place of a state: there is no room for another frame."""
+EVENTS = 4096
+CALLED, READ = -1, -2
+"""Events of a step beside labels, with which the rule of a frame returns: a rule has been called with a frame; where
+callers read the byte, which of them."""
 
 
 class Stack(NamedTuple):
@@ -75,9 +79,12 @@ class Stack(NamedTuple):
     """[1]: how many frames there are, the bottom included"""
     trace: NDArray[np.int64]
     """[TRACE_FIRST_LEVEL + TRACE_COLUMNS * TRACE_LEVELS]"""
+    events: NDArray[np.int64]
+    """[EVENTS, 2]: frames and events of a step, see `step_noting`; the first line has how many there are, -1 where
+    nobody asks."""
 
 
-STACK = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1], int64[::1]), Stack)
+STACK = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[:, ::1]), Stack)
 """What numba calls one."""
 
 
@@ -186,6 +193,16 @@ def look_into(stack, frame):  # type: ignore[no-untyped-def]
             _begin_level(trace, level, frames[frame, FRAME_SAVED])
 
 
+@njit(inline="always", **BORROWS)
+def _note(stack, frame, event):  # type: ignore[no-untyped-def]
+    """Note an event of a step if somebody asks."""
+    many = stack.events[0, 0]
+    if 0 <= many < EVENTS - 1:
+        stack.events[many + 1, 0] = frame
+        stack.events[many + 1, 1] = event
+        stack.events[0, 0] = many + 1
+
+
 @njit(**BORROWS, **INNER)
 def arrive(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     """Follow everything that happens on entering `state` without consuming a byte: guards, counting, calls, returns.
@@ -214,12 +231,14 @@ def arrive(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def
             if pushed < 0:
                 return pushed, counter, frame
             frame = pushed
+            _note(stack, frame, CALLED)
             counter = entered(counter, instructions[number, INSTRUCTION_ENTRY])
             state = np.int64(instructions[number, INSTRUCTION_TARGET])
         elif move == RETURN:
             look_into(stack, frame)
             if frame == 0:
                 return np.int64(ACCEPT), np.int64(0), frame
+            _note(stack, frame, instructions[number, INSTRUCTION_TARGET])
             state = np.int64(returns[frames[frame, FRAME_SITE] + instructions[number, INSTRUCTION_TARGET]])
             counter = frames[frame, FRAME_SAVED]
             frame = frames[frame, FRAME_PARENT]
@@ -262,6 +281,7 @@ def leave(tables, stack, state, counter, frame):  # type: ignore[no-untyped-def]
     look_into(stack, frame)
     if frame == 0:
         return np.int64(DEAD), counter, frame
+    _note(stack, frame, label)
     frames = stack.frames
     state = np.int64(tables.returns[frames[frame, FRAME_SITE] + label])
     counter = frames[frame, FRAME_SAVED]
@@ -280,11 +300,23 @@ def _leave_and_read(tables, stack, state, counter, frame, byte):  # type: ignore
         if state < 0:
             return state, counter, frame
         row = states[state, STATE_ROW]
+        target = np.int64(table[row, byte]) if row >= 0 else np.int64(DEAD)
         if states[state, STATE_LITERAL] == byte:
-            return arrive(tables, stack, state + 1, counter, frame)
-        if row >= 0 and table[row, byte] >= 0:
-            return arrive(tables, stack, np.int64(table[row, byte]), counter, frame)
+            target = np.int64(state + 1)
+        if target >= 0:
+            _note(stack, frame, READ)
+            return arrive(tables, stack, target, counter, frame)
     return np.int64(DEAD), counter, frame
+
+
+@njit(inline="always", **BORROWS)
+def step_noting(tables, stack, state, counter, frame, byte):  # type: ignore[no-untyped-def]
+    """`step`, and how many events are in `stack.events` after it: all EVENTS - 1 where there may be more."""
+    stack.events[0, 0] = 0
+    state, counter, frame = step(tables, stack, state, counter, frame, byte)
+    many = stack.events[0, 0]
+    stack.events[0, 0] = -1
+    return state, counter, frame, many
 
 
 @njit(**BORROWS, **INNER)

@@ -36,14 +36,15 @@ def place_of(found, seen, many, first, second, third):  # type: ignore[no-untype
 
 
 @njit(inline="always", **BORROWS)
-def pushdown_targets(tables, stack, trees, path, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
-    """Walk the whole prefix tree from (state, counter, frame).
+def pushdown_targets(arrays, state, counter, frame, found, seen, places):  # type: ignore[no-untyped-def]
+    """Walk the whole prefix tree from (state, counter, frame). `arrays` are those of a recognizer (`arrays.Arrays`).
 
     `found` (int64 [capacity, 3]) receives the distinct configurations that tokens lead to, `places` (int32 [V], filled
     with -1) for each allowed token the place of its own among them. Returns how many were found, FRAMES_FULL or
     FOUND_FULL.
     """
-    tree, same = trees.tree, trees.same_bytes
+    tables, stack, path = arrays.tables, arrays.stack, arrays.path
+    tree, same = arrays.trees.tree, arrays.trees.same_bytes
     put(path, 0, state, counter, frame)
     many = np.int64(0)
     i = np.int64(0)
