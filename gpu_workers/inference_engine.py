@@ -22,7 +22,7 @@ OUT_OF_MEMORY = "the request takes more memory than this process has left (proce
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the start. Written by the engine thread.
+    """Counters since the start. Written by the engine thread; `ended` by the event loop.
 
     Output tokens are `sampled_tokens`, drawn from hidden states, `masks` of them under a mask, and `forced_tokens`,
     appended without; of `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
@@ -100,3 +100,9 @@ async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _
     except QueueFullError as error:
         message = "too many prompts of this client wait to be tokenized; try again later"
         raise RequestError(message, code="server_full", status=429) from error
+
+
+def too_late(request: GenerationRequest) -> RequestError:
+    """Return the error of a request whose `timeout_s` has passed."""
+    message = f"the output was not complete within {request.timeout_s:g} s"
+    return RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")

@@ -24,7 +24,7 @@ from deployments.vllm.sampling import check_supported, sampling_params
 from deployments.vllm.settings import BACKEND
 from gpu_workers.config import VllmEngineConfig
 from gpu_workers.guided.grammar_source import GrammarSource
-from gpu_workers.inference_engine import Statistics, in_turn
+from gpu_workers.inference_engine import Statistics, in_turn, too_late
 from gpu_workers.model.loader import token_limit
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput
@@ -97,9 +97,7 @@ class VllmEngine:
                     try:
                         output = await asyncio.wait_for(anext(outputs), left)
                     except TimeoutError:
-                        message = f"the output was not complete within {request.timeout_s:g} s"
-                        refusal = RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")
-                        raise refusal from None
+                        raise too_late(request) from None
                     reason = output.finish_reason
                     counted = reason or counted
                     yield output
