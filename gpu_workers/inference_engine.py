@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
@@ -86,6 +87,24 @@ class InferenceEngine(Protocol):
 
     def close(self) -> None:
         """Ends every generation with an error event and the engine with them."""
+
+
+async def counted(
+    outputs: AsyncGenerator[GenerationOutput, None], statistics: Statistics
+) -> AsyncGenerator[GenerationOutput, None]:
+    """Streams `outputs`, a RequestError as the last of them, and counts how they ended."""
+    last = GenerationOutput(finish_reason="cancelled")
+    try:
+        async with contextlib.aclosing(outputs):
+            async for output in outputs:
+                last = output if output.finish_reason is not None else last
+                yield output
+    except RequestError as error:
+        last = GenerationOutput(finish_reason="error", error=error.to_dict())
+        yield last
+    finally:
+        refused = last.error is not None and last.error["status"] < 500
+        statistics.ended["refused" if refused else str(last.finish_reason)] += 1
 
 
 async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _Result], *arguments: Any) -> _Result:

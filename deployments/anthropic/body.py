@@ -22,7 +22,6 @@ from pydantic_core import PydanticCustomError
 from deployments.anthropic.content import MAX_KIND, MessageParam, Text, chat_messages
 from deployments.http.body_errors import of_inner_body
 from deployments.http.client_fields import ClientModel
-from deployments.http.errors import ApiError
 from deployments.http.fields import Only, Positive, Refused, contradiction
 from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody
@@ -232,12 +231,6 @@ def _in_this_body(place: Place, begins: list[tuple[int, int] | None]) -> Place:
         case (str(field), *rest):
             return (*FIELDS.get(field, field).split("."), *rest)
     return place
-
-
-def in_these_words(error: ApiError) -> ApiError:
-    """An error about the chat completion, told by the names that this body's fields have."""
-    error.move(place_in_these_words)
-    return error
 
 
 def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:

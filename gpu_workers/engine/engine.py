@@ -15,7 +15,7 @@ from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Mes
 from gpu_workers.engine.step_loop import StepLoop
 from gpu_workers.guided.automaton_view import add_surroundings
 from gpu_workers.guided.masks import ForbiddenTokenError
-from gpu_workers.inference_engine import in_turn, too_late
+from gpu_workers.inference_engine import counted, in_turn, too_late
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput, OutputStream
@@ -81,31 +81,25 @@ class Engine:
     def waiting(self) -> int:
         return len(self.scheduler.waiting)
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
-        last = GenerationOutput(finish_reason="cancelled")
-        try:
-            if request.adapter is not None:
-                raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
-            request.sampling.check_token_ids(self._token_limit)
-            prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
-            if request.sampling.beam_search is None and request.sampling.conditional_sampling is None:
-                async with contextlib.aclosing(self._stream(request, prompt)) as outputs:
-                    async for output in outputs:
-                        last = output if output.finish_reason is not None else last
-                        yield output
-            else:
-                last = await self._search(request, prompt)
-                yield last
-        except RequestError as error:
-            last = GenerationOutput(finish_reason="error", error=error.to_dict())
-            yield last
-        finally:
-            refused = last.error is not None and last.error["status"] < 500
-            self.statistics.ended["refused" if refused else str(last.finish_reason)] += 1
+        return counted(self._outputs(request), self.statistics)
+
+    async def _outputs(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+        """`generate`. Raises RequestError where nothing has been generated."""
+        if request.adapter is not None:
+            raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
+        request.sampling.check_token_ids(self._token_limit)
+        prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
+        if request.sampling.beam_search is not None or request.sampling.conditional_sampling is not None:
+            yield await self._search(request, prompt)
+            return
+        async with contextlib.aclosing(self._stream(request, prompt)) as outputs:
+            async for output in outputs:
+                yield output
 
     async def _stream(self, request: GenerationRequest, prompt: list[int]) -> AsyncGenerator[GenerationOutput, None]:
-        """`generate` by one sequence."""
+        """`generate` by one sequence. Raises RequestError before its first output, and for a part of a search."""
         with contextlib.ExitStack() as ending:
             interval_s = 0 if request.sampling.probe else self._config.stream_interval_ms / 1000
             stream = OutputStream(len(prompt), self.step_loop.outbox, interval_s)

@@ -69,14 +69,11 @@ def reports(
 ) -> list[TokenReport | None]:
     """Reports on the drawn `token_ids`, None for rows that do not ask; hidden_states [n, H], one row per draw."""
     asking = [i for i, draw in enumerate(draws) if draw.sampling.reports]
-    made: list[TokenReport | None] = [None] * len(draws)
-    if asking:
-        rows = [draws[i] for i in asking]
-        for i, one in zip(
-            asking, _reports(head, hidden_states[asking], rows, [token_ids[i] for i in asking]), strict=True
-        ):
-            made[i] = one
-    return made
+    if not asking:
+        return [None] * len(draws)
+    made = _reports(head, hidden_states[asking], [draws[i] for i in asking], [token_ids[i] for i in asking])
+    by_row = dict(zip(asking, made, strict=True))
+    return [by_row.get(i) for i in range(len(draws))]
 
 
 @torch.inference_mode()

@@ -21,7 +21,6 @@ from pydantic import (
 
 from deployments.http.body_errors import of_inner_body
 from deployments.http.client_fields import ClientModel
-from deployments.http.errors import ApiError
 from deployments.http.fields import Metadata, Only, Positive
 from deployments.openai.constraints import (
     ON_UNSUPPORTED,
@@ -287,12 +286,6 @@ def _chat_tool(tool: FunctionTool | CustomTool) -> dict[str, Any]:
             custom["format"] = {"type": "grammar", "grammar": tool.format.model_dump(exclude={"type"})}
         return {"type": "custom", "custom": custom}
     return {"type": "function", "function": tool.model_dump(exclude={"type"})}
-
-
-def in_these_words(error: ApiError) -> ApiError:
-    """An error about the chat completion, told by the names that this body's fields have."""
-    error.move(place_in_these_words)
-    return error
 
 
 def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:
