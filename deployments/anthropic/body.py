@@ -14,13 +14,12 @@ from pydantic import (
     StrictBool,
     StrictFloat,
     StrictInt,
-    ValidationError,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from deployments.anthropic.content import MAX_KIND, MessageParam, Text, chat_messages
-from deployments.http.body_errors import of_inner_body
+from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, Positive, Refused, contradiction
 from deployments.openai.constraints import ON_UNSUPPORTED, StructuredOutputs
@@ -144,10 +143,8 @@ class _Conversation(ClientModel):
             message = "must end with the user: an answer cannot be begun for the model"
             raise contradiction("messages", message, ("messages", len(self.messages) - 1))
         messages, begins = chat_messages(self.system, given)
-        try:
-            self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
-        except ValidationError as error:
-            raise of_inner_body(error, ChatCompletionBody, lambda place: _in_this_body(place, begins)) from None
+        fields = {"messages": messages, **self._chat_fields()}
+        self._chat = inner_body(ChatCompletionBody, fields, lambda place: _in_this_body(place, begins))
         return self
 
     @property

@@ -15,11 +15,10 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     Tag,
-    ValidationError,
     model_validator,
 )
 
-from deployments.http.body_errors import of_inner_body
+from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Metadata, Only, Positive
 from deployments.openai.constraints import (
@@ -202,11 +201,9 @@ class ResponsesBody(ClientModel):
     @model_validator(mode="after")
     def _make_chat(self) -> ResponsesBody:
         messages, begins = chat_messages(self.instructions, self.input)
-        try:
-            self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
-        except ValidationError as error:
-            in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
-            raise of_inner_body(error, ChatCompletionBody, in_this_body) from None
+        fields = {"messages": messages, **self._chat_fields()}
+        in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
+        self._chat = inner_body(ChatCompletionBody, fields, in_this_body)
         return self
 
     def drop_oldest(self) -> bool:
