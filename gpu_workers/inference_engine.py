@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ OUT_OF_MEMORY = "the request takes more memory than this process has left (proce
 
 @dataclass(slots=True)
 class Statistics:
-    """Counters since the start. Written by the engine thread.
+    """Counters since the start. Written by the engine thread; `ended` by the event loop.
 
     Output tokens are `sampled_tokens`, drawn from hidden states, `masks` of them under a mask, and `forced_tokens`,
     appended without; of `drafted_tokens` in forward passes, `accepted_tokens` saved a pass each.
@@ -88,6 +89,24 @@ class InferenceEngine(Protocol):
         """Ends every generation with an error event and the engine with them."""
 
 
+async def counted(
+    outputs: AsyncGenerator[GenerationOutput, None], statistics: Statistics
+) -> AsyncGenerator[GenerationOutput, None]:
+    """Streams `outputs`, a RequestError as the last of them, and counts how they ended."""
+    last = GenerationOutput(finish_reason="cancelled")
+    try:
+        async with contextlib.aclosing(outputs):
+            async for output in outputs:
+                last = output if output.finish_reason is not None else last
+                yield output
+    except RequestError as error:
+        last = GenerationOutput(finish_reason="error", error=error.to_dict())
+        yield last
+    finally:
+        refused = last.error is not None and last.error["status"] < 500
+        statistics.ended["refused" if refused else str(last.finish_reason)] += 1
+
+
 async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _Result], *arguments: Any) -> _Result:
     """Run a function in `threads`. Raises RequestError where too many calls wait or the process is full, and what
     `function` raises.
@@ -100,3 +119,9 @@ async def in_turn(threads: TenantThreads, tenant: str, function: Callable[..., _
     except QueueFullError as error:
         message = "too many prompts of this client wait to be tokenized; try again later"
         raise RequestError(message, code="server_full", status=429) from error
+
+
+def too_late(request: GenerationRequest) -> RequestError:
+    """Return the error of a request whose `timeout_s` has passed."""
+    message = f"the output was not complete within {request.timeout_s:g} s"
+    return RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")

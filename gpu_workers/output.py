@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
+
+from gpu_workers.request import GenerationRequest
 
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -17,7 +19,7 @@ class GenerationOutput:
     """New text and tokens since the previous output. The last one has a `finish_reason`, and `error` if that is why.
 
     `reports` has one item per token when the request asked for any (`logprobs.TokenNames.describe`).
-    `conditional_sampling`: with the last one, what the particles say (`ParticleGroup.estimate`). `stop_string`: with
+    `conditional_sampling`: with the last one, what the particles say (`ParticleGroup.choose`). `stop_string`: with
     the last one, the stop string that ended the output. `spans`: with the last one, where the engine knows it, the
     parts of the generation, for its trace (`Times.spans`).
     """
@@ -50,16 +52,11 @@ class GenerationOutput:
         return output
 
 
+Generate = Callable[[GenerationRequest], AsyncGenerator[GenerationOutput, None]]
+"""Streams a part of a search: a request with `probe`. Raises RequestError where it fails."""
+
 Text = str | Callable[[], str]
 """Text, or the call that will decode it."""
-
-
-class TokenSink(Protocol):
-    """Where a sequence's tokens go; methods as those of `OutputStream`."""
-
-    def push(self, token_id: int, text: Text, report: Callable[[], dict[str, Any]] | None = None) -> None: ...
-
-    def end(self, ending: GenerationOutput, text: Text = "") -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +137,7 @@ class OutputStream:
                 output.reports.append(report)
             if (ending := piece.ending) is not None:
                 output.finish_reason, output.error = ending.finish_reason, ending.error
-                output.conditional_sampling, output.stop_string = ending.conditional_sampling, ending.stop_string
+                output.stop_string = ending.stop_string
         return first or piece.ending is not None
 
     def wake(self) -> None:

@@ -134,6 +134,11 @@ class SamplingParameters(BaseModel):
     raw_logprobs: bool = Field(default=False, description="With logprobs: report the values before the mask, too.")
     diagnostics: bool = Field(default=False, description="Report for each token what the mask did.")
     banned_words: BannedWords | None = Field(default=None, description="For outputs without a grammar.")
+    probe: bool = Field(
+        default=False,
+        description="For a search over several generations: report what the mask leaves of the model's probability, and"
+        " sample the end even where nothing else may follow.",
+    )
     beam_search: BeamSearch | None = Field(default=None, description="Goes with max_tokens alone; nothing is drawn.")
     conditional_sampling: ConditionalSampling | None = Field(
         default=None, description="Under a grammar: draw from the model given that the output is valid."
@@ -174,7 +179,7 @@ class SamplingParameters(BaseModel):
     @property
     def reports(self) -> bool:
         """Whether something is told about each token: such rows need all their logits."""
-        return self.logprobs is not None or self.diagnostics
+        return self.logprobs is not None or self.diagnostics or self.probe
 
     def check_token_ids(self, token_limit: int) -> None:
         """Raises RequestError when a setting names a token id that does not exist."""
@@ -237,9 +242,6 @@ class GenerationRequest(BaseModel):
     emitted_token_ids: list[int] = Field(
         default_factory=list,
         description="Resume: output tokens the client already has. They are replayed and not sent again.",
-    )
-    probe: bool = Field(
-        default=False, description="Ask for one more token even where the grammar allows only the end: beam search."
     )
 
     @property

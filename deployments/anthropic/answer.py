@@ -15,14 +15,10 @@ from pydantic import BaseModel
 
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.tool_calls import Delta
-from deployments.http.errors import ApiError, tell
-from deployments.http.event_stream import block
+from deployments.http.event_stream import block, ended, named_blocks
 from deployments.openai.completions import GrammarReport, grammar_report
 from deployments.openai.tool_bodies import arguments_in
 from deployments.routing.tiers import Generation
-from grammar_workers.logs import SERVE, get_logger
-
-logger = get_logger(SERVE)
 
 Event = dict[str, Any]
 """`type` and what belongs to the type."""
@@ -101,17 +97,13 @@ class MessagesAnswer:
                 pass
         return {**self._message(), "content": self._blocks, **self._stop, **self._report()}
 
-    async def blocks(self) -> AsyncGenerator[bytes, None]:
+    def blocks(self) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
-        try:
-            async with aclosing(self.events()) as events:
-                async for event in events:
-                    yield block(event, event["type"])
-        except ApiError as error:
-            yield block(tell(error).anthropic_body(self._request_id), "error")
-        except Exception:
-            logger.exception("stream %s failed", self._request_id)
-            yield block(tell(ApiError.internal()).anthropic_body(self._request_id), "error")
+        return ended(
+            named_blocks(self.events()),
+            self._request_id,
+            lambda error: block(error.anthropic_body(self._request_id), "error"),
+        )
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events in their order. Raises `ApiError`."""

@@ -14,15 +14,13 @@ from pydantic import (
     StrictBool,
     StrictFloat,
     StrictInt,
-    ValidationError,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
 from deployments.anthropic.content import MAX_KIND, MessageParam, Text, chat_messages
-from deployments.http.body_errors import of_inner_body
+from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
-from deployments.http.errors import ApiError
 from deployments.http.fields import Only, Positive, Refused, contradiction
 from deployments.openai.constraints import ON_UNSUPPORTED, STRICT, StructuredOutputs
 from deployments.openai.protocol import MAX_MESSAGES, ChatCompletionBody
@@ -145,10 +143,8 @@ class _Conversation(ClientModel):
             message = "must end with the user: an answer cannot be begun for the model"
             raise contradiction("messages", message, ("messages", len(self.messages) - 1))
         messages, begins = chat_messages(self.system, given)
-        try:
-            self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
-        except ValidationError as error:
-            raise of_inner_body(error, ChatCompletionBody, lambda place: _in_this_body(place, begins)) from None
+        fields = {"messages": messages, **self._chat_fields()}
+        self._chat = inner_body(ChatCompletionBody, fields, lambda place: _in_this_body(place, begins))
         return self
 
     @property
@@ -234,12 +230,6 @@ def _in_this_body(place: Place, begins: list[tuple[int, int] | None]) -> Place:
         case (str(field), *rest):
             return (*FIELDS.get(field, field).split("."), *rest)
     return place
-
-
-def in_these_words(error: ApiError) -> ApiError:
-    """An error about the chat completion, told by the names that this body's fields have."""
-    error.move(place_in_these_words)
-    return error
 
 
 def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:

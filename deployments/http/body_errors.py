@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticCustomError
 
 from deployments.http.errors import ApiError
 from deployments.http.fields import contradiction
@@ -26,6 +25,7 @@ _PLAIN_NAME = re.compile(r"[\w$-]+")
 
 _NO_MEMBER = ("union_tag_invalid", "union_tag_not_found")
 
+Model = TypeVar("Model", bound=BaseModel)
 Problem = Mapping[str, Any]
 """One of pydantic's errors; `loc` begins at the body."""
 
@@ -45,13 +45,17 @@ def of_validation(problems: Sequence[Problem], model: type[BaseModel]) -> ApiErr
     )
 
 
-def of_inner_body(
-    error: ValidationError, model: type[BaseModel], moved: Callable[[Place], Place]
-) -> PydanticCustomError:
-    """The first error of a body that another one is made into; `moved`: the place in that for a place in `model`."""
-    problem = error.errors(include_url=False)[0]
-    place = moved(place_of_problem(problem, model))
-    return contradiction(shown_place(place), _message(problem, model), place)
+def inner_body(model: type[Model], fields: dict[str, Any], moved: Callable[[Place], Place]) -> Model:
+    """The body that another one is made into.
+
+    Raises PydanticCustomError for its first error; `moved`: the place in the outer body for a place in `model`.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        place = moved(place_of_problem(problem, model))
+        raise contradiction(shown_place(place), _message(problem, model), place) from None
 
 
 def of_json(error: JsonTextError) -> ApiError:

@@ -156,13 +156,14 @@ class ApiError(Exception):
             position=position,
         )
 
-    def move(self, words: InTheseWords) -> None:
-        """Tell the place by other names."""
+    def move(self, words: InTheseWords) -> ApiError:
+        """Tell the place by other names. Return the error."""
         detail = self.detail
         param, pointer = words(detail.param, detail.pointer)
         if pointer is not None and detail.pointer is not None:
             detail.message = detail.message.replace(detail.pointer, pointer)
         detail.param, detail.pointer = param, pointer
+        return self
 
     def body(self) -> dict[str, Any]:
         """The four keys of OpenAI's body, and the place inside the specification when there is one."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from deployments.http.errors import ApiError, tell
 from deployments.http.unenforced import headers_of
 from deployments.routing.tiers import Generation
 from grammar_workers.logs import SERVE, get_logger
@@ -47,6 +48,23 @@ class EventStream(StreamingResponse):
             await super().__call__(scope, receive, send_in_time)
 
 
+async def ended(
+    blocks: AsyncGenerator[bytes, None], request_id: str, failed: Callable[[ApiError], bytes], mark: bytes = b""
+) -> AsyncGenerator[bytes, None]:
+    """Streams `blocks`, and where they fail one more, what `failed` makes of the error. Then `mark`, if any."""
+    try:
+        async with aclosing(blocks):
+            async for one in blocks:
+                yield one
+    except ApiError as error:
+        yield failed(tell(error))
+    except Exception:
+        logger.exception("stream %s failed", request_id)
+        yield failed(tell(ApiError.internal()))
+    if mark:
+        yield mark
+
+
 _LINE_ENDS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 """JSON allows these characters in strings, but clients that split lines as Python does end a line at each of them."""
 
@@ -56,3 +74,10 @@ def block(data: dict[str, Any], event: str | None = None) -> bytes:
     name = b"" if event is None else f"event: {event}\n".encode()
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_LINE_ENDS)
     return name + b"data: " + text.encode() + b"\n\n"
+
+
+async def named_blocks(events: AsyncGenerator[dict[str, Any], None]) -> AsyncGenerator[bytes, None]:
+    """Streams events as blocks of their `type`."""
+    async with aclosing(events):
+        async for event in events:
+            yield block(event, event["type"])

@@ -75,10 +75,7 @@ def stop_all(progress: Callable[[str], None], hurry: threading.Event, *, gracefu
     while worker.is_alive() and time.monotonic() < deadline - KILLED_S and not hurry.is_set():
         worker.join(POLL_S)
     _, left = psutil.wait_procs(started, timeout=0 if hurry.is_set() else max(0.0, deadline - time.monotonic()))
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=KILLED_S)
+    _kill(left)
     return len(left)
 
 
@@ -96,10 +93,14 @@ def _kill_all() -> None:
     """The processes that this one has started, also those that come while it does so."""
     deadline = time.monotonic() + DEADLINE_S
     while (left := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, timeout=KILLED_S)
+        _kill(left)
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=KILLED_S)
 
 
 def _shut_down(gracefully: bool) -> None:

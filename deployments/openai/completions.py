@@ -14,8 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from deployments.chat.output_parser import OutputParser
-from deployments.http.errors import ApiError, tell
-from deployments.http.event_stream import block
+from deployments.http.event_stream import block, ended
 from deployments.http.unenforced import Unenforced
 from deployments.openai.logprobs import (
     ChatLogprobs,
@@ -26,9 +25,6 @@ from deployments.openai.logprobs import (
     diagnostics,
 )
 from deployments.routing.tiers import Event, Generation
-from grammar_workers.logs import SERVE, get_logger
-
-logger = get_logger(SERVE)
 
 
 class Usage(BaseModel):
@@ -207,36 +203,34 @@ class Answer:
             choices.append({"index": index, **part, **told, **self._end(index, reason), **estimates[index]})
         return {**self._head, "choices": choices, "usage": self._usage(), **self._grammar()}
 
-    async def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
+    def blocks(self, *, include_usage: bool) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
+        blocks, request_id = self._blocks(include_usage), str(self._head["id"])
+        return ended(blocks, request_id, lambda error: block(error.body()), mark=b"data: [DONE]\n\n")
+
+    async def _blocks(self, include_usage: bool) -> AsyncGenerator[bytes, None]:
+        """`blocks` but for the last. Raises `ApiError`."""
         head: dict[str, Any] = {**self._head, "object": "chat.completion.chunk" if self._chat else "text_completion"}
         if include_usage:
             head["usage"] = None
         grammar = self._grammar()
         told_again = grammar if grammar and grammar["grammar"]["unenforced"] else {}
         running = self._choices
-        try:
-            for index in range(self._choices if self._chat else 0):
-                content = "" if self._readers[index].plain else None
-                begin = {"index": index, "delta": {"role": "assistant", "content": content}, "logprobs": None}
-                yield block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
-                grammar = {}
-            async with aclosing(self._events()) as events:
-                async for event in events:
-                    for choice in self._deltas(event):
-                        running -= choice["finish_reason"] is not None
-                        if not running:
-                            grammar = grammar or told_again
-                        yield block({**head, "choices": [choice], **grammar})
-                        grammar = {}
-            if include_usage:
-                yield block({**head, "choices": [], "usage": self._usage()})
-        except ApiError as error:
-            yield block(tell(error).body())
-        except Exception:
-            logger.exception("stream %s failed", self._head["id"])
-            yield block(tell(ApiError.internal()).body())
-        yield b"data: [DONE]\n\n"
+        for index in range(self._choices if self._chat else 0):
+            content = "" if self._readers[index].plain else None
+            begin = {"index": index, "delta": {"role": "assistant", "content": content}, "logprobs": None}
+            yield block({**head, "choices": [{**begin, "finish_reason": None}], **grammar})
+            grammar = {}
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                for choice in self._deltas(event):
+                    running -= choice["finish_reason"] is not None
+                    if not running:
+                        grammar = grammar or told_again
+                    yield block({**head, "choices": [choice], **grammar})
+                    grammar = {}
+        if include_usage:
+            yield block({**head, "choices": [], "usage": self._usage()})
 
     async def _events(self) -> AsyncGenerator[Event, None]:
         """The generation's events, counted."""

@@ -138,7 +138,7 @@ class Service:
             except ApiError as error:
                 too_long = error.detail.code == "context_length_exceeded"
                 if not (too_long and body.truncation == "auto" and body.drop_oldest()):
-                    raise responses.in_these_words(error) from error
+                    raise error.move(responses.place_in_these_words) from error
         begun.generation.tell_places(responses.place_in_these_words)
         (reader,) = begun.readers
         model = self._model_of(body.chat.model)
@@ -152,7 +152,7 @@ class Service:
         try:
             begun = await self.begin(body.chat, request, tenant)
         except ApiError as error:
-            raise messages.in_these_words(error) from error
+            raise error.move(messages.place_in_these_words) from error
         begun.generation.tell_places(messages.place_in_these_words)
         (reader,) = begun.readers
         answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
@@ -170,7 +170,7 @@ class Service:
             self._check_model(body.model)
             counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
         except ApiError as error:
-            raise messages.in_these_words(error) from error
+            raise error.move(messages.place_in_these_words) from error
         return TokenCount(input_tokens=counted["count"]).model_dump()
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, StrictBool, model_validator
 
-from deployments.http.body_errors import of_inner_body
+from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import Only, Refused, TokenId, contradiction
 from deployments.openai.chat_messages import Message
@@ -70,10 +70,7 @@ class TokenizeBody(ClientModel):
         if self.continue_final_message and self.add_generation_prompt is not False:
             raise contradiction("continue_final_message", "needs `add_generation_prompt: false`")
         given = {name: value for name in _CHAT_FIELDS if (value := getattr(self, name)) is not None}
-        try:
-            self._chat = ChatCompletionBody.model_validate(given)
-        except ValidationError as error:
-            raise of_inner_body(error, ChatCompletionBody, lambda place: place) from None
+        self._chat = inner_body(ChatCompletionBody, given, lambda place: place)
         return self
 
     @property

@@ -24,7 +24,7 @@ from deployments.vllm.sampling import check_supported, sampling_params
 from deployments.vllm.settings import BACKEND
 from gpu_workers.config import VllmEngineConfig
 from gpu_workers.guided.grammar_source import GrammarSource
-from gpu_workers.inference_engine import Statistics, in_turn
+from gpu_workers.inference_engine import Statistics, counted, in_turn, too_late
 from gpu_workers.model.loader import token_limit
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput
@@ -85,29 +85,23 @@ class VllmEngine:
     def waiting(self) -> int:
         return self._asked - self.running
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
+        return counted(self._outputs_in_time(request), self.statistics)
+
+    async def _outputs_in_time(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         loop = asyncio.get_running_loop()
         deadline = None if request.timeout_s is None else loop.time() + request.timeout_s
-        reason, counted = None, "cancelled"
-        try:
-            async with contextlib.aclosing(self._outputs(request)) as outputs:
-                while reason is None:
-                    left = None if deadline is None else max(deadline - loop.time(), 0)
-                    try:
-                        output = await asyncio.wait_for(anext(outputs), left)
-                    except TimeoutError:
-                        message = f"the output was not complete within {request.timeout_s:g} s"
-                        refusal = RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")
-                        raise refusal from None
-                    reason = output.finish_reason
-                    counted = reason or counted
-                    yield output
-        except RequestError as error:
-            counted = "error" if error.status >= 500 else "refused"
-            yield GenerationOutput(finish_reason="error", error=error.to_dict())
-        finally:
-            self.statistics.ended[counted] += 1
+        reason = None
+        async with contextlib.aclosing(self._outputs(request)) as outputs:
+            while reason is None:
+                left = None if deadline is None else max(deadline - loop.time(), 0)
+                try:
+                    output = await asyncio.wait_for(anext(outputs), left)
+                except TimeoutError:
+                    raise too_late(request) from None
+                reason = output.finish_reason
+                yield output
 
     def check_health(self) -> None:
         """Raises RuntimeError when the EngineCore has died."""

@@ -213,7 +213,6 @@ def _draws(sequence: Sequence) -> bool:
         or sampling.ignore_eos
         or sampling.banned_words is not None
         or sampling.finish_within_budget
-        or sampling.conditional_sampling is not None
         or any(draft.proposal for draft in sequence.drafts)
     )
     ready = sequence.state is State.RUNNING and sequence.pending > 0

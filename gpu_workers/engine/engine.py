@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from functools import partial
 
 from gpu_workers.config import EngineConfig
 from gpu_workers.engine.messages import Add, Cancel, Close, Constrain, Fail, Message
 from gpu_workers.engine.step_loop import StepLoop
 from gpu_workers.guided.automaton_view import add_surroundings
 from gpu_workers.guided.masks import ForbiddenTokenError
-from gpu_workers.inference_engine import in_turn
+from gpu_workers.inference_engine import counted, in_turn, too_late
 from gpu_workers.model.loader import LoadedModel
 from gpu_workers.model.prompt import PromptEncoder
 from gpu_workers.output import GenerationOutput, OutputStream
 from gpu_workers.request import GenerationRequest, GrammarReference, RequestError
 from gpu_workers.sampling.beam_search import beam_search
 from gpu_workers.sequence.drafts import Drafter
-from gpu_workers.sequence.particle import ParticleGroup
+from gpu_workers.sequence.particles import sample_conditionally
 from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import TokenFSM
@@ -80,36 +81,41 @@ class Engine:
     def waiting(self) -> int:
         return len(self.scheduler.waiting)
 
-    async def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+    def generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
         """Streams one output. The last item, and no other, has a `finish_reason`; closing the iterator cancels."""
+        return counted(self._outputs(request), self.statistics)
+
+    async def _outputs(self, request: GenerationRequest) -> AsyncGenerator[GenerationOutput, None]:
+        """`generate`. Raises RequestError where nothing has been generated."""
+        if request.adapter is not None:
+            raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
+        request.sampling.check_token_ids(self._token_limit)
+        prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
+        if request.sampling.beam_search is not None or request.sampling.conditional_sampling is not None:
+            yield await self._search(request, prompt)
+            return
+        async with contextlib.aclosing(self._stream(request, prompt)) as outputs:
+            async for output in outputs:
+                yield output
+
+    async def _stream(self, request: GenerationRequest, prompt: list[int]) -> AsyncGenerator[GenerationOutput, None]:
+        """`generate` by one sequence. Raises RequestError before its first output, and for a part of a search."""
         with contextlib.ExitStack() as ending:
-            try:
-                if request.adapter is not None:
-                    raise RequestError("this engine has no adapters", code="model_not_found", status=404, param="model")
-                request.sampling.check_token_ids(self._token_limit)
-                prompt = await in_turn(self.tokenizing, request.tenant, self._prompts.encode, request)
-                if request.sampling.beam_search is not None:
-                    async with contextlib.aclosing(self._search(request, prompt)) as found:
-                        async for output in found:
-                            yield output
-                    return
-                stream = OutputStream(len(prompt), self.step_loop.outbox, self._config.stream_interval_ms / 1000)
-                sequence = self._new_sequence(request, prompt, stream)
-                if request.grammar is None:
-                    sequence.replay(None)
-                    self._enter(sequence)
-                else:
-                    grammar = asyncio.create_task(self._constraint(sequence, request.grammar))
-                    ending.callback(grammar.cancel)
-                    await asyncio.wait((grammar,), timeout=GRAMMAR_HEAD_START_S)
-                    self._enter(sequence)
-                    self._constrain(grammar)
-            except RequestError as error:
-                yield GenerationOutput(finish_reason="error", error=error.to_dict())
-                return
+            interval_s = 0 if request.sampling.probe else self._config.stream_interval_ms / 1000
+            stream = OutputStream(len(prompt), self.step_loop.outbox, interval_s)
+            sequence = Sequence(request, prompt, self.vocabulary, self.max_length, stream, self._new_drafter())
+            if request.grammar is None:
+                sequence.replay(None)
+                self._enter(sequence)
+            else:
+                grammar = asyncio.create_task(self._constraint(sequence, request.grammar))
+                ending.callback(grammar.cancel)
+                await asyncio.wait((grammar,), timeout=GRAMMAR_HEAD_START_S)
+                self._enter(sequence)
+                self._constrain(grammar)
             ending.callback(self._tell, Cancel(sequence))
             if request.timeout_s is not None:
-                deadline = stream.loop.call_later(request.timeout_s, self._expire, sequence)
+                deadline = stream.loop.call_later(request.timeout_s, self._tell, Fail(sequence, too_late(request)))
                 ending.callback(deadline.cancel)
             finished = False
             while not finished:
@@ -117,6 +123,8 @@ class Engine:
                 if request.sampling.diagnostics and sequence.constraint is not None:
                     arguments = output.reports, sequence.constraint.fsm, self.vocabulary
                     await in_turn(self._threads, request.tenant, add_surroundings, *arguments)
+                if output.error is not None and request.sampling.probe:
+                    raise RequestError(**output.error)
                 finished = output.finish_reason is not None
                 output.spans = sequence.times.spans() if finished else []
                 yield output
@@ -133,21 +141,29 @@ class Engine:
         self._tell(Close())
         self.step_loop.join()
 
-    def _search(self, request: GenerationRequest, prompt: list[int]) -> AsyncGenerator[GenerationOutput, None]:
-        room = self.max_length - len(prompt)
-        max_tokens = min(request.sampling.max_tokens or room, room)
-        return beam_search(request, prompt, self.generate, self.vocabulary, max_tokens)
-
-    def _new_sequence(self, request: GenerationRequest, prompt: list[int], stream: OutputStream) -> Sequence:
-        """Of a request that several sequences serve, the first of them."""
-        place = (request, prompt, self.vocabulary, self.max_length, stream)
-        if (conditional := request.sampling.conditional_sampling) is None:
-            return Sequence(*place, self._new_drafter())
-        # Others have the rest: a sequence that waits for its grammar may hold one of them for long.
-        if conditional.particles > (most := max(1, self.pool.slots // 2)):
+    async def _search(self, request: GenerationRequest, prompt: list[int]) -> GenerationOutput:
+        """The output of a request that several generations serve. Raises RequestError where there is none."""
+        conditional, room = request.sampling.conditional_sampling, self.max_length - len(prompt)
+        # Others have the rest: a generation that waits for its grammar may hold a slot for long.
+        if conditional is not None and conditional.particles > (most := max(1, self.pool.slots // 2)):
             message = f"conditional_sampling.particles: at most {most} on this server, half of its engine's slots"
             raise RequestError(message, code="too_many_particles", param="conditional_sampling.particles")
-        return ParticleGroup(*place).members[0]
+        self._check_queue()
+        part = request.model_copy(update={"timeout_s": None})
+        generate = partial(self._stream, prompt=prompt)
+        try:
+            async with asyncio.timeout(request.timeout_s), asyncio.TaskGroup() as tasks:
+                if conditional is not None:
+                    output = await sample_conditionally(part, generate, tasks, self.vocabulary)
+                else:
+                    max_tokens = min(request.sampling.max_tokens or room, room)
+                    output = await beam_search(part, generate, tasks, self.vocabulary, max_tokens)
+        except TimeoutError:
+            raise too_late(request) from None
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        output.prompt_tokens = len(prompt)
+        return output
 
     def _new_drafter(self) -> Drafter | None:
         config = self._config
@@ -186,15 +202,15 @@ class Engine:
             return Fail(sequence, RequestError("fetching the grammar failed", code="internal_error", status=500))
 
     def _enter(self, sequence: Sequence) -> None:
-        """Queues `sequence`. Raises RequestError when as many wait as may."""
-        if len(self.scheduler.waiting) >= self._config.max_waiting:
-            message = f"{self._config.max_waiting} generations are waiting already; try again later"
-            raise RequestError(message, code="server_full", status=429)
+        """Queues `sequence`. Raises RequestError when as many wait as may; the parts of a search wait beside them."""
+        if not sequence.request.sampling.probe:
+            self._check_queue()
         self.step_loop.inbox.send(Add(sequence))
 
-    def _expire(self, sequence: Sequence) -> None:
-        message = f"the output was not complete within {sequence.request.timeout_s:g} s"
-        self._tell(Fail(sequence, RequestError(message, code="deadline_exceeded", status=408, param="timeout_s")))
+    def _check_queue(self) -> None:
+        if self.waiting >= self._config.max_waiting:
+            message = f"{self._config.max_waiting} generations are waiting already; try again later"
+            raise RequestError(message, code="server_full", status=429)
 
     def _tell(self, message: Message) -> None:
         """Sends what is of no effect once the engine thread has ended."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence as PySequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from gpu_workers.engine.prefix_cache import PrefixCache, common_length
+from gpu_workers.engine.prefix_cache import PrefixCache
 from gpu_workers.model.kv_pool import KVPool
 from gpu_workers.model.model_runner import ScheduledTokens
 from gpu_workers.sequence.sequence import Sequence, State
@@ -39,8 +36,7 @@ class Scheduler:
 
     A slot has one owner, a plan has at most `step_tokens` tokens, and every sequence that can decode is in it.
 
-    First come, first served. Companions get slots at the same time, and leave them so: none of them holds one while it
-    waits for another's. Decoding goes first, so that a long prompt never delays running streams; prompts take what
+    First come, first served. Decoding goes first, so that a long prompt never delays running streams; prompts take what
     is left of the step's token budget, oldest first, in chunks; drafts take what is left by them.
     """
 
@@ -58,7 +54,11 @@ class Scheduler:
         self.preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
-        self.waiting.append(sequence)
+        """Queue a sequence. A part of a search that resumes goes first: its beginning is still in the cache."""
+        if sequence.request.sampling.probe and sequence.request.emitted_token_ids:
+            self.waiting.appendleft(sequence)
+        else:
+            self.waiting.append(sequence)
 
     def admit(self) -> None:
         """Gives free slots to waiting sequences, oldest first.
@@ -69,23 +69,22 @@ class Scheduler:
         """
         if not self.waiting:
             return
-        if not all(map(self._fits, self.waiting)):
+        if not self._pool.free_slots:
             for sequence in list(self.running):
                 sequence.blocked_steps = sequence.blocked_steps + 1 if sequence.blocked else 0
                 if sequence.blocked_steps > self._patience:
                     self._preempt(sequence)
         without_grammar = sum(sequence.state is State.AWAITING_GRAMMAR for sequence in self.running)
         for sequence in list(self.waiting):
-            if sequence.slot is not None or _blocked(sequence):
+            if sequence.blocked:
                 continue
             if sequence.state is State.AWAITING_GRAMMAR:
                 if without_grammar >= max(1, self._pool.slots // 2):
                     continue
                 without_grammar += 1
-            if not self._fits(sequence):
+            if not self._pool.free_slots:
                 return
-            for one in sequence.companions:
-                self._enter(one)
+            self._enter(sequence)
 
     def plan(self) -> StepPlan:
         runnable = [sequence for sequence in self.running if sequence.runnable]
@@ -130,29 +129,11 @@ class Scheduler:
     def make_room(self) -> bool:
         """When nothing can move but what waits for a slot: whoever is blocked leaves at once. Whether anybody did."""
         blocked = [sequence for sequence in self.running if sequence.blocked]
-        if all(_blocked(sequence) or self._fits(sequence) for sequence in self.waiting):
+        if self._pool.free_slots or all(sequence.blocked for sequence in self.waiting):
             return False
         for sequence in blocked:
             self._preempt(sequence)
         return bool(blocked)
-
-    def split(self, sequence: Sequence, others: PySequence[Sequence]) -> None:
-        """A running sequence goes on with companions, which are new: they are the next to get slots."""
-        self._leave(sequence, keep=True)
-        sequence.suspend()
-        self.waiting.extendleft(reversed([sequence, *others]))
-
-    def copy(self, source: Sequence, target: Sequence) -> None:
-        """`target`, which has a slot, gets what is computed of `source`, whose tokens it is about to take over."""
-        assert source.slot is not None and target.slot is not None
-        shared = common_length(np.array(source.token_ids, np.int64), np.array(target.token_ids, np.int64))
-        start = min(shared, target.length, source.length)
-        self._pool.copy(source.slot, target.slot, source.length, start)
-        target.length = source.length
-        target.written = max(target.written, target.length)
-
-    def _fits(self, sequence: Sequence) -> bool:
-        return len(sequence.companions) <= self._pool.free_slots
 
     def _enter(self, sequence: Sequence) -> None:
         acquired = self._prefixes.acquire(sequence, self.running)
@@ -166,23 +147,16 @@ class Scheduler:
 
     def _preempt(self, sequence: Sequence) -> None:
         """Nothing is lost but keys and values, and those only if somebody else needs the slot."""
-        for one in sequence.companions:
-            if one.slot is not None:
-                self._leave(one, keep=True)
-                one.suspend()
-                self.waiting.append(one)
-                self.preemptions += 1
+        self._leave(sequence, keep=True)
+        sequence.suspend()
+        self.waiting.append(sequence)
+        self.preemptions += 1
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> None:
         assert sequence.slot is not None
         self.running.remove(sequence)
         self._prefixes.release(sequence.slot, sequence.token_ids[: sequence.length], sequence.written, keep=keep)
         sequence.slot = None
-
-
-def _blocked(sequence: Sequence) -> bool:
-    """Whether slots would be of no use to a waiting sequence and its companions."""
-    return any(one.blocked for one in sequence.companions)
 
 
 def _scheduled_tokens(sequence: Sequence, tokens: int, drafts: int) -> ScheduledTokens:

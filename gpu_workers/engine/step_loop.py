@@ -36,7 +36,6 @@ from gpu_workers.output import FinishReason, GenerationOutput, Outbox
 from gpu_workers.request import RequestError
 from gpu_workers.sampling.logprobs import reports
 from gpu_workers.sampling.sampler import Draw, Prepared, Sampler
-from gpu_workers.sequence.particle import Particle
 from gpu_workers.sequence.sequence import Sequence
 from gpu_workers.speculative.logits_drafter import LogitsDrafter
 from grammar_workers import GrammarError
@@ -147,7 +146,6 @@ class StepLoop(threading.Thread):
     def _schedule(self) -> StepPlan:
         self.scheduler.admit()
         self._follow_grammars(self.scheduler.running)
-        self._advance_particles()
         self._propose()
         return self.scheduler.plan()
 
@@ -166,27 +164,6 @@ class StepLoop(threading.Thread):
                 self.statistics.forced_tokens += sequence.append_forced()
                 if sequence.finish_reason is not None:
                     self._end(sequence, sequence.finish_reason)
-
-    def _advance_particles(self) -> None:
-        """Lets groups go on whose particles have all drawn; light particles become copies of heavy ones."""
-        particles = [sequence for sequence in self.scheduler.running if isinstance(sequence, Particle)]
-        for group in dict.fromkeys(particle.group for particle in particles):
-            first = group.members[0]
-            with self._guard(first):
-                if not group.ready:
-                    continue
-                self._progressed = True
-                if len(group.members) < group.settings.particles:
-                    others = group.fork()
-                    self._live.update(others)
-                    self.scheduler.split(first, others)
-                    continue
-                for particle, heavier in group.advance():
-                    self.scheduler.copy(heavier, particle)
-                    particle.become(heavier)
-                if group.over:
-                    answer = group.answer()
-                    self._end(answer, answer.ended or "stop")
 
     def _wait_for_masks(self, sequences: Iterable[Sequence]) -> None:
         """Gives rows that are nearly read a moment, once; slow ones are left for a later step."""
@@ -338,13 +315,11 @@ class StepLoop(threading.Thread):
         sequences, draws = list(batch.draws), list(batch.draws.values())
         rows = [sequence.hidden_state for sequence in sequences if sequence.hidden_state is not None]
         hidden_states = torch.stack(rows)
-        drawn = self.sampler.finish(hidden_states, batch.prepared)
-        told = reports(self.sampler.head, hidden_states, draws, drawn.token_ids)
+        token_ids = self.sampler.finish(hidden_states, batch.prepared)
+        told = reports(self.sampler.head, hidden_states, draws, token_ids)
         self.rejection_meter.measure(hidden_states, draws, self.statistics.steps)
-        for i, (sequence, token_id, report) in enumerate(zip(sequences, drawn.token_ids, told, strict=True)):
+        for sequence, token_id, report in zip(sequences, token_ids, told, strict=True):
             with self._guard(sequence):
-                if isinstance(sequence, Particle):
-                    sequence.weigh(drawn.log_masses[i])
                 sequence.append(token_id, report)
 
     # -- ends --------------------------------------------------------------------------------------------------------
@@ -366,16 +341,14 @@ class StepLoop(threading.Thread):
             return
         self._close_stream(sequence, reason, error)
         keep = reason != "error"  # after an error the slot may hold anything
-        for one in sequence.companions:
-            if self._pass_running:
-                self._ended_meanwhile.append((one, keep))
-            else:
-                self.scheduler.remove(one, keep=keep)
+        if self._pass_running:
+            self._ended_meanwhile.append((sequence, keep))
+        else:
+            self.scheduler.remove(sequence, keep=keep)
         self._progressed = True
 
     def _close_stream(self, sequence: Sequence, reason: FinishReason, error: RequestError | None) -> None:
-        self._live.difference_update(sequence.companions)
-        self.statistics.ended[reason if error is None or error.status >= 500 else "refused"] += 1
+        self._live.discard(sequence)
         text = sequence.rest_of_text if reason in ("stop", "length") else ""
         told = None if error is None else error.to_dict()
         ending = GenerationOutput(finish_reason=reason, error=told, stop_string=sequence.stop_string)

@@ -7,7 +7,6 @@ there already: a thread's answer costs more than the row.
 
 from __future__ import annotations
 
-import copy
 import time
 import weakref
 from collections import deque
@@ -214,12 +213,6 @@ class Constraint:
         self._budget = budget
         self._since: list[tuple[int, int]] = []  # tokens that the budget has not accepted, with the states after them
         self._fitting: Future[AllowedTokens] | None = None
-
-    def copy(self) -> Constraint:
-        """Another sequence's place, the same as this one."""
-        other = copy.copy(self)
-        other._path = self._path.copy()
-        return other
 
     @property
     def behind(self) -> bool:

@@ -73,10 +73,10 @@ class KVPool:
         self.clear(slot, length)
         self._free.add(slot)
 
-    def copy(self, source: int, target: int, length: int, start: int = 0) -> None:
-        """Copies the positions from `start` to `length` of one slot to another."""
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copies the first `length` positions of one slot to another."""
         for tensor in self._stored:
-            tensor[target, :, start:length] = tensor[source, :, start:length]
+            tensor[target, :, :length] = tensor[source, :, :length]
 
     def clear(self, slot: int, length: int) -> None:
         for tensor in self._stored:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import copy
 from collections.abc import Sequence
 
 
@@ -44,14 +43,6 @@ class TextStream:
             self.stop_string = found[1]
             return self._release(found[0])
         return self._release(len(self._held) - self._possible_stop())
-
-    def copy(self) -> TextStream:
-        """Another stream, in the same place."""
-        other = copy.copy(self)
-        other._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        other._decoder.setstate(self._decoder.getstate())
-        other._cuts = set(self._cuts)
-        return other
 
     def finish(self) -> str:
         """The rest, when no more tokens come. Bytes of an unfinished character are dropped."""

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_workers.model.text import TextStream
-from gpu_workers.output import GenerationOutput
+from gpu_workers.output import Generate, GenerationOutput
 from gpu_workers.request import BeamSearch, GenerationRequest, SamplingParameters
 from grammar_workers import Vocabulary
-
-Generate = Callable[[GenerationRequest], AsyncGenerator[GenerationOutput, None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +29,6 @@ class Beam:
 
     def order(self) -> tuple[float, tuple[int, ...]]:
         return -self.score, self.token_ids
-
-
-class _Failed(Exception):
-    """A probe ended with an error."""
-
-    def __init__(self, error: dict[str, Any]) -> None:
-        self.error = error
 
 
 class Beams:
@@ -85,46 +75,26 @@ class Beams:
 
 
 async def beam_search(
-    request: GenerationRequest, prompt: list[int], generate: Generate, vocabulary: Vocabulary, max_tokens: int
-) -> AsyncGenerator[GenerationOutput, None]:
-    """The best output, in one piece when the search is over; `length` where it was cut at `max_tokens`.
+    request: GenerationRequest, generate: Generate, tasks: asyncio.TaskGroup, vocabulary: Vocabulary, max_tokens: int
+) -> GenerationOutput:
+    """Return the best output, `length` where it was cut at `max_tokens`. `generate` is the engine's.
 
-    `prompt` is the request's prompt as tokens, `generate` the engine's.
+    Raises:
+        RequestError: One of the generations failed.
     """
     assert request.sampling.beam_search is not None
     beams = Beams(request.sampling.beam_search, vocabulary.eos_token_ids, max_tokens)
-    deadline = None if request.timeout_s is None else time.monotonic() + request.timeout_s
-    try:
-        while not beams.over:
-            left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
-            one_more = request.model_copy(update={"prompt": prompt, "messages": None, "timeout_s": left})
-            probes = [_probe(one_more, beam, generate, beams.continuations) for beam in beams.running]
-            found = await _together(probes)
-            beams.extend(one for continuations in found for one in continuations)
-    except _Failed as failure:
-        yield GenerationOutput(finish_reason="error", error=failure.error, prompt_tokens=len(prompt))
-        return
+    while not beams.over:
+        probes = [tasks.create_task(_probe(request, beam, generate, beams.continuations)) for beam in beams.running]
+        found = await asyncio.gather(*probes)
+        beams.extend(one for continuations in found for one in continuations)
     token_ids = list(beams.finished[0].token_ids)
     complete = token_ids[-1] in vocabulary.eos_token_ids
     text = TextStream()
     pieces = [text.append(vocabulary.token_bytes(token_id)) for token_id in token_ids]
-    yield GenerationOutput(
-        text="".join(pieces) + text.finish(),
-        token_ids=token_ids,
-        finish_reason="stop" if complete else "length",
-        prompt_tokens=len(prompt),
+    return GenerationOutput(
+        text="".join(pieces) + text.finish(), token_ids=token_ids, finish_reason="stop" if complete else "length"
     )
-
-
-async def _together(probes: list[Any]) -> list[list[tuple[Beam, int, float]]]:
-    """All results; when one fails or the caller leaves, none of the others goes on."""
-    tasks = [asyncio.ensure_future(probe) for probe in probes]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _probe(
@@ -133,14 +103,11 @@ async def _probe(
     """The best `many` continuations of a beam with their log-probabilities before the mask."""
     limit = len(beam.token_ids) + 1
     changes = {
-        "sampling": SamplingParameters(max_tokens=limit, temperature=0, logprobs=many, raw_logprobs=True),
+        "sampling": SamplingParameters(max_tokens=limit, temperature=0, logprobs=many, raw_logprobs=True, probe=True),
         "emitted_token_ids": list(beam.token_ids),
-        "probe": True,
     }
     reports: list[dict[str, Any]] = []
     async with aclosing(generate(request.model_copy(update=changes))) as outputs:
         async for output in outputs:
-            if output.error is not None:
-                raise _Failed(output.error)
             reports += output.reports
     return [(beam, choice["token_id"], choice["raw_logprob"]) for choice in reports[0]["top"]]

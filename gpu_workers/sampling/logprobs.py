@@ -49,11 +49,19 @@ class StepDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class TokenReport:
-    """What was asked about one drawn token. `top`: the likeliest tokens after the mask."""
+    """What was asked about one drawn token.
+
+    Attributes:
+        top: The likeliest tokens after the mask.
+        probe: For a search (`SamplingParameters.probe`): `log_mass`, the logarithm of the probability that the model,
+            at the request's temperature, gives to all allowed tokens together; `only_end`, true if all of them are
+            end tokens.
+    """
 
     drawn: TokenLogprob
     top: list[TokenLogprob]
     diagnostics: StepDiagnostics | None = None
+    probe: dict[str, Any] | None = None
 
 
 def reports(
@@ -61,14 +69,11 @@ def reports(
 ) -> list[TokenReport | None]:
     """Reports on the drawn `token_ids`, None for rows that do not ask; hidden_states [n, H], one row per draw."""
     asking = [i for i, draw in enumerate(draws) if draw.sampling.reports]
-    made: list[TokenReport | None] = [None] * len(draws)
-    if asking:
-        rows = [draws[i] for i in asking]
-        for i, one in zip(
-            asking, _reports(head, hidden_states[asking], rows, [token_ids[i] for i in asking]), strict=True
-        ):
-            made[i] = one
-    return made
+    if not asking:
+        return [None] * len(draws)
+    made = _reports(head, hidden_states[asking], [draws[i] for i in asking], [token_ids[i] for i in asking])
+    by_row = dict(zip(asking, made, strict=True))
+    return [by_row.get(i) for i in range(len(draws))]
 
 
 @torch.inference_mode()
@@ -83,6 +88,7 @@ def _reports(
     constrained = [i for i, draw in enumerate(draws) if draw.allowed is not None]
     allowed_mass = torch.zeros(len(draws), dtype=torch.float64)  # logarithm
     masked = raw
+    log_masses: dict[int, float] = {}
     if constrained:
         rows = [_allowed(draws[i]) for i in constrained]
         index = torch.tensor(constrained, device=raw.device)
@@ -91,10 +97,30 @@ def _reports(
         mass = kept.logsumexp(-1, keepdim=True)
         masked = raw.index_copy(0, index, kept - mass)
         allowed_mass[constrained] = mass[:, 0].double().cpu()
+        if probing := [row for row, i in enumerate(constrained) if draws[i].sampling.probe]:
+            probed = [constrained[row] for row in probing]
+            temperatures = [draws[i].sampling.temperature or 1.0 for i in probed]
+            log_masses = dict(zip(probed, _log_masses(logits[probed], allow[probing], temperatures), strict=True))
+    drawn = torch.tensor(token_ids, device=raw.device)[:, None]
+    before, after = raw.gather(1, drawn)[:, 0].tolist(), masked.gather(1, drawn)[:, 0].tolist()
     return [
-        _one(draw, token_id, raw[i], masked[i], float(allowed_mass[i]))
+        _one(
+            draw,
+            TokenLogprob(token_id, after[i], before[i] if draw.sampling.raw_logprobs else None),
+            raw[i],
+            masked[i],
+            float(allowed_mass[i]),
+            log_masses.get(i, 0.0),
+        )
         for i, (draw, token_id) in enumerate(zip(draws, token_ids, strict=True))
     ]
+
+
+def _log_masses(logits: Tensor, allow: Tensor, temperatures: list[float]) -> list[float]:
+    """The logarithm of the allowed tokens' probability in each row; logits [n, V], allow bool [n, V]."""
+    scaled = logits.double() / torch.tensor(temperatures, dtype=torch.float64, device=logits.device)[:, None]
+    masses = scaled.masked_fill(~allow, -torch.inf).logsumexp(-1) - scaled.logsumexp(-1)
+    return masses.clamp(max=0).tolist()  # rounding may make more of a part than of the whole
 
 
 class TokenNames:
@@ -110,9 +136,15 @@ class TokenNames:
         text = data.decode("utf-8", "replace") if data else self._special.get(token_id, "")
         return {"token_id": token_id, "text": text, "bytes": list(data)}
 
-    def describe(self, report: TokenReport, **circumstances: Any) -> dict[str, Any]:
-        """The report as plain data; `circumstances` of the drawing are added to its diagnostics."""
+    def describe(self, report: TokenReport, complete: bool = False, **circumstances: Any) -> dict[str, Any]:
+        """The report as plain data.
+
+        `complete`, true if the output could have ended before the token, is added for a search; `circumstances` of the
+        drawing are added to the diagnostics.
+        """
         described = {**self._choice(report.drawn), "top": self._choices(report.top)}
+        if report.probe is not None:
+            described["probe"] = {**report.probe, "complete": complete}
         if (step := report.diagnostics) is not None:
             described["diagnostics"] = {
                 **circumstances,
@@ -132,7 +164,9 @@ class TokenNames:
         return {**self.name(choice.token_id), "logprob": choice.logprob, **raw}
 
 
-def _one(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: float) -> TokenReport:
+def _one(
+    draw: Draw, drawn: TokenLogprob, raw: Tensor, masked: Tensor, allowed_mass: float, log_mass: float
+) -> TokenReport:
     sampling = draw.sampling
     count = None if draw.allowed is None else draw.allowed.count
     diagnostics = None
@@ -143,9 +177,12 @@ def _one(draw: Draw, token_id: int, raw: Tensor, masked: Tensor, allowed_mass: f
             raw_choices=_top(raw, DIAGNOSTIC_CHOICES),
             masked_choices=_top(masked, DIAGNOSTIC_CHOICES),
         )
-    before = raw if sampling.raw_logprobs else None
-    drawn = TokenLogprob(token_id, float(masked[token_id]), None if before is None else float(before[token_id]))
-    return TokenReport(drawn, _top(masked, sampling.logprobs or 0, before), diagnostics)
+    probe = None
+    if sampling.probe:
+        probe = {"log_mass": log_mass, "only_end": draw.allowed is not None and draw.allowed.only_end}
+    return TokenReport(
+        drawn, _top(masked, sampling.logprobs or 0, raw if sampling.raw_logprobs else None), diagnostics, probe
+    )
 
 
 def _top(logprobs: Tensor, many: int, raw: Tensor | None = None) -> list[TokenLogprob]:

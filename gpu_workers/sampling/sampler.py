@@ -5,7 +5,6 @@ Rows are split by what their mask leaves to decide, cheapest first:
   forced    one token is allowed          no logits
   sparse    a few hundred at most         only those columns of the output projection
   dense     many, or no grammar           the whole projection; greedy rows stop at the largest logit
-            or weighed                    and how much probability the mask leaves (`conditional_sampling`)
 
 The draw walks the cumulative weights in token-id order up to `uniform * total`. Forbidden tokens add exact zeros to
 that float64 sum, so the sparse and the dense way agree, and the uniform number depends on (seed, choice, position,
@@ -100,29 +99,11 @@ class SparseRows:
 
 
 @dataclass(frozen=True, slots=True)
-class WeighedRows:
-    """Rows `rows` of some logits whose allowed probability is asked for, at `temperature` float64 [m, 1]."""
-
-    rows: list[int]
-    temperature: Tensor
-
-    def log_sums(self, logits: Tensor) -> Tensor:
-        """Logarithms of the sums of exp(logits / temperature), float64 [m]; logits [n, V]."""
-        return (logits[self.rows].double() / self.temperature).logsumexp(-1)
-
-    def log_sums_of_scores(self, scores: Tensor, logits: Tensor) -> Tensor:
-        """The same of the tokens that are allowed, from `masked_scores` [n, V], which are 0 for the best of them."""
-        scores = scores[self.rows]
-        best = logits[self.rows].gather(1, scores.argmax(-1, keepdim=True)).double() / self.temperature
-        return scores.double().logsumexp(-1) + best[:, 0]
-
-
-@dataclass(frozen=True, slots=True)
 class DenseRows:
     """Rows `rows` of a batch that need all columns. `excluded` int64 [2, m]: places that are forbidden as well.
 
     `places`: where the mask rows of all are on a device, int64 [n], None on a CPU and where no row has one;
-    `temperature` float64 [n], 1 for greedy rows; `weighed` counts among `rows`.
+    `temperature` float64 [n], 1 for greedy rows.
     """
 
     rows: list[int]
@@ -132,17 +113,6 @@ class DenseRows:
     excluded: Tensor | None
     places: Tensor | None
     temperature: Tensor
-    weighed: WeighedRows | None
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A token for each row of a batch. `log_masses`: of weighed rows, the logarithm of the probability that the model,
-    at the row's temperature, gives to all allowed tokens together.
-    """
-
-    token_ids: list[int]
-    log_masses: dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +139,7 @@ class Sampler:
 
     def sample(self, hidden_states: Tensor, draws: Sequence[Draw]) -> list[int]:
         """hidden_states [n, H] in the order of `draws`. Returns n token ids; each is allowed by its row."""
-        return self.finish(hidden_states, self.prepare(draws)).token_ids
+        return self.finish(hidden_states, self.prepare(draws))
 
     def prepare(self, draws: Sequence[Draw]) -> Prepared:
         """The host's part: rows by kind, columns, penalties, random numbers."""
@@ -178,7 +148,7 @@ class Sampler:
         dense: list[int] = []
         for i, draw in enumerate(draws):
             allowed = draw.allowed
-            if allowed is None or allowed.token_ids is None or draw.sampling.conditional_sampling is not None:
+            if allowed is None or allowed.token_ids is None:
                 dense.append(i)
             elif allowed.count == 1:
                 forced[i] = int(allowed.token_ids[0])
@@ -192,20 +162,17 @@ class Sampler:
         )
 
     @torch.inference_mode()
-    def finish(self, hidden_states: Tensor, prepared: Prepared) -> Drawn:
-        """The device's part, hidden_states [n, H]."""
+    def finish(self, hidden_states: Tensor, prepared: Prepared) -> list[int]:
+        """The device's part: a token id for each row of hidden_states [n, H]."""
         tokens = dict(prepared.forced)
-        log_masses: dict[int, float] = {}
         if (sparse := prepared.sparse) is not None:
             tokens.update(zip(sparse.rows, self._sparse(_rows(hidden_states, sparse.rows), sparse), strict=True))
         if (dense := prepared.dense) is not None:
-            drawn = self._dense(_rows(hidden_states, dense.rows), dense)
-            tokens.update(zip(dense.rows, drawn.token_ids, strict=True))
-            log_masses = {dense.rows[row]: log_mass for row, log_mass in drawn.log_masses.items()}
+            tokens.update(zip(dense.rows, self._dense(_rows(hidden_states, dense.rows), dense), strict=True))
         self.counts.forced += len(prepared.forced)
         self.counts.sparse += 0 if sparse is None else len(sparse.rows)
         self.counts.dense += 0 if dense is None else len(dense.rows)
-        return Drawn([tokens[i] for i in range(prepared.many)], log_masses)
+        return [tokens[i] for i in range(prepared.many)]
 
     def _prepare_sparse(self, rows: list[int], draws: list[Draw]) -> SparseRows:
         """The union of the allowed columns is projected once; then each row gathers its own."""
@@ -233,8 +200,6 @@ class Sampler:
         masked = [i for i, draw in enumerate(draws) if draw.allowed is not None]
         allowed = [draw.allowed for draw in draws if draw.allowed is not None]
         temperature = torch.tensor([draw.sampling.temperature or 1.0 for draw in draws], dtype=torch.float64)
-        temperature = temperature.to(self.device)
-        weighed = [i for i, draw in enumerate(draws) if draw.sampling.conditional_sampling is not None]
         return DenseRows(
             rows,
             self._choice(draws, None, self.head.token_limit),
@@ -242,27 +207,15 @@ class Sampler:
             allowed,
             torch.tensor(excluded, device=self.device).T if excluded else None,
             None if self.device.type == "cpu" or not masked else self._device_rows.places(len(rows), masked, allowed),
-            temperature,
-            WeighedRows(weighed, temperature[weighed, None]) if weighed else None,
+            temperature.to(self.device),
         )
 
-    def _dense(self, hidden_states: Tensor, group: DenseRows) -> Drawn:
+    def _dense(self, hidden_states: Tensor, group: DenseRows) -> list[int]:
         logits = self.head.logits(hidden_states)
-        weighed = group.weighed
-        before = None if weighed is None else weighed.log_sums(logits)  # now: masking on a CPU writes to them
         if logits.device.type == "cpu" and logits.dtype == torch.float32:
-            scores = self._masked(logits, group)
-            after = None if weighed is None else weighed.log_sums(scores)
-            token_ids = choose_columns(scores, group.choice)
-        else:
-            scores = self._scores(logits, group)
-            after = None if weighed is None else weighed.log_sums_of_scores(scores, logits)
-            token_ids = _choose(scores, group.choice, lambda drawn: filtered(drawn.exp_(), group.choice.settings))
-        if weighed is None or before is None or after is None:
-            return Drawn(token_ids, {})
-        # Rounding may make more of a part than of the whole.
-        masses = (after - before).clamp(max=0)
-        return Drawn(token_ids, dict(zip(weighed.rows, masses.tolist(), strict=True)))
+            return choose_columns(self._masked(logits, group), group.choice)
+        scores = self._scores(logits, group)
+        return _choose(scores, group.choice, lambda drawn: filtered(drawn.exp_(), group.choice.settings))
 
     def _masked(self, logits: Tensor, group: DenseRows) -> Tensor:
         """Logits [n, V] on a CPU with what is forbidden at -inf; may be the same."""

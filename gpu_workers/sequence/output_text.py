@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from functools import partial
 
 from gpu_workers.model.text import TextStream
@@ -60,12 +59,6 @@ class OutputText:
         text = decode()
         self.stopped = self._stream.stopped
         return text
-
-    def copy(self) -> OutputText:
-        """Another output that says the same so far; texts not decoded yet must be decoded before."""
-        other = copy.copy(self)
-        other._stream = self._stream.copy()
-        return other
 
     def rest(self) -> str:
         """Text held back until now, when the output is over."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from gpu_workers.guided.banned_text import PATIENCE, BannedText, HeldToken
 from gpu_workers.guided.masks import Constraint, advance, begun
 from gpu_workers.guided.output_budget import OutputBudget
-from gpu_workers.output import FinishReason, TokenSink
+from gpu_workers.output import FinishReason, OutputStream
 from gpu_workers.request import GenerationRequest
 from gpu_workers.sampling.allowed_tokens import AllowedTokens
 from gpu_workers.sampling.logprobs import TokenNames, TokenReport
@@ -73,7 +73,7 @@ class Sequence:
         prompt_token_ids: list[int],
         vocabulary: Vocabulary,
         max_length: int,
-        stream: TokenSink,
+        stream: OutputStream,
         drafter: Drafter | None = None,
     ) -> None:
         assert 0 < len(prompt_token_ids) < max_length
@@ -104,11 +104,6 @@ class Sequence:
         self._text = OutputText(request, vocabulary)
 
     # -- what it is ready for ----------------------------------------------------------------------------------------
-
-    @property
-    def companions(self) -> PySequence[Sequence]:
-        """Who has a slot only when this sequence has one, itself among them."""
-        return (self,)
 
     @property
     def pending(self) -> int:
@@ -205,7 +200,7 @@ class Sequence:
             return
         if self._text.stopped:
             return self._finish("length" if self._gave_up else "stop")
-        complete = False
+        complete = only_end = False
         if self.constraint is not None:
             if self.constraint.behind:
                 return
@@ -214,9 +209,10 @@ class Sequence:
             if complete:
                 if allowed is None:
                     return
-                if allowed.count == 0 or (allowed.only_end and not self.request.probe):
-                    return self._complete(allowed)
-        if self._left > 0:
+                only_end = allowed.only_end
+                if allowed.count == 0 or (only_end and not self.request.sampling.probe):
+                    return self._finish("stop")
+        if self._left > 0 or only_end:  # a search asks for the probability of the end at the limit, too
             self.state = State.RUNNING
         else:
             self._finish("stop" if self.budget is not None and complete else "length")
@@ -293,10 +289,10 @@ class Sequence:
         self.state = State.UNSETTLED
         drafted = self._result.advance(token_id)
         self.length += drafted
-        described = self._describe(position, report, drafted=drafted)
+        complete_before = self.constraint is not None and self.constraint.is_terminal
+        described = self._describe(position, report, drafted=drafted, complete=complete_before)
         if self._banned is not None:
             return self._append_unless_banned(token_id, described)
-        complete_before = self.constraint is not None and self.constraint.is_terminal
         text = self._text.append(token_id, position, complete_before=complete_before)
         if self.constraint is not None and not self._text.stopped:
             self.constraint.accept(token_id)
@@ -346,12 +342,12 @@ class Sequence:
             drafts[0].proposal if drafts else None,
         )
 
-    def _describe(self, position: int, report: TokenReport | None, *, drafted: bool) -> Description:
+    def _describe(self, position: int, report: TokenReport | None, *, drafted: bool, complete: bool) -> Description:
         if report is None or self._names is None:
             return None
         state = None if self.constraint is None else self.constraint.state
         rolled_back = 0 if self._banned is None else len(self._banned.excluded(position))
-        return partial(self._names.describe, report, state=state, drafted=drafted, rolled_back=rolled_back)
+        return partial(self._names.describe, report, complete, state=state, drafted=drafted, rolled_back=rolled_back)
 
     def _append_unless_banned(self, token_id: int, report: Description) -> None:
         """Streams what no banned word can reach; returns to where a word began when there is one."""
@@ -376,10 +372,6 @@ class Sequence:
         del self.token_ids[self._prompt_length + position :]
         self.length = min(self.length, len(self.token_ids) - 1)
         self._result.clear()
-
-    def _complete(self, allowed: AllowedTokens) -> None:
-        """Nothing but the end may follow, or nothing at all."""
-        self._finish("stop")
 
     def _finish(self, reason: FinishReason) -> None:
         self.state, self.finish_reason = State.FINISHED, reason

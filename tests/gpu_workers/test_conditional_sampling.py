@@ -43,7 +43,7 @@ FSMS: dict[str, Any] = {
     "endless": repeat_fsm("abc"),
     "random": random_fsm(np.random.default_rng(3)),
 }
-LARGE = engine_config(slots=128, step_tokens=300, prefill_chunk=64)
+LARGE = engine_config(slots=128, step_tokens=300, prefill_chunk=64, max_waiting=4096)
 
 
 def conditional(particles: int, prompt: str = PROMPT, **settings: Any) -> GenerationRequest:

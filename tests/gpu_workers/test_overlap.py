@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from gpu_workers.engine.engine import Engine
-from gpu_workers.engine.messages import Cancel
+from gpu_workers.engine.messages import Cancel, Fail
 from gpu_workers.engine.overlap import launching
+from gpu_workers.inference_engine import too_late
 from gpu_workers.output import GenerationOutput, Outbox, OutputStream
 from gpu_workers.sequence.sequence import Sequence
 from tests.gpu_workers.support import (
@@ -116,7 +117,7 @@ def test_requests_that_end_while_a_pass_runs_end_once_and_keep_their_slots_until
             if len(doomed) == 2 and not victims:
                 victims.extend(sorted(doomed, key=lambda one: one.token_ids[0]))
                 engine._tell(Cancel(victims[0]))
-                engine._expire(victims[1])
+                engine._tell(Fail(victims[1], too_late(victims[1].request)))
             delivered.set()
 
         def watch(step: int) -> None:

@@ -16,16 +16,13 @@ from pydantic import BaseModel
 
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.tool_calls import Delta
-from deployments.http.errors import ApiError, tell
-from deployments.http.event_stream import block
+from deployments.http.errors import ApiError
+from deployments.http.event_stream import block, ended, named_blocks
 from deployments.openai.completions import GrammarReport, grammar_report
 from deployments.openai.logprobs import ChatTokenLogprob, chat_logprobs
 from deployments.openai.responses.body import ResponsesBody
 from deployments.openai.responses.items import Status
 from deployments.routing.tiers import Generation
-from grammar_workers.logs import SERVE, get_logger
-
-logger = get_logger(SERVE)
 
 Event = dict[str, Any]
 """`type`, `sequence_number` and what belongs to the type."""
@@ -180,17 +177,9 @@ class ResponsesAnswer:
                 last = event
         return dict(last["response"])
 
-    async def blocks(self) -> AsyncGenerator[bytes, None]:
+    def blocks(self) -> AsyncGenerator[bytes, None]:
         """The blocks of a server-sent event stream, each ending in a blank line."""
-        try:
-            async with aclosing(self.events()) as events:
-                async for event in events:
-                    yield block(event, event["type"])
-        except ApiError as error:
-            yield self._failed(error)
-        except Exception:
-            logger.exception("stream %s failed", self._id)
-            yield self._failed(ApiError.internal())
+        return ended(named_blocks(self.events()), self._id, self._failed)
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """The events in their order. Raises `ApiError`."""
@@ -303,7 +292,7 @@ class ResponsesAnswer:
 
     def _failed(self, error: ApiError) -> bytes:
         """The block that ends a stream after a fault."""
-        code = "rate_limit_exceeded" if tell(error).status == 429 else "server_error"
+        code = "rate_limit_exceeded" if error.status == 429 else "server_error"
         if error.status == 400:
             code = "invalid_prompt"
         failure = {"code": code, "message": error.detail.message}

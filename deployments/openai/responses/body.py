@@ -15,13 +15,11 @@ from pydantic import (
     StrictFloat,
     StrictInt,
     Tag,
-    ValidationError,
     model_validator,
 )
 
-from deployments.http.body_errors import of_inner_body
+from deployments.http.body_errors import inner_body
 from deployments.http.client_fields import ClientModel
-from deployments.http.errors import ApiError
 from deployments.http.fields import Metadata, Only, Positive, Refused
 from deployments.openai.constraints import (
     ON_UNSUPPORTED,
@@ -206,11 +204,9 @@ class ResponsesBody(ClientModel):
     @model_validator(mode="after")
     def _make_chat(self) -> ResponsesBody:
         messages, begins = chat_messages(self.instructions, self.input)
-        try:
-            self._chat = ChatCompletionBody.model_validate({"messages": messages, **self._chat_fields()})
-        except ValidationError as error:
-            in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
-            raise of_inner_body(error, ChatCompletionBody, in_this_body) from None
+        fields = {"messages": messages, **self._chat_fields()}
+        in_this_body = functools.partial(_in_this_body, begins=begins, given=self.input)
+        self._chat = inner_body(ChatCompletionBody, fields, in_this_body)
         return self
 
     def drop_oldest(self) -> bool:
@@ -293,12 +289,6 @@ def _chat_tool(tool: FunctionTool | CustomTool) -> dict[str, Any]:
             custom["format"] = {"type": "grammar", "grammar": tool.format.model_dump(exclude={"type"})}
         return {"type": "custom", "custom": custom}
     return {"type": "function", "function": tool.model_dump(exclude={"type"})}
-
-
-def in_these_words(error: ApiError) -> ApiError:
-    """An error about the chat completion, told by the names that this body's fields have."""
-    error.move(place_in_these_words)
-    return error
 
 
 def place_in_these_words(param: str | None, pointer: str | None) -> tuple[str | None, str | None]:
