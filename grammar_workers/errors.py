@@ -78,13 +78,21 @@ class LimitExceededError(GrammarError):
 
 
 @contextlib.contextmanager
-def limits_at(pointer: str | None = None, position: int | None = None) -> Iterator[None]:
-    """Give limits that are exceeded inside a place, as far as they have none."""
+def limits_at(pointer: str | None = None, position: int | None = None, place: str = "") -> Iterator[None]:
+    """Give a limit that is exceeded inside a pointer and a position, as far as it has none.
+
+    Args:
+        pointer: JSON Pointer of what is compiled inside.
+        position: Character offset of the part of a pattern or of the rule that is compiled inside.
+        place: The position for a person, ` (line 3, column 5)`, which the message ends with.
+    """
     try:
         yield
     except LimitExceededError as error:
+        if error.pointer is None and error.position is None:
+            error.position = position
+            error.message += place
         error.pointer = pointer if error.pointer is None else error.pointer
-        error.position = position if error.position is None else error.position
         raise
 
 

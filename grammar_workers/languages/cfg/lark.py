@@ -113,7 +113,7 @@ class _Reader(TextCursor):
         compiled[_IGNORED] = Rule(terminals.ignored(self._ignored), 0)
         compiled["%start"] = Rule(Sequence((Reference(_IGNORED, 0), Reference(START, rules[START].position))), 0)
         contexts = terminals.contexts
-        return Grammar(compiled, "%start", contexts.markers, contexts.automaton)
+        return Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton)
 
     def _expanded(self) -> dict[str, Rule]:
         try:

@@ -22,6 +22,7 @@ from grammar_workers.languages.cfg.syntax import (
     Reference,
     Regular,
     Repeat,
+    RuleName,
     Sequence,
     references,
 )
@@ -31,7 +32,7 @@ from grammar_workers.languages.cfg.syntax import (
 class TransitionNetwork:
     """Rule i is called `names[i]` and is matched by the deterministic `rules[i]`; the language is that of `start`."""
 
-    names: list[str]
+    names: list[RuleName]
     rules: list[RuleNfa]
     start: int = 0
 
@@ -57,17 +58,20 @@ def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetw
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
     left, LimitExceededError.
     """
-    names = _reachable(grammar, budget)
-    numbers = {name: number for number, name in enumerate(names)}
-    rules = [_Thompson(numbers, alphabet, budget).build(grammar.rules[name].expression) for name in names]
+    names = [grammar.named(name) for name in _reachable(grammar, budget)]
+    numbers = {name: number for number, (name, _, _) in enumerate(names)}
+    rules = []
+    for name in names:
+        with name.limits():
+            rules.append(_Thompson(numbers, alphabet, budget).build(grammar.rules[name.name].expression))
     network = TransitionNetwork(names, rules)
     ending = _with_text(network, budget)
-    for number, name in enumerate(names):
+    for number, (name, position, _) in enumerate(names):
         # A name with % is the reader's own: the user's rule behind it comes later.
         if number not in ending and not name.startswith("%"):
             raise InvalidSpecificationError(
                 f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
-                position=grammar.rules[name].position,
+                position=position,
             )
     network.rules = [determinize_rule(name, rule, budget) for name, rule in zip(names, rules, strict=True)]
     remove_dead(network, budget)

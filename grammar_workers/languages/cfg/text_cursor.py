@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.languages.cfg.syntax import Alternatives, Expression, Reference
+from grammar_workers.languages.cfg.syntax import Alternatives, Expression, Reference, line_and_column
 from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
 from grammar_workers.options import Limits
 
@@ -146,12 +146,6 @@ class TextCursor:
 
     # -- errors --------------------------------------------------------------------------------------------------
 
-    def place(self, position: int) -> str:
-        """` (line 3, column 5)`: what a person looks for."""
-        line = self.text.count("\n", 0, position) + 1
-        column = position - self.text.rfind("\n", 0, position)
-        return f" (line {line}, column {column})"
-
     def fail(self, message: str, position: int | None = None) -> NoReturn:
         """Raise InvalidSpecificationError at `position` (default: here)."""
         self._raise(InvalidSpecificationError, f"malformed grammar: {message}", position)
@@ -165,4 +159,4 @@ class TextCursor:
 
     def _raise(self, kind: type[GrammarError], message: str, position: int | None) -> NoReturn:
         at = self.position if position is None else position
-        raise kind(f"{message}{self.place(at)}", position=at)
+        raise kind(f"{message}{line_and_column(self.text, at)}", position=at)

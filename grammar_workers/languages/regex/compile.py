@@ -14,7 +14,7 @@ from grammar_workers.budget import remembered
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.errors import UnsupportedFeatureError
+from grammar_workers.errors import UnsupportedFeatureError, limits_at
 from grammar_workers.languages.regex.determinize import SubsetConstruction
 from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import (
@@ -28,6 +28,7 @@ from grammar_workers.languages.regex.parse import (
     WordBoundary,
     read_regex,
 )
+from grammar_workers.languages.regex.written_out import largest_part
 from grammar_workers.options import Limits
 
 
@@ -43,10 +44,11 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
 def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> Dfa:
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
-    positions = Positions(limits)
-    whole = positions.automaton(tree, either, anywhere=search)
-    construction = SubsetConstruction(list(positions.alphabet), positions.aheads, positions.behinds, limits)
-    return construction.automaton(whole)
+    with limits_at(position=largest_part(tree)):
+        positions = Positions(limits)
+        whole = positions.automaton(tree, either, anywhere=search)
+        construction = SubsetConstruction(list(positions.alphabet), positions.aheads, positions.behinds, limits)
+        return construction.automaton(whole)
 
 
 @remembered(maxsize=4096)

@@ -32,7 +32,7 @@ def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[Dfa, Interval]:
         # What would be too long when written out may be needed so: below `not`, for one.
         fits = fixed + _count(repeat) < limits.max_regex_states
         if isinstance(repeat, Repeat) and _count(repeat) >= _LONG and fits and None not in others:
-            body[longest] = Repeat(repeat.body, 0, None)
+            body[longest] = Repeat(repeat.body, 0, None, position=repeat.position)
             automaton = compile_tree(Sequence((parts[0], *body, parts[-1])), search=True, limits=limits)
             most = UNBOUNDED if repeat.high is None else fixed + repeat.high
             return automaton, (fixed + repeat.low, most)

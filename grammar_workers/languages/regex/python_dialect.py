@@ -5,6 +5,8 @@ Anchors and word boundaries become look-arounds, so that look-arounds are the on
 
 from __future__ import annotations
 
+import dataclasses
+
 from grammar_workers.dfa import charset
 from grammar_workers.languages.regex.character_class import ANYTHING, agreed
 from grammar_workers.languages.regex.parse import (
@@ -33,7 +35,7 @@ def as_python(node: Node) -> Node:
     if isinstance(node, Alternatives):
         return Alternatives(tuple(map(as_python, node.branches)))
     if isinstance(node, Repeat):
-        return Repeat(as_python(node.body), node.low, node.high, node.lazy)
+        return dataclasses.replace(node, body=as_python(node.body))
     if isinstance(node, Look):
         return Look(as_python(node.body), node.behind, node.negative, node.position)
     if isinstance(node, Anchor):
@@ -66,7 +68,7 @@ def without_conditions(node: Node) -> Node:
     if isinstance(node, Alternatives):
         return Alternatives(tuple(map(without_conditions, node.branches)))
     if isinstance(node, Repeat):
-        return Repeat(without_conditions(node.body), node.low, node.high, node.lazy)
+        return dataclasses.replace(node, body=without_conditions(node.body))
     return node
 
 

@@ -20,6 +20,7 @@ from grammar_workers.errors import (
     InvalidSpecificationError,
     UnsatisfiableError,
     UnsupportedFeatureError,
+    limits_at,
 )
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
@@ -81,7 +82,11 @@ class Construction:
     # -- formats -------------------------------------------------------------------------------------------------
 
     def _add(self, format_: formats.Format, pointer: str, first: State, ends: Ends) -> State:
-        """Lay a format out from state `first`; the state behind it."""
+        """Lay a format out from state `first`; the state behind it. Limits that it exceeds get its pointer."""
+        with limits_at(pointer):
+            return self._lay_out(format_, pointer, first, ends)
+
+    def _lay_out(self, format_: formats.Format, pointer: str, first: State, ends: Ends) -> State:
         self._budget.spend(_FORMAT_STEPS)
         match format_:
             case formats.ConstStringFormat():

@@ -1,0 +1,35 @@
+"""The parts of a pattern by their lengths once all counts are written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from grammar_workers.languages.regex.parse import Alternatives, Look, Node, Repeat, Sequence
+
+
+def length(node: Node) -> int:
+    """Return the number of characters of a part when its counts are written out."""
+    if isinstance(node, Repeat):
+        return length(node.body) * max(node.low if node.high is None else node.high, 1)
+    return sum(map(length, _parts(node))) if isinstance(node, Sequence | Alternatives) else 1
+
+
+def largest_part(node: Node) -> int | None:
+    """Return the position of the repetition that is longest when its counts are written out; None without any."""
+    return max(_repetitions(node), key=lambda found: found[0], default=(0, None))[1]
+
+
+def _repetitions(node: Node) -> Iterator[tuple[int, int]]:
+    """Yield the length and the position of each repetition."""
+    if isinstance(node, Repeat):
+        yield length(node), node.position
+    for part in _parts(node):
+        yield from _repetitions(part)
+
+
+def _parts(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, Sequence):
+        return node.parts
+    if isinstance(node, Alternatives):
+        return node.branches
+    return (node.body,) if isinstance(node, Repeat | Look) else ()
