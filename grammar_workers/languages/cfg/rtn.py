@@ -66,11 +66,11 @@ def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetw
             rules.append(_Thompson(numbers, alphabet, budget).build(grammar.rules[name.name].expression))
     network = TransitionNetwork(names, rules)
     ending = _with_text(network, budget)
-    for number, (name, position, _) in enumerate(names):
+    for number, (text, position, _) in enumerate(names):
         # A name with % is the reader's own: the user's rule behind it comes later.
-        if number not in ending and not name.startswith("%"):
+        if number not in ending and not text.startswith("%"):
             raise InvalidSpecificationError(
-                f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
+                f"the rule {text!r} never ends: each of its alternatives needs itself again; add one that does not",
                 position=position,
             )
     network.rules = [determinize_rule(name, rule, budget) for name, rule in zip(names, rules, strict=True)]
