@@ -113,9 +113,14 @@ class Positions:
             first = self.build(out, node.body, loop, either)
             following = out.close_loop(loop, first, following)
         else:
-            end = following
-            for _ in range(high - low):
+            begin, end, copies = len(out.follow), following, high - low
+            for _ in range(copies):
                 following = self.build(out, node.body, following, either) | end
+            if low:
+                # Behind the last copy that must come its end may be, too.
+                following = self.build(out, node.body, following, either)
+                low, copies = low - 1, copies + 1
+            out.note_copies(begin, copies)
         for _ in range(low):
             following = self.build(out, node.body, following, either)
         return following
