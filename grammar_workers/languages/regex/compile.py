@@ -28,7 +28,7 @@ from grammar_workers.languages.regex.parse import (
     WordBoundary,
     read_regex,
 )
-from grammar_workers.languages.regex.written_out import largest_part
+from grammar_workers.languages.regex.written_out import largest_part, parts_of
 from grammar_workers.options import Limits
 
 
@@ -120,7 +120,8 @@ class Positions:
                 # Behind the last copy that must come its end may be, too.
                 following = self.build(out, node.body, following, either)
                 low, copies = low - 1, copies + 1
-            out.note_copies(begin, copies)
+            if _is_plain(node.body):
+                out.note_copies(begin, copies)
         for _ in range(low):
             following = self.build(out, node.body, following, either)
         return following
@@ -213,6 +214,11 @@ def _one_of(characters: Charset, rest: GlushkovNfa) -> int:
 def _last_of(characters: Charset, past: GlushkovNfa) -> int:
     """The text so far ends with one of `characters`."""
     return past.position(characters, ENDS)
+
+
+def _is_plain(node: Node) -> bool:
+    """True if a part asks for no condition, so that its copies are alike whatever follows them."""
+    return not isinstance(node, Anchor | Look | WordBoundary) and all(map(_is_plain, parts_of(node)))
 
 
 def reads(node: Node) -> bool:

@@ -11,7 +11,7 @@ def length(node: Node) -> int:
     """Return the number of characters of a part when its counts are written out."""
     if isinstance(node, Repeat):
         return length(node.body) * max(node.low if node.high is None else node.high, 1)
-    return sum(map(length, _parts(node))) if isinstance(node, Sequence | Alternatives) else 1
+    return sum(map(length, parts_of(node))) if isinstance(node, Sequence | Alternatives) else 1
 
 
 def largest_part(node: Node) -> int | None:
@@ -23,11 +23,12 @@ def _repetitions(node: Node) -> Iterator[tuple[int, int]]:
     """Yield the length and the position of each repetition."""
     if isinstance(node, Repeat):
         yield length(node), node.position
-    for part in _parts(node):
+    for part in parts_of(node):
         yield from _repetitions(part)
 
 
-def _parts(node: Node) -> tuple[Node, ...]:
+def parts_of(node: Node) -> tuple[Node, ...]:
+    """Return the parts that a part consists of; () for what consists of none."""
     if isinstance(node, Sequence):
         return node.parts
     if isinstance(node, Alternatives):
