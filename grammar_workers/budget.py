@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
+from grammar_workers.costs import spent_at
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
@@ -105,3 +106,23 @@ def remembered(maxsize: int) -> Callable[[Callable[_Arguments, _Result]], Callab
         return charged
 
     return decorate
+
+
+@contextlib.contextmanager
+def limits_at(pointer: str | None = None, position: int | None = None, place: str = "") -> Iterator[None]:
+    """Give a limit that is exceeded inside a pointer and a position, as far as it has none, and count the time.
+
+    Args:
+        pointer: JSON Pointer of what is compiled inside.
+        position: Character offset of the part of a pattern or of the rule that is compiled inside.
+        place: The position for a person, ` (line 3, column 5)`, which the message ends with.
+    """
+    try:
+        with spent_at(place.strip(" ()") or pointer):
+            yield
+    except LimitExceededError as error:
+        if error.pointer is None and error.position is None:
+            error.position = position
+            error.message += place
+        error.pointer = pointer if error.pointer is None else error.pointer
+        raise

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 MAX_MESSAGE, MAX_POINTER = 1000, 500
@@ -75,25 +73,6 @@ class LimitExceededError(GrammarError):
     """Compilation would need more than a budget in `Limits`; the message names the limit."""
 
     code = "grammar_limit_exceeded"
-
-
-@contextlib.contextmanager
-def limits_at(pointer: str | None = None, position: int | None = None, place: str = "") -> Iterator[None]:
-    """Give a limit that is exceeded inside a pointer and a position, as far as it has none.
-
-    Args:
-        pointer: JSON Pointer of what is compiled inside.
-        position: Character offset of the part of a pattern or of the rule that is compiled inside.
-        place: The position for a person, ` (line 3, column 5)`, which the message ends with.
-    """
-    try:
-        yield
-    except LimitExceededError as error:
-        if error.pointer is None and error.position is None:
-            error.position = position
-            error.message += place
-        error.pointer = pointer if error.pointer is None else error.pointer
-        raise
 
 
 _BY_CODE: dict[str, type[GrammarError]] = {

@@ -16,9 +16,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from grammar_workers.budget import budget_of
+from grammar_workers.budget import budget_of, limits_at
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError, limits_at
+from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages import automaton as automata
 from grammar_workers.languages.cfg.reading import rule_graph
 from grammar_workers.languages.cfg.rule_graph import RuleGraph

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
+from grammar_workers.budget import limits_at
 from grammar_workers.dfa.dfa import Dfa, intersect, literal_set, restrict
-from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError, limits_at
+from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
 from grammar_workers.languages import automaton as automata
 from grammar_workers.languages.banned_words import banned_words
 from grammar_workers.languages.cfg.reading import read_grammar

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from grammar_workers.budget import limits_at
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.errors import limits_at
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable
 
-from grammar_workers.budget import remembered
+from grammar_workers.budget import limits_at, remembered
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.errors import UnsupportedFeatureError, limits_at
+from grammar_workers.errors import UnsupportedFeatureError
 from grammar_workers.languages.regex.determinize import SubsetConstruction
 from grammar_workers.languages.regex.nfa import ENDS, Alphabet, Condition, GlushkovNfa
 from grammar_workers.languages.regex.parse import (

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grammar_workers.budget import Budget, budget_of
+from grammar_workers.budget import Budget, budget_of, limits_at
 from grammar_workers.dfa.charset import Charset, class_starts, classes_of
 from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.row_hash import DEAD
-from grammar_workers.errors import LimitExceededError, limits_at
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Node, Repeat, Sequence
 from grammar_workers.languages.regex.written_out import largest_part
 from grammar_workers.options import Limits

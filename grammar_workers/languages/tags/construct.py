@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from grammar_workers import tag_formats as formats
-from grammar_workers.budget import budget_of
+from grammar_workers.budget import budget_of, limits_at
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import (
     GrammarError,
     InvalidSpecificationError,
     UnsatisfiableError,
     UnsupportedFeatureError,
-    limits_at,
 )
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value

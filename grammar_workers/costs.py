@@ -1,0 +1,98 @@
+"""Where compiling a specification takes its time: CPU seconds by place, without those of the places inside."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict
+
+_CHANGES = (
+    ("uniqueItems", "drop `uniqueItems`, or list the values of the items as `enum`"),
+    ("patternProperties", "name the properties in `properties`, or use smaller counts in the patterns of names"),
+    ("pattern", "use a simpler `pattern` with smaller counts, or `maxLength` in their place"),
+    ("oneOf", "use `anyOf` where alternatives exclude each other, and a `const` first in each"),
+    ("anyOf", "declare a property with a `const` first in each alternative, or have fewer of them"),
+    ("format", "use a shorter `pattern` in place of `format`"),
+    ("properties", "set `additionalProperties: false`"),
+    ("type", "use smaller bounds and fewer values"),
+)
+"""What to change where a schema has a keyword, the most expensive keyword first."""
+_ANY_VALUE = "name a `type`: any value is allowed here"
+_ELSEWHERE = "use smaller counts and fewer alternatives"
+
+
+class Cost(TypedDict):
+    """A place of a specification: JSON Pointer, or line and column; CPU seconds there; what to change."""
+
+    place: str
+    seconds: float
+    change: str
+
+
+class _Costs(threading.local):
+    """Those of the compilation that runs in this thread; `inside`: seconds of places inside the open one."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.inside = 0.0
+
+
+_COSTS = _Costs()
+
+
+@contextlib.contextmanager
+def spent_at(place: str | None) -> Iterator[None]:
+    """Count what runs inside for `place`; None: for the place around it."""
+    if place is None:
+        yield
+        return
+    begun, around = time.thread_time(), _COSTS.inside
+    _COSTS.inside = 0.0
+    try:
+        yield
+    finally:
+        spent = time.thread_time() - begun
+        _COSTS.seconds[place] = _COSTS.seconds.get(place, 0.0) + spent - _COSTS.inside
+        _COSTS.inside = around + spent
+
+
+@contextlib.contextmanager
+def places_of_costs() -> Iterator[dict[str, float]]:
+    """Give the seconds by place of what is compiled inside; they are there as soon as they are spent."""
+    before, _COSTS.seconds = _COSTS.seconds, {}
+    try:
+        yield _COSTS.seconds
+    finally:
+        _COSTS.seconds = before
+
+
+def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any], most: int = 3) -> list[Cost]:
+    """Return the places where compiling took longest.
+
+    Args:
+        seconds: `TokenFSM.costs`.
+        specification: What was compiled, as plain data; pointers of a JSON Schema lead into its `schema`.
+        most: Number of places.
+    """
+    first = sorted(seconds, key=lambda place: -seconds[place])[:most]
+    return [
+        {"place": place or "#", "seconds": round(seconds[place], 6), "change": _change(place, specification)}
+        for place in first
+    ]
+
+
+def _change(place: str, specification: Mapping[str, Any]) -> str:
+    found: Any = specification.get("schema")
+    for step in place.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        found = {str(number): item for number, item in enumerate(found)} if isinstance(found, list) else found
+        found = found.get(step) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return _ELSEWHERE
+    required, declared = found.get("required"), found.get("properties", {})
+    is_closed = found.get("additionalProperties") is False
+    if is_closed or (isinstance(required, list) and not declared.keys() >= {*required}):
+        found = {keyword: value for keyword, value in found.items() if keyword != "properties"}
+    return next((change for keyword, change in _CHANGES if keyword in found), _ANY_VALUE)
