@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from grammar_workers.costs import spent_at
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.options import Limits
 
@@ -22,11 +22,16 @@ _Result = TypeVar("_Result")
 
 
 class Budget:
-    """Steps spent so far, at most `most` (None: `limits.max_steps`); `what` takes them, for messages."""
+    """Steps spent so far, at most `most` (None: `limits.max_steps`); `what` takes them, for messages.
+
+    `seconds`: CPU seconds by place, without places inside; `inside`: those of the places inside the open one.
+    """
 
     def __init__(self, limits: Limits, most: int | None = None, what: str = "compiling") -> None:
         self.limits = limits
         self.steps = 0
+        self.seconds: dict[str, float] = {}
+        self.inside = 0.0
         self._most = limits.max_steps if most is None else most
         self._what = what
 
@@ -53,11 +58,13 @@ class Budget:
     def share(self, part: int) -> Iterator[None]:
         """What runs inside may take one `part`-th of what is left: if it fails, something else can be tried."""
         inner = Budget(self.limits, self.left // part, self._what)
+        inner.seconds = self.seconds
         try:
             with running(inner):
                 yield
         finally:
             self.steps += inner.steps
+            self.inside += inner.inside
 
 
 class _Running(threading.local):
@@ -117,12 +124,19 @@ def limits_at(pointer: str | None = None, position: int | None = None, place: st
         position: Character offset of the part of a pattern or of the rule that is compiled inside.
         place: The position for a person, ` (line 3, column 5)`, which the message ends with.
     """
+    budget = _RUNNING.budget or Budget(Limits())
+    begun, around, budget.inside = time.thread_time(), budget.inside, 0.0
     try:
-        with spent_at(place.strip(" ()") or pointer):
-            yield
+        yield
     except LimitExceededError as error:
         if error.pointer is None and error.position is None:
             error.position = position
             error.message += place
         error.pointer = pointer if error.pointer is None else error.pointer
         raise
+    finally:
+        spent = time.thread_time() - begun
+        if (where := place.strip(" ()") or pointer) is not None:
+            budget.seconds[where] = budget.seconds.get(where, 0.0) + spent - budget.inside
+            budget.inside = spent
+        budget.inside += around

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from grammar_workers.budget import Budget, limits_at, running
-from grammar_workers.costs import places_of_costs
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.gc_control import collector_pause, skip_what_exists
 from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
@@ -66,9 +65,9 @@ def compile_grammar(
     honoured exactly, UnsatisfiableError when nothing matches, LimitExceededError when a budget does not suffice.
     """
     _compilations.add()
-    with collector_pause, running(Budget(limits)), places_of_costs() as seconds:
+    with collector_pause, running(budget := Budget(limits)):
         fsm = _compiled(specification, vocabulary, options, limits, resources)
-        fsm.costs = seconds
+        fsm.costs = budget.seconds
         return fsm
 
 

@@ -1,11 +1,8 @@
-"""Where compiling a specification takes its time: CPU seconds by place, without those of the places inside."""
+"""The places of a specification where compiling takes longest, and what to change there."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 _CHANGES = (
@@ -29,43 +26,6 @@ class Cost(TypedDict):
     place: str
     seconds: float
     change: str
-
-
-class _Costs(threading.local):
-    """Those of the compilation that runs in this thread; `inside`: seconds of places inside the open one."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.inside = 0.0
-
-
-_COSTS = _Costs()
-
-
-@contextlib.contextmanager
-def spent_at(place: str | None) -> Iterator[None]:
-    """Count what runs inside for `place`; None: for the place around it."""
-    if place is None:
-        yield
-        return
-    begun, around = time.thread_time(), _COSTS.inside
-    _COSTS.inside = 0.0
-    try:
-        yield
-    finally:
-        spent = time.thread_time() - begun
-        _COSTS.seconds[place] = _COSTS.seconds.get(place, 0.0) + spent - _COSTS.inside
-        _COSTS.inside = around + spent
-
-
-@contextlib.contextmanager
-def places_of_costs() -> Iterator[dict[str, float]]:
-    """Give the seconds by place of what is compiled inside; they are there as soon as they are spent."""
-    before, _COSTS.seconds = _COSTS.seconds, {}
-    try:
-        yield _COSTS.seconds
-    finally:
-        _COSTS.seconds = before
 
 
 def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any], most: int = 3) -> list[Cost]:

@@ -126,20 +126,11 @@ def inside_of(part: GrammarSpecification, limits: Limits) -> tuple[str, int | No
     """Return what is largest in a part, where a limit that it exceeds says no more: pointer and position."""
     if isinstance(part, RegexSpecification):
         return "", largest_part(read_regex(part.pattern, limits)) or 0
-    if isinstance(part, StructuralTagSpecification):
-        return "/tags" if part.format is None else "/format", None
-    return _LISTS.get(type(part), ""), None
-
-
-_LISTS: dict[type, str] = {
-    GrammarTextSpecification: "/text",
-    ChoiceSpecification: "/choices",
-    PatternSpecification: "/elements",
-    PositionsSpecification: "/allowed",
-    AutomatonSpecification: "/transitions",
-    SubstringSpecification: "/text",
-    BannedWordsSpecification: "/words",
-}
+    lists = {
+        name: len(value) for name, value in part if isinstance(value, list | str) and name not in ("type", "syntax")
+    }
+    # Only a structural tag with a format has nothing else.
+    return f"/{max(lists, key=lists.__getitem__)}" if any(lists.values()) else "/format", None
 
 
 def over_tokens(part: PositionsSpecification | AutomatonSpecification) -> str:

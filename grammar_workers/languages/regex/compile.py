@@ -120,7 +120,7 @@ class Positions:
                 # Behind the last copy that must come its end may be, too.
                 following = self.build(out, node.body, following, either)
                 low, copies = low - 1, copies + 1
-            if _is_plain(node.body):
+            if is_plain(node.body):
                 out.note_copies(begin, copies)
         for _ in range(low):
             following = self.build(out, node.body, following, either)
@@ -216,17 +216,13 @@ def _last_of(characters: Charset, past: GlushkovNfa) -> int:
     return past.position(characters, ENDS)
 
 
-def _is_plain(node: Node) -> bool:
+def is_plain(node: Node) -> bool:
     """True if a part asks for no condition, so that its copies are alike whatever follows them."""
-    return not isinstance(node, Anchor | Look | WordBoundary) and all(map(_is_plain, parts_of(node)))
+    return not isinstance(node, Anchor | Look | WordBoundary) and all(map(is_plain, parts_of(node)))
 
 
 def reads(node: Node) -> bool:
     """True if a part of a pattern can read any character."""
-    if isinstance(node, Sequence):
-        return any(map(reads, node.parts))
-    if isinstance(node, Alternatives):
-        return any(map(reads, node.branches))
-    if isinstance(node, Repeat):
-        return node.high != 0 and reads(node.body)
-    return isinstance(node, Characters)
+    if isinstance(node, Look) or (isinstance(node, Repeat) and node.high == 0):
+        return False
+    return isinstance(node, Characters) or any(map(reads, parts_of(node)))

@@ -10,8 +10,9 @@ import itertools
 
 from grammar_workers.budget import remembered
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.languages.regex.compile import compile_tree, search_automaton
-from grammar_workers.languages.regex.parse import Alternatives, Anchor, Characters, Node, Repeat, Sequence, read_regex
+from grammar_workers.languages.regex.compile import compile_tree, is_plain, search_automaton
+from grammar_workers.languages.regex.parse import Anchor, Characters, Node, Repeat, Sequence, read_regex
+from grammar_workers.languages.regex.written_out import width
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 
@@ -68,15 +69,5 @@ def _count(node: Node) -> int:
 
 def _length(node: Node) -> int | None:
     """The characters of whatever a part matches; None where that differs, or where it asks more than characters."""
-    if isinstance(node, Characters):
-        return 1
-    if isinstance(node, Sequence):
-        lengths = [_length(part) for part in node.parts]
-        return None if None in lengths else sum(length for length in lengths if length is not None)
-    if isinstance(node, Alternatives):
-        lengths = [_length(branch) for branch in node.branches]
-        return lengths[0] if len(set(lengths)) == 1 else None
-    if isinstance(node, Repeat) and node.low == node.high:
-        length = _length(node.body)
-        return None if length is None else length * node.low
-    return None
+    low, high = width(node)
+    return int(low) if low == high and is_plain(node) else None

@@ -20,6 +20,7 @@ from grammar_workers.languages.regex.parse import (
     Sequence,
     WordBoundary,
 )
+from grammar_workers.languages.regex.written_out import parts_of
 
 _ANY = Characters(ANYTHING)
 _LINE_FEED = Characters(agreed(charset.of("\n")))
@@ -76,7 +77,4 @@ def first_condition(node: Node) -> Look | None:
     """Return the look-around that stands first, or None."""
     if isinstance(node, Look):
         return node
-    if isinstance(node, Repeat):
-        return first_condition(node.body)
-    parts = node.parts if isinstance(node, Sequence) else node.branches if isinstance(node, Alternatives) else ()
-    return next((found for part in parts if (found := first_condition(part))), None)
+    return next((found for part in parts_of(node) if (found := first_condition(part))), None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from grammar_workers.languages.regex.parse import Alternatives, Look, Node, Repeat, Sequence
+from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
 
 
 def length(node: Node) -> int:
@@ -12,6 +13,21 @@ def length(node: Node) -> int:
     if isinstance(node, Repeat):
         return length(node.body) * max(node.low if node.high is None else node.high, 1)
     return sum(map(length, parts_of(node))) if isinstance(node, Sequence | Alternatives) else 1
+
+
+def width(node: Node) -> tuple[float, float]:
+    """Return the least and the largest number of characters that a part reads; conditions read none."""
+    if isinstance(node, Characters):
+        return 1, 1
+    if isinstance(node, Look):
+        return 0, 0
+    lows, highs = zip((0, 0), *map(width, parts_of(node)), strict=True)
+    if isinstance(node, Alternatives):
+        return min(lows[1:]), max(highs)
+    if isinstance(node, Repeat):
+        most = math.inf if node.high is None else node.high
+        return sum(lows) * node.low, sum(highs) * most if sum(highs) else 0
+    return sum(lows), sum(highs)
 
 
 def largest_part(node: Node) -> int | None:
