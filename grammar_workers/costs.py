@@ -14,10 +14,9 @@ _CHANGES = (
     ("format", "use a shorter `pattern` in place of `format`"),
     ("properties", "set `additionalProperties: false`"),
     ("type", "use smaller bounds and fewer values"),
+    ("", "name a `type`: any value is allowed here"),
 )
 """What to change where a schema has a keyword, the most expensive keyword first."""
-_ANY_VALUE = "name a `type`: any value is allowed here"
-_ELSEWHERE = "use smaller counts and fewer alternatives"
 
 
 class Cost(TypedDict):
@@ -50,9 +49,9 @@ def _change(place: str, specification: Mapping[str, Any]) -> str:
         found = {str(number): item for number, item in enumerate(found)} if isinstance(found, list) else found
         found = found.get(step) if isinstance(found, dict) else None
     if not isinstance(found, dict):
-        return _ELSEWHERE
+        return "use smaller counts and fewer alternatives"
     required, declared = found.get("required"), found.get("properties", {})
-    is_closed = found.get("additionalProperties") is False
-    if is_closed or (isinstance(required, list) and not declared.keys() >= {*required}):
-        found = {keyword: value for keyword, value in found.items() if keyword != "properties"}
-    return next((change for keyword, change in _CHANGES if keyword in found), _ANY_VALUE)
+    undeclared = isinstance(required, list) and {*required} - declared.keys()
+    is_settled = undeclared or found.get("additionalProperties") is False
+    asked = {*found, ""} - ({"properties"} if is_settled else set())
+    return next(change for keyword, change in _CHANGES if keyword in asked)

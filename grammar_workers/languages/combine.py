@@ -73,9 +73,7 @@ class Combination:
         # What no part says of itself is due to the first one that is no JSON, whose values say where they stand.
         for pointer, part in flattened("", specification):
             if not isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
-                with located(pointer):
-                    inside, position = inside_of(part, self._limits)
-                with limits_at(pointer + inside, position):
+                with limits_at(*inside_of(part, self._limits, pointer)):
                     return self._pushdown(parts)
         return self._pushdown(parts)
 

@@ -122,15 +122,14 @@ def intersection(compilation: Compilation, parts: Parts, pointer: str | None = N
     return automaton
 
 
-def inside_of(part: GrammarSpecification, limits: Limits) -> tuple[str, int | None]:
-    """Return what is largest in a part, where a limit that it exceeds says no more: pointer and position."""
+def inside_of(part: GrammarSpecification, limits: Limits, pointer: str = "") -> tuple[str, int | None]:
+    """Return what is largest in a part at `pointer`, for limits that it exceeds: a pointer and a position."""
     if isinstance(part, RegexSpecification):
-        return "", largest_part(read_regex(part.pattern, limits)) or 0
-    lists = {
-        name: len(value) for name, value in part if isinstance(value, list | str) and name not in ("type", "syntax")
-    }
-    # Only a structural tag with a format has nothing else.
-    return f"/{max(lists, key=lists.__getitem__)}" if any(lists.values()) else "/format", None
+        with located(pointer):
+            return pointer, largest_part(read_regex(part.pattern, limits)) or 0
+    sizes = {len(value): name for name, value in part if name != "type" and isinstance(value, list | str)}
+    # A structural tag with a format has empty lists.
+    return f"{pointer}/{sizes[max(sizes)] if any(sizes) else 'format'}", None
 
 
 def over_tokens(part: PositionsSpecification | AutomatonSpecification) -> str:

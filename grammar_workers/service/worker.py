@@ -62,14 +62,15 @@ def load_compiler_with_options(model: str, *, trust_remote_code: bool = False) -
             raise ValueError(f"the specification's key is {fsm.key}, not {key}: other vocabulary, options or version")
         compiled = time.monotonic()
         fsm.allowed_mask(fsm.initial_state)
-        details = {
-            "owner": tenant,
-            "compile_seconds": round(compiled - started, 6),
-            "first_mask_seconds": round(time.monotonic() - compiled, 6),
-            "memory_bytes": fsm.nbytes,
-            "costs": most_expensive(fsm.costs, job["specification"]),
-        }
-        return fsm.to_bytes(details)
+        return fsm.to_bytes(
+            {
+                "owner": tenant,
+                "compile_seconds": round(compiled - started, 6),
+                "first_mask_seconds": round(time.monotonic() - compiled, 6),
+                "memory_bytes": fsm.nbytes,
+                "costs": most_expensive(fsm.costs, job["specification"]),
+            }
+        )
 
     return vocabulary.fingerprint, compile_artifact
 

@@ -92,7 +92,7 @@ CASES = [
     (gbnf('[ab]* "a" [ab]{12}', '"(" root ")" |\n  item'), {"max_steps": 3000}, None, 31),
     (gbnf("[ab]{90}"), {"max_states": 50}, "/text", None),
     (all_of(regex(".*a.{6}"), gbnf("[ab]* item? [ab]{5}")), {"max_steps": 9000}, "/specifications/1", 0),
-    (lark("/[ab]*a[ab]{12}/"), STATES, None, 29),
+    (lark("/[ab]*a[ab]{12}/"), STATES, None, 23),
     (lark('("a"|"b")* "a" ("a"|"b")~12'), STATES, None, 16),
     (lark("A B\nA: /a(?=[ab]*a[ab]{12})/\nB: /[ab]+/"), STATES, None, 30),
     (lark('a{"y"}\na{x}: a{b{x}}\nb{y}: y y'), {}, None, 35),

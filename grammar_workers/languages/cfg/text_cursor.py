@@ -28,6 +28,8 @@ class TextCursor:
     """What a character behind a backslash stands for, beside those with hexadecimal digits."""
     keeps_unknown_escapes: ClassVar[bool]
     """Whether a backslash before any other character is just that, or an error."""
+    refused: ClassVar[Mapping[str, str]] = {}
+    """What to write instead of signs of other dialects."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         if "\0" in text:
@@ -89,10 +91,13 @@ class TextCursor:
     def reference(self, name: re.Pattern[str], tokens: str = "<") -> Reference:
         """The name of a rule; one of `tokens` would begin a reference to a token."""
         if self.peek() in tokens:
-            self.refuse("a token reference in a grammar is not supported; name its text in quotes")
+            self.refuse("a token in a grammar is not supported; quote its text, or use `token` in a structural_tag")
         begin = self.position
         found = self.match(name)
         if not found:
+            for sign, instead in self.refused.items():
+                if self.text.startswith(sign, begin):
+                    self.refuse(f"`{sign}` of llguidance is not supported; {instead}")
             self.fail(f"unexpected {self.peek()!r}")
         return Reference(found[0], begin)
 

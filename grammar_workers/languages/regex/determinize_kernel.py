@@ -37,32 +37,20 @@ def reachable_subsets(
     `universal` counts as those bits and bit 0 alone. Beside a bit, those of `weaker[bit]` are left out ([]: none are).
     """
     words = (len(follow) + 63) >> 6
-
-    def dense(rows: Sequence[int]) -> NDArray[np.uint64]:
-        content = b"".join([bits.to_bytes(8 * words, "little") for bits in rows])
-        return np.frombuffer(content, np.uint64).reshape(-1, words)
-
+    rows = [start, universal, *follow, *weaker]
+    dense = np.frombuffer(b"".join([bits.to_bytes(8 * words, "little") for bits in rows]), np.uint64)
     begins = np.cumsum([0, *map(len, classes_of)])
     classes = np.array([number for members in classes_of for number in members], np.int32)
     return _subsets(
-        dense([start, universal, *follow]),
-        dense(weaker),
-        np.array(sets, np.int32),
-        begins,
-        classes,
-        many_classes,
-        most_states,
-        most_steps,
+        dense.reshape(-1, words), np.array(sets, np.int32), begins, classes, many_classes, most_states, most_steps
     )
 
 
-@called_with(
-    readonly(uint64[:, ::1]), readonly(uint64[:, ::1]), int32[::1], int64[::1], int32[::1], int64, int64, int64
-)
+@called_with(readonly(uint64[:, ::1]), int32[::1], int64[::1], int32[::1], int64, int64, int64)
 @njit(**OPTIONS)
-def _subsets(rows, weaker, sets, begins, classes, many_classes, most_states, most_steps):  # type: ignore[no-untyped-def]
+def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps):  # type: ignore[no-untyped-def]
     words = rows.shape[1]
-    universal, follow = rows[1], rows[2:]
+    universal, follow, weaker = rows[1], rows[2 : 2 + sets.shape[0]], rows[2 + sets.shape[0] :]
     subsets = np.zeros((64, words), np.uint64)
     moves = np.full((64, many_classes), -1, np.int32)
     accepting = np.zeros(64, np.int32)

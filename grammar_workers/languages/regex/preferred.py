@@ -15,14 +15,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grammar_workers.budget import Budget, budget_of, limits_at
+from grammar_workers.budget import Budget, budget_of
 from grammar_workers.dfa.charset import Charset, class_starts, classes_of
 from grammar_workers.dfa.dfa import Dfa, from_table
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Node, Repeat, Sequence
-from grammar_workers.languages.regex.written_out import largest_part
 from grammar_workers.options import Limits
 
 _MATCH = 0
@@ -55,10 +54,9 @@ def preferred_automaton(tree: Node, limits: Limits) -> Dfa:
     Reference: Cox 2010, https://swtch.com/~rsc/regexp/regexp3.html.
     """
     budget = budget_of(limits)
-    with limits_at(position=largest_part(tree)):
-        builder = _Builder(limits, budget)
-        first = builder.add(tree, _MATCH)
-        return _determinized(builder.program, first, limits, budget)
+    builder = _Builder(limits, budget)
+    first = builder.add(tree, _MATCH)
+    return _determinized(builder.program, first, limits, budget)
 
 
 class _Builder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from grammar_workers.languages.regex.parse import Alternatives, Characters, Look, Node, Repeat, Sequence
 
@@ -32,15 +31,13 @@ def width(node: Node) -> tuple[float, float]:
 
 def largest_part(node: Node) -> int | None:
     """Return the position of the repetition that is longest when its counts are written out; None without any."""
-    return max(_repetitions(node), key=lambda found: found[0], default=(0, None))[1]
+    found = _repetitions(node)
+    return max(found, key=length).position if found else None
 
 
-def _repetitions(node: Node) -> Iterator[tuple[int, int]]:
-    """Yield the length and the position of each repetition."""
-    if isinstance(node, Repeat):
-        yield length(node), node.position
-    for part in parts_of(node):
-        yield from _repetitions(part)
+def _repetitions(node: Node) -> list[Repeat]:
+    inside = [each for part in parts_of(node) for each in _repetitions(part)]
+    return [node, *inside] if isinstance(node, Repeat) else inside
 
 
 def parts_of(node: Node) -> tuple[Node, ...]:
