@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
@@ -21,11 +22,16 @@ _Result = TypeVar("_Result")
 
 
 class Budget:
-    """Steps spent so far, at most `most` (None: `limits.max_steps`); `what` takes them, for messages."""
+    """Steps spent so far, at most `most` (None: `limits.max_steps`); `what` takes them, for messages.
+
+    `seconds`: CPU seconds by place, without places inside; `inside`: those of the places inside the open one.
+    """
 
     def __init__(self, limits: Limits, most: int | None = None, what: str = "compiling") -> None:
         self.limits = limits
         self.steps = 0
+        self.seconds: dict[str, float] = {}
+        self.inside = 0.0
         self._most = limits.max_steps if most is None else most
         self._what = what
 
@@ -52,11 +58,13 @@ class Budget:
     def share(self, part: int) -> Iterator[None]:
         """What runs inside may take one `part`-th of what is left: if it fails, something else can be tried."""
         inner = Budget(self.limits, self.left // part, self._what)
+        inner.seconds = self.seconds
         try:
             with running(inner):
                 yield
         finally:
             self.steps += inner.steps
+            self.inside += inner.inside
 
 
 class _Running(threading.local):
@@ -105,3 +113,30 @@ def remembered(maxsize: int) -> Callable[[Callable[_Arguments, _Result]], Callab
         return charged
 
     return decorate
+
+
+@contextlib.contextmanager
+def limits_at(pointer: str | None = None, position: int | None = None, place: str = "") -> Iterator[None]:
+    """Give a limit that is exceeded inside a pointer and a position, as far as it has none, and count the time.
+
+    Args:
+        pointer: JSON Pointer of what is compiled inside.
+        position: Character offset of the part of a pattern or of the rule that is compiled inside.
+        place: The position for a person, ` (line 3, column 5)`, which the message ends with.
+    """
+    budget = _RUNNING.budget or Budget(Limits())
+    begun, around, budget.inside = time.thread_time(), budget.inside, 0.0
+    try:
+        yield
+    except LimitExceededError as error:
+        if error.pointer is None and error.position is None:
+            error.position = position
+            error.message += place
+        error.pointer = pointer if error.pointer is None else error.pointer
+        raise
+    finally:
+        spent = time.thread_time() - begun
+        if (where := place.strip(" ()") or pointer) is not None:
+            budget.seconds[where] = budget.seconds.get(where, 0.0) + spent - budget.inside
+            budget.inside = spent
+        budget.inside += around

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from grammar_workers.budget import Budget, running
-from grammar_workers.errors import LimitExceededError, limits_at
+from grammar_workers.budget import Budget, limits_at, running
+from grammar_workers.errors import LimitExceededError
 from grammar_workers.gc_control import collector_pause, skip_what_exists
 from grammar_workers.keys import canonical_bytes, content_key, normalized, parse_specification
 from grammar_workers.languages.banned_words import banned_words
@@ -65,8 +65,10 @@ def compile_grammar(
     honoured exactly, UnsatisfiableError when nothing matches, LimitExceededError when a budget does not suffice.
     """
     _compilations.add()
-    with collector_pause, running(Budget(limits)):
-        return _compiled(specification, vocabulary, options, limits, resources)
+    with collector_pause, running(budget := Budget(limits)):
+        fsm = _compiled(specification, vocabulary, options, limits, resources)
+        fsm.costs = budget.seconds
+        return fsm
 
 
 def _compiled(

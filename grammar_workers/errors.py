@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 MAX_MESSAGE, MAX_POINTER = 1000, 500
@@ -75,17 +73,6 @@ class LimitExceededError(GrammarError):
     """Compilation would need more than a budget in `Limits`; the message names the limit."""
 
     code = "grammar_limit_exceeded"
-
-
-@contextlib.contextmanager
-def limits_at(pointer: str | None = None, position: int | None = None) -> Iterator[None]:
-    """Give limits that are exceeded inside a place, as far as they have none."""
-    try:
-        yield
-    except LimitExceededError as error:
-        error.pointer = pointer if error.pointer is None else error.pointer
-        error.position = position if error.position is None else error.position
-        raise
 
 
 _BY_CODE: dict[str, type[GrammarError]] = {

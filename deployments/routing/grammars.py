@@ -60,6 +60,14 @@ class GrammarBody(ClientModel):
         return self.specification, "specification"
 
 
+class PlaceCost(BaseModel):
+    """A place of a specification that takes time to compile."""
+
+    place: str = Field(description="JSON Pointer, or line and column of a grammar's rule; `#` is the whole.")
+    seconds: float = Field(description="CPU time spent there, without places inside.")
+    change: str = Field(description="What to change there.")
+
+
 class GrammarStatus(BaseModel):
     """What is known about one grammar."""
 
@@ -78,6 +86,11 @@ class GrammarStatus(BaseModel):
     automaton_states: int | None = Field(None, description="States of the byte automaton.")
     artifact_bytes: int | None = Field(None, description="Size of the stored automaton, compressed.")
     compile_seconds: float | None = Field(None, description="Time that compiling took, wherever it was.")
+    first_mask_seconds: float | None = Field(None, description="Time that the first mask took behind that.")
+    memory_bytes: int | None = Field(None, description="Memory of the automaton with its first mask.")
+    costs: list[PlaceCost] | None = Field(
+        None, description="The three places where compiling took longest, and what to change there."
+    )
 
 
 class Discarded(BaseModel):

@@ -227,8 +227,8 @@ ANY_TEXT = Dfa.of((0, 0xD800, 0xE000), ((0, DEAD, 0),), (1,))
 """Every text, as whatever constructs automata finds it; surrogates are in none."""
 
 
-_UNMINIMIZED = 5
-"""A product may have so many times the states of a minimal automaton before it is minimised."""
+_PRODUCT = 5
+"""A product may have so many times the states of a single automaton."""
 
 
 def combine(automata: Sequence[Dfa], verdict: Callable[[tuple[int, ...]], int], limits: Limits) -> Dfa:
@@ -262,7 +262,7 @@ def _product(
     ]
     columns = [[letter[i] for letter in letters] for i in range(len(automata))]
     steps = 1 + (len(letters) * len(automata) >> 2)
-    most = min(_UNMINIMIZED * limits.max_regex_states, budget.left // steps + 1)
+    most = min(_PRODUCT * limits.max_regex_states, budget.left // steps + 1)
     product = reachable_tuples([automaton.table for automaton in automata], columns, most, all_alive=all_alive)
     if product is None:
         budget.spend(most * steps)
@@ -277,7 +277,6 @@ def _product(
     numbers, firsts = distinct_rows(labels)
     verdicts = np.array([int(verdict(tuple(found))) for found in labels[firsts].tolist()], np.int32)
     table, accepted = minimal(moves, verdicts[numbers])
-    budget.check_states(len(table) - 1)
     return from_table(starts, letter_at, table, accepted)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from grammar_workers.budget import budget_of
+from grammar_workers.budget import budget_of, limits_at
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError, UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages import automaton as automata
@@ -27,6 +27,8 @@ from grammar_workers.languages.json_values import JsonValues
 from grammar_workers.languages.parts import (
     Parts,
     choices,
+    flattened,
+    inside_of,
     intersection,
     over_tokens,
     read_parts,
@@ -47,6 +49,8 @@ from grammar_workers.specification import (
     AutomatonSpecification,
     ChoiceSpecification,
     GrammarSpecification,
+    JsonObjectSpecification,
+    JsonSchemaSpecification,
     RegexSpecification,
     SubstringSpecification,
 )
@@ -66,12 +70,22 @@ class Combination:
     def pushdown(self, specification: GrammarSpecification) -> PushdownAutomaton | RuleGraph:
         """The byte automaton of a whole specification: a rule graph where a grammar is truly recursive."""
         parts = read_parts(self._compilation, "", specification)
+        # What no part says of itself is due to the first one that is no JSON, whose values say where they stand.
+        for pointer, part in flattened("", specification):
+            if not isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
+                with limits_at(*inside_of(part, self._limits, pointer)):
+                    return self._pushdown(parts)
+        return self._pushdown(parts)
+
+    def _pushdown(self, parts: Parts) -> PushdownAutomaton | RuleGraph:
         beyond = parts.beyond_regular()
         if len(beyond) > 1:
             raise UnsupportedFeatureError(f"{beyond[1][1]} together with {beyond[0][1]}", pointer=beyond[1][0])
         if parts.recursive:
             automaton = intersection(self._compilation, parts) if parts.regular or parts.automata else None
-            return rule_graph(parts.recursive[0][1], automaton, self._limits)
+            pointer, network = parts.recursive[0]
+            with located(pointer):
+                return rule_graph(network, automaton, self._limits)
         if not beyond:
             return self._builder.build(self._regular_entry(parts))
         if parts.tokens:

@@ -145,8 +145,13 @@ class JsonValues:
             pool, options, self._limits, self._vocabulary.spellable, permitted, constants, distinct=distinct
         )
         with located(parts.json[0][0], inside):
-            solver.solve(root)
-            entry = Emitter(solver, self._builder, options).emit(root)
+            try:
+                solver.solve(root)
+                entry = Emitter(solver, self._builder, options).emit(root)
+            except LimitExceededError as error:
+                # Patterns of the schema were compiled when it was read: this one is of a format, or of numbers.
+                error.position = None
+                raise
         self._compilation.notes += solver.notes
         self._compilation.doubt = self._compilation.doubt or solver.doubt
         if solver.has_doubts:

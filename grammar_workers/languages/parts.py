@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
+from grammar_workers.budget import limits_at
 from grammar_workers.dfa.dfa import Dfa, intersect, literal_set, restrict
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
 from grammar_workers.languages import automaton as automata
@@ -14,6 +15,8 @@ from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.positions import names_tokens, positions
 from grammar_workers.languages.regex.compile import compile_regex
+from grammar_workers.languages.regex.parse import read_regex
+from grammar_workers.languages.regex.written_out import largest_part
 from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.languages.substring import spans
 from grammar_workers.languages.token_pattern import token_pattern
@@ -72,7 +75,7 @@ class Parts:
 def read_parts(compilation: Compilation, pointer: str, specification: GrammarSpecification) -> Parts:
     """The parts of the specification at `pointer`; raises GrammarError."""
     parts = Parts()
-    for inside, part in _flatten(pointer, specification):
+    for inside, part in flattened(pointer, specification):
         if isinstance(part, AutomatonSpecification):
             compilation.notes += automata.left_out(part)
         if isinstance(part, JsonSchemaSpecification | JsonObjectSpecification):
@@ -98,7 +101,7 @@ def read_parts(compilation: Compilation, pointer: str, specification: GrammarSpe
 
 def any_text(compilation: Compilation, pointer: str, part: RegularSpecification) -> Dfa:
     """The texts that a regular part allows."""
-    with located(pointer):
+    with located(pointer), limits_at(*inside_of(part, compilation.limits)):
         return _dfa_of(part, compilation.limits)
 
 
@@ -119,19 +122,29 @@ def intersection(compilation: Compilation, parts: Parts, pointer: str | None = N
     return automaton
 
 
+def inside_of(part: GrammarSpecification, limits: Limits, pointer: str = "") -> tuple[str, int | None]:
+    """Return what is largest in a part at `pointer`, for limits that it exceeds: a pointer and a position."""
+    if isinstance(part, RegexSpecification):
+        with located(pointer):
+            return pointer, largest_part(read_regex(part.pattern, limits)) or 0
+    sizes = {len(value): name for name, value in part if name != "type" and isinstance(value, list | str)}
+    # A structural tag with a format has empty lists.
+    return f"{pointer}/{sizes[max(sizes)] if any(sizes) else 'format'}", None
+
+
 def over_tokens(part: PositionsSpecification | AutomatonSpecification) -> str:
     """What such a part is called in messages."""
     return "positions of token ids" if isinstance(part, PositionsSpecification) else "an automaton over token ids"
 
 
-def _flatten(pointer: str, specification: GrammarSpecification) -> list[tuple[str, GrammarSpecification]]:
+def flattened(pointer: str, specification: GrammarSpecification) -> list[tuple[str, GrammarSpecification]]:
     """The parts of an `all_of`, those of nested ones included, with their pointers; of anything else, itself."""
     if not isinstance(specification, AllOfSpecification):
         return [(pointer, specification)]
     return [
         part
         for index, inner in enumerate(specification.specifications)
-        for part in _flatten(f"{pointer}/specifications/{index}", inner)
+        for part in flattened(f"{pointer}/specifications/{index}", inner)
     ]
 
 

@@ -39,8 +39,12 @@ def token_pattern(elements: Sequence[tuple[str, str]], limits: Limits) -> Dfa:
     parts = []
     for number, (text, quantifier) in enumerate(elements):
         low, high = _bounds(quantifier, f"/elements/{number}/1")
-        parts.append(parse.Repeat(_body(text, f"/elements/{number}/0"), low, high))
-    return compile_tree(parse.Sequence(tuple(parts)), search=False, limits=limits)
+        parts.append(parse.Repeat(_body(text, f"/elements/{number}/0"), low, high, position=number))
+    try:
+        return compile_tree(parse.Sequence(tuple(parts)), search=False, limits=limits)
+    except LimitExceededError as error:
+        error.pointer, error.position = f"/elements/{error.position}", None
+        raise
 
 
 def _body(text: str, pointer: str) -> parse.Node:

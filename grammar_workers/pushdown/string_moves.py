@@ -33,7 +33,7 @@ _BACKSLASH, _QUOTE = 0x5C, 0x22
 _FEW_STATES = 8
 """Automata with fewer states are laid out state by state, which is faster then."""
 _STATE_STEPS = 96
-"""What a state of an automaton counts against the budget."""
+"""What a state of an automaton counts against the budget; an eighth where many states are laid out together."""
 _Escaped: TypeAlias = tuple[tuple[int, int], ...]
 """Characters that must be escaped, each with the number of what it leads to."""
 
@@ -142,13 +142,14 @@ class StringMoves:
         automaton, table, dense = layout.automaton, layout.numbers, layout.dense
         dense[:, :0x80] = table[automaton.ascii]
         for states, shape, targets in automaton.parts(_BEYOND_ASCII):
-            self._builder.spend(len(states) * (_STATE_STEPS + sum(len(lead.bytes) for lead in shape.bytes.branches)))
+            self._builder.spend(len(states) * _STATE_STEPS // 8)
             for first_bytes, rest, order in shape.bytes.branches:
                 assert rest is not None
                 ends = targets[:, order]
                 alike = layout.are_guarded_alike(ends)
                 if alike.any():
                     layout.calls.append(_Calls(states[alike], first_bytes, self._rule(rest), ends[alike]))
+                self._builder.spend(int(np.count_nonzero(~alike)) * _STATE_STEPS)
                 for state, named in zip(states[~alike].tolist(), table[ends[~alike]].tolist(), strict=True):
                     dense[state, first_bytes] = self._continuation(rest, tuple(named))
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from grammar_workers import GrammarOptions, compile_grammar, warm_up, warm_up_formats
+from grammar_workers.costs import most_expensive
 from grammar_workers.errors import GrammarError, LimitExceededError
 from grammar_workers.service.child_call import call_in_child
 from grammar_workers.service.job import opened
@@ -59,7 +60,17 @@ def load_compiler_with_options(model: str, *, trust_remote_code: bool = False) -
         fsm = compile_grammar(job["specification"], vocabulary, options=options)
         if fsm.key != key:
             raise ValueError(f"the specification's key is {fsm.key}, not {key}: other vocabulary, options or version")
-        return fsm.to_bytes({"owner": tenant, "compile_seconds": round(time.monotonic() - started, 6)})
+        compiled = time.monotonic()
+        fsm.allowed_mask(fsm.initial_state)
+        return fsm.to_bytes(
+            {
+                "owner": tenant,
+                "compile_seconds": round(compiled - started, 6),
+                "first_mask_seconds": round(time.monotonic() - compiled, 6),
+                "memory_bytes": fsm.nbytes,
+                "costs": most_expensive(fsm.costs, job["specification"]),
+            }
+        )
 
     return vocabulary.fingerprint, compile_artifact
 

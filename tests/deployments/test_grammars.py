@@ -27,6 +27,9 @@ DETAILS = {
     "automaton_states": 7,
     "artifact_bytes": 90,
     "compile_seconds": 0.5,
+    "first_mask_seconds": 0.001,
+    "memory_bytes": 4096,
+    "costs": [{"place": "/properties/a", "seconds": 0.4, "change": "name a `type`"}],
 }
 
 

@@ -60,7 +60,7 @@ class _Reader(TextCursor):
                 self.fail("unbalanced ')'")
         if START not in rules:
             self.fail(f"there is no rule named {START!r}", 0)
-        return Grammar(rules, START)
+        return Grammar(rules, START, self.text)
 
     def sequence(self) -> Expression:
         items: list[Expression] = []

@@ -27,7 +27,8 @@ def inline_regular(network: TransitionNetwork, budget: Budget) -> None:
             automaton = network.rules[number]
             if regular.isdisjoint(automaton.calls()):
                 continue
-            network.rules[number] = _inlined(network, number, regular, budget)
+            with network.names[number].limits():
+                network.rules[number] = _inlined(network, number, regular, budget)
         if _only_jumps(network, members, budget):
             try:
                 jumps = {number: _with_jumps(network, number, members, budget) for number in component}

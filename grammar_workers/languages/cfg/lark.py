@@ -85,6 +85,11 @@ class _Reader(TextCursor):
 
     escapes: ClassVar = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "\\": "\\", '"': '"'}
     keeps_unknown_escapes = True
+    refused: ClassVar = {
+        "&": "send the parts in an `all_of`, or write a look-ahead `(?=...)` in the regular expression",
+        "~": "write a negative look-ahead `(?!...)`, or a class of characters such as `[^...]`",
+        "%json": "send a structural_tag whose elements are this text as `grammar` and the schema as `json_schema`",
+    }
 
     def __init__(self, text: str, limits: Limits, prefix: str = "") -> None:
         super().__init__(text, limits)
@@ -113,7 +118,7 @@ class _Reader(TextCursor):
         compiled[_IGNORED] = Rule(terminals.ignored(self._ignored), 0)
         compiled["%start"] = Rule(Sequence((Reference(_IGNORED, 0), Reference(START, rules[START].position))), 0)
         contexts = terminals.contexts
-        return Grammar(compiled, "%start", contexts.markers, contexts.automaton)
+        return Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton)
 
     def _expanded(self) -> dict[str, Rule]:
         try:
@@ -156,7 +161,8 @@ class _Reader(TextCursor):
         self._in_terminal = _is_terminal(name[0])
         parameters = self._parameters(name[0], begin) if self.take("{") else None
         if self.peek() == "[":
-            self.refuse(f"attributes of the rule {name[0]!r} are not supported", begin)
+            instead = "write `.*?` for `lazy`, and the text behind the terminal for `suffix`"
+            self.refuse(f"attributes of the rule {name[0]!r} are not supported; {instead}", begin)
         self.match(_PRIORITY)
         self.match(_INLINE_SPACE)
         if not self.take(":"):

@@ -10,8 +10,6 @@ the next quote, and `/a|ab/` is never `ab`. Conditions at its edges are judged i
 from __future__ import annotations
 
 import dataclasses
-import functools
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn, TypeVar
@@ -44,6 +42,7 @@ from grammar_workers.languages.regex import parse
 from grammar_workers.languages.regex.compile import compile_tree
 from grammar_workers.languages.regex.preferred import preferred_automaton
 from grammar_workers.languages.regex.python_dialect import as_python, first_condition, without_conditions
+from grammar_workers.languages.regex.written_out import width
 from grammar_workers.options import Limits
 
 COMMON = "common."
@@ -213,7 +212,7 @@ class Terminals:
         if joined.is_plain:
             low = high = float(len(joined.value))
         else:
-            low, high = _width(self._tree(joined))
+            low, high = width(self._tree(joined))
         return -high, -low, -len(joined.value)
 
     # -- compiled ----------------------------------------------------------------------------------------------------
@@ -310,33 +309,3 @@ def _ends_where_it_must(tree: parse.Node, core: Dfa, limits: Limits) -> bool:
         for low, high, _ in core.ranges(state)
     )
     return not asked.accepting[0] and not charset.intersect(longer, first_characters(asked))
-
-
-@functools.singledispatch
-def _width(node: parse.Node) -> tuple[float, float]:
-    """The least and the largest number of characters that a pattern reads."""
-    return 0, 0
-
-
-@_width.register
-def _(node: parse.Characters) -> tuple[float, float]:
-    return 1, 1
-
-
-@_width.register
-def _(node: parse.Sequence) -> tuple[float, float]:
-    widths = [_width(part) for part in node.parts]
-    return sum(low for low, _ in widths), sum(high for _, high in widths)
-
-
-@_width.register
-def _(node: parse.Alternatives) -> tuple[float, float]:
-    widths = [_width(branch) for branch in node.branches]
-    return min(low for low, _ in widths), max(high for _, high in widths)
-
-
-@_width.register
-def _(node: parse.Repeat) -> tuple[float, float]:
-    low, high = _width(node.body)
-    most = math.inf if node.high is None else node.high
-    return low * node.low, high * most if high else 0

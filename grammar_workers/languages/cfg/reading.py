@@ -40,16 +40,17 @@ def read_grammar(text: str, syntax: Syntax, alphabet: Charset, limits: Limits) -
     """
     budget = budget_of(limits)
     grammar = _READERS[syntax](text, limits)
-    if grammar.context is None:
-        network = build(grammar, alphabet, budget)
-    else:
-        network = build(grammar, charset.subtract(alphabet, MARKERS), budget)
+    with grammar.named(grammar.start).limits():
+        if grammar.context is None:
+            network = build(grammar, alphabet, budget)
+        else:
+            network = build(grammar, charset.subtract(alphabet, MARKERS), budget)
+            remove_empty_texts(network, budget)
+            network = intersect(network, grammar.context, budget)
+            erase(network, grammar.markers, budget)
         remove_empty_texts(network, budget)
-        network = intersect(network, grammar.context, budget)
-        erase(network, grammar.markers, budget)
-    remove_empty_texts(network, budget)
-    remove_left_recursion(network, budget)
-    inline_regular(network, budget)
+        remove_left_recursion(network, budget)
+        inline_regular(network, budget)
     start = network.rules[network.start]
     return network if start.calls() else to_characters(start)
 
@@ -57,13 +58,14 @@ def read_grammar(text: str, syntax: Syntax, alphabet: Charset, limits: Limits) -
 def rule_graph(network: TransitionNetwork, automaton: Dfa | None, limits: Limits) -> RuleGraph:
     """The bytes of what `network` and, where given, `automaton` allow; raises GrammarError."""
     budget = budget_of(limits)
-    if automaton is not None:
-        network = intersect(network, automaton, budget)
-        inline_regular(network, budget)
-    graph = ByteRules(network, budget).build()
-    shortest, _ = graph.endings[graph.first]
-    if shortest > limits.max_steps:
-        raise LimitExceededError(
-            f"the shortest text of the grammar has more than {limits.max_steps} bytes (limit max_steps)"
-        )
-    return graph
+    with network.names[network.start].limits():
+        if automaton is not None:
+            network = intersect(network, automaton, budget)
+            inline_regular(network, budget)
+        graph = ByteRules(network, budget).build()
+        shortest, _ = graph.endings[graph.first]
+        if shortest > limits.max_steps:
+            raise LimitExceededError(
+                f"the shortest text of the grammar has more than {limits.max_steps} bytes (limit max_steps)"
+            )
+        return graph

@@ -12,6 +12,7 @@ from grammar_workers.budget import Budget
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, UnsatisfiableError
+from grammar_workers.languages.cfg.counted_parts import CountedParts
 from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa, determinize_rule
 from grammar_workers.languages.cfg.syntax import (
     Alternatives,
@@ -22,6 +23,7 @@ from grammar_workers.languages.cfg.syntax import (
     Reference,
     Regular,
     Repeat,
+    RuleName,
     Sequence,
     references,
 )
@@ -31,7 +33,7 @@ from grammar_workers.languages.cfg.syntax import (
 class TransitionNetwork:
     """Rule i is called `names[i]` and is matched by the deterministic `rules[i]`; the language is that of `start`."""
 
-    names: list[str]
+    names: list[RuleName]
     rules: list[RuleNfa]
     start: int = 0
 
@@ -57,17 +59,21 @@ def build(grammar: Grammar, alphabet: Charset, budget: Budget) -> TransitionNetw
     Raises InvalidSpecificationError for unknown rules and rules that can never end, UnsatisfiableError when no text is
     left, LimitExceededError.
     """
-    names = _reachable(grammar, budget)
-    numbers = {name: number for number, name in enumerate(names)}
-    rules = [_Thompson(numbers, alphabet, budget).build(grammar.rules[name].expression) for name in names]
+    names = [grammar.named(name) for name in _reachable(grammar, budget)]
+    numbers = {name: number for number, (name, _, _) in enumerate(names)}
+    rules = []
+    counted = CountedParts(grammar.rules, budget.limits)
+    for name in names:
+        with name.limits():
+            rules.append(_Thompson(numbers, alphabet, counted, budget).build(grammar.rules[name.name].expression))
     network = TransitionNetwork(names, rules)
     ending = _with_text(network, budget)
-    for number, name in enumerate(names):
+    for number, (text, position, _) in enumerate(names):
         # A name with % is the reader's own: the user's rule behind it comes later.
-        if number not in ending and not name.startswith("%"):
+        if number not in ending and not text.startswith("%"):
             raise InvalidSpecificationError(
-                f"the rule {name!r} never ends: each of its alternatives needs itself again; add one that does not",
-                position=grammar.rules[name].position,
+                f"the rule {text!r} never ends: each of its alternatives needs itself again; add one that does not",
+                position=position,
             )
     network.rules = [determinize_rule(name, rule, budget) for name, rule in zip(names, rules, strict=True)]
     remove_dead(network, budget)
@@ -93,9 +99,10 @@ def _reachable(grammar: Grammar, budget: Budget) -> list[str]:
 class _Thompson:
     """Thompson's construction of one rule."""
 
-    def __init__(self, numbers: dict[str, int], alphabet: Charset, budget: Budget) -> None:
+    def __init__(self, numbers: dict[str, int], alphabet: Charset, counted: CountedParts, budget: Budget) -> None:
         self._numbers = numbers
         self._alphabet = alphabet
+        self._counted = counted
         self._budget = budget
         self._automaton = RuleNfa()
 
@@ -121,7 +128,8 @@ class _Thompson:
                 first = self._add(item, first)
             return first
         if isinstance(expression, Repeat):
-            return self._add_repeat(expression, first)
+            counted = self._counted.regular(expression)
+            return self._add_repeat(expression, first) if counted is None else self._add(counted, first)
         if isinstance(expression, Characters):
             for characters in expression.charsets:
                 last = self._state()

@@ -14,6 +14,7 @@ from grammar_workers.dfa.dfa import Dfa, minimize
 from grammar_workers.dfa.minimize import minimal
 from grammar_workers.dfa.row_hash import DEAD
 from grammar_workers.errors import LimitExceededError
+from grammar_workers.languages.cfg.syntax import RuleName
 
 _CLOSURE_MOVES = 24
 """A closure takes as long as so many moves that are united."""
@@ -167,10 +168,13 @@ def to_characters(automaton: RuleNfa) -> Dfa:
     return minimize(Dfa.of(starts, rows, accepting))
 
 
-def determinize_rule(name: str, source: RuleNfa, budget: Budget) -> RuleNfa:
+def determinize_rule(name: RuleName, source: RuleNfa, budget: Budget) -> RuleNfa:
     """`determinize` within the limit for one regular expression; raises LimitExceededError naming the rule."""
     most = budget.limits.max_regex_states
-    try:
-        return determinize(source, budget, max_states=most)
-    except TooLargeError:
-        raise LimitExceededError(f"the rule {name!r} needs more than {most} states (limit max_regex_states)") from None
+    with name.limits():
+        try:
+            return determinize(source, budget, max_states=most)
+        except TooLargeError:
+            raise LimitExceededError(
+                f"the rule {name.name!r} needs more than {most} states (limit max_regex_states)"
+            ) from None

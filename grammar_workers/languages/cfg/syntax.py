@@ -8,7 +8,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple
 
+from grammar_workers.budget import limits_at
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
@@ -104,7 +107,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """Rules by name; the language is that of `start`.
+    """Rules by name, read from `text`; the language is that of `start`.
 
     The rules may write characters of `markers` around terminals. Then `context` is the automaton of the texts with
     markers whose terminals stand where they may, and the language is that of the texts without the markers.
@@ -112,8 +115,32 @@ class Grammar:
 
     rules: dict[str, Rule]
     start: str
+    text: str
     markers: Charset = charset.EMPTY
     context: Dfa | None = None
+
+    def named(self, name: str) -> RuleName:
+        """Return the name of a rule with its place."""
+        position = self.rules[name].position
+        return RuleName(name, position, line_and_column(self.text, position))
+
+
+class RuleName(NamedTuple):
+    """The name of a rule and where its definition begins, for messages; `place` as in `line_and_column`."""
+
+    name: str
+    position: int | None = None
+    place: str = ""
+
+    def limits(self) -> AbstractContextManager[None]:
+        """Return the context in which limits that are exceeded get the rule's place."""
+        return limits_at(position=self.position, place=self.place)
+
+
+def line_and_column(text: str, position: int) -> str:
+    """Return what a person looks for: ` (line 3, column 5)`."""
+    line = text.count("\n", 0, position) + 1
+    return f" (line {line}, column {position - text.rfind(chr(10), 0, position)})"
 
 
 def literal(text: str, *, ignore_case: bool = False) -> Expression:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.languages.cfg.syntax import Alternatives, Expression, Reference
+from grammar_workers.languages.cfg.syntax import Alternatives, Expression, Reference, line_and_column
 from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
 from grammar_workers.options import Limits
 
@@ -28,6 +28,8 @@ class TextCursor:
     """What a character behind a backslash stands for, beside those with hexadecimal digits."""
     keeps_unknown_escapes: ClassVar[bool]
     """Whether a backslash before any other character is just that, or an error."""
+    refused: ClassVar[Mapping[str, str]] = {}
+    """What to write instead of signs of other dialects."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         if "\0" in text:
@@ -89,10 +91,13 @@ class TextCursor:
     def reference(self, name: re.Pattern[str], tokens: str = "<") -> Reference:
         """The name of a rule; one of `tokens` would begin a reference to a token."""
         if self.peek() in tokens:
-            self.refuse("a token reference in a grammar is not supported; name its text in quotes")
+            self.refuse("a token in a grammar is not supported; quote its text, or use `token` in a structural_tag")
         begin = self.position
         found = self.match(name)
         if not found:
+            for sign, instead in self.refused.items():
+                if self.text.startswith(sign, begin):
+                    self.refuse(f"`{sign}` of llguidance is not supported; {instead}")
             self.fail(f"unexpected {self.peek()!r}")
         return Reference(found[0], begin)
 
@@ -146,12 +151,6 @@ class TextCursor:
 
     # -- errors --------------------------------------------------------------------------------------------------
 
-    def place(self, position: int) -> str:
-        """` (line 3, column 5)`: what a person looks for."""
-        line = self.text.count("\n", 0, position) + 1
-        column = position - self.text.rfind("\n", 0, position)
-        return f" (line {line}, column {column})"
-
     def fail(self, message: str, position: int | None = None) -> NoReturn:
         """Raise InvalidSpecificationError at `position` (default: here)."""
         self._raise(InvalidSpecificationError, f"malformed grammar: {message}", position)
@@ -165,4 +164,4 @@ class TextCursor:
 
     def _raise(self, kind: type[GrammarError], message: str, position: int | None) -> NoReturn:
         at = self.position if position is None else position
-        raise kind(f"{message}{self.place(at)}", position=at)
+        raise kind(f"{message}{line_and_column(self.text, at)}", position=at)

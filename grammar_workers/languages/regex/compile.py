@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable
 
-from grammar_workers.budget import remembered
+from grammar_workers.budget import limits_at, remembered
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
@@ -28,6 +28,7 @@ from grammar_workers.languages.regex.parse import (
     WordBoundary,
     read_regex,
 )
+from grammar_workers.languages.regex.written_out import largest_part, parts_of
 from grammar_workers.options import Limits
 
 
@@ -43,10 +44,11 @@ def compile_regex(pattern: str, *, search: bool, limits: Limits, either: bool = 
 
 def compile_tree(tree: Node, *, search: bool, limits: Limits, either: bool = False) -> Dfa:
     """`compile_regex` for a pattern that has been read; raises UnsupportedFeatureError and LimitExceededError."""
-    positions = Positions(limits)
-    whole = positions.automaton(tree, either, anywhere=search)
-    construction = SubsetConstruction(list(positions.alphabet), positions.aheads, positions.behinds, limits)
-    return construction.automaton(whole)
+    with limits_at(position=largest_part(tree)):
+        positions = Positions(limits)
+        whole = positions.automaton(tree, either, anywhere=search)
+        construction = SubsetConstruction(list(positions.alphabet), positions.aheads, positions.behinds, limits)
+        return construction.automaton(whole)
 
 
 @remembered(maxsize=4096)
@@ -111,9 +113,15 @@ class Positions:
             first = self.build(out, node.body, loop, either)
             following = out.close_loop(loop, first, following)
         else:
-            end = following
-            for _ in range(high - low):
+            begin, end, copies = len(out.follow), following, high - low
+            for _ in range(copies):
                 following = self.build(out, node.body, following, either) | end
+            if low:
+                # Behind the last copy that must come its end may be, too.
+                following = self.build(out, node.body, following, either)
+                low, copies = low - 1, copies + 1
+            if is_plain(node.body):
+                out.note_copies(begin, copies)
         for _ in range(low):
             following = self.build(out, node.body, following, either)
         return following
@@ -208,12 +216,13 @@ def _last_of(characters: Charset, past: GlushkovNfa) -> int:
     return past.position(characters, ENDS)
 
 
+def is_plain(node: Node) -> bool:
+    """True if a part asks for no condition, so that its copies are alike whatever follows them."""
+    return not isinstance(node, Anchor | Look | WordBoundary) and all(map(is_plain, parts_of(node)))
+
+
 def reads(node: Node) -> bool:
     """True if a part of a pattern can read any character."""
-    if isinstance(node, Sequence):
-        return any(map(reads, node.parts))
-    if isinstance(node, Alternatives):
-        return any(map(reads, node.branches))
-    if isinstance(node, Repeat):
-        return node.high != 0 and reads(node.body)
-    return isinstance(node, Characters)
+    if isinstance(node, Look) or (isinstance(node, Repeat) and node.high == 0):
+        return False
+    return isinstance(node, Characters) or any(map(reads, parts_of(node)))

@@ -15,7 +15,8 @@ from grammar_workers.dfa.charset import Charset
 from grammar_workers.languages.regex.compile import Positions
 from grammar_workers.languages.regex.determinize import bits_of
 from grammar_workers.languages.regex.nfa import ENDS, Condition, GlushkovNfa
-from grammar_workers.languages.regex.parse import Alternatives, Anchor, Node, Repeat, Sequence, read_regex
+from grammar_workers.languages.regex.parse import Anchor, Node, Repeat, Sequence, read_regex
+from grammar_workers.languages.regex.written_out import length
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.builder import PushdownBuilder
 from grammar_workers.pushdown.instructions import TOLERATES_UNESCAPED
@@ -84,7 +85,7 @@ class _CountedPositions(Positions):
 
     def repeat(self, out: GlushkovNfa, node: Repeat, following: int, either: bool) -> int:
         most = node.low if node.high is None else node.high
-        if self._counting or most < 2 or most * _length(node.body) <= _LARGE:
+        if self._counting or most < 2 or most * length(node.body) <= _LARGE:
             return super().repeat(out, node, following, either)
         self._counting = True
         gate = out.gate(Condition.COUNTED, 0, index=len(self.counters))
@@ -255,17 +256,6 @@ class _Construction:
         if not all(mask & state.counted for mask in characters):
             return 0
         return builder.loop(0, -1 if counter.high is None else counter.high, TOLERATES_UNESCAPED)
-
-
-def _length(node: Node) -> int:
-    """The characters of a part when its counts are written out."""
-    if isinstance(node, Sequence):
-        return sum(map(_length, node.parts))
-    if isinstance(node, Alternatives):
-        return sum(map(_length, node.branches))
-    if isinstance(node, Repeat):
-        return _length(node.body) * max(node.low if node.high is None else node.high, 1)
-    return 1
 
 
 def _without_first_anchors(node: Node) -> Node:

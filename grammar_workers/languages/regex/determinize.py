@@ -117,6 +117,7 @@ class SubsetConstruction:
             source.sets,
             self._classes_of,
             source.universal,
+            source.weaker(),
             many_classes=self._many_classes,
             most_states=self._most_states,
             most_steps=self._budget.left,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from grammar_workers.dfa.row_hash import find_row, laid_buckets
 from grammar_workers.numba_options import OPTIONS, called_with, readonly
 
-MOST_BITS = 4096
+MOST_BITS = 16384
 """Above this, the bit sets of a large automaton take more memory than Python's integers."""
 TOO_MANY_STATES = -1
 
@@ -22,6 +22,7 @@ def reachable_subsets(
     sets: Sequence[int],
     classes_of: Sequence[Sequence[int]],
     universal: int,
+    weaker: Sequence[int],
     *,
     many_classes: int,
     most_states: int,
@@ -33,10 +34,10 @@ def reachable_subsets(
 
     Sets are integers. `follow[bit]` is what may come after a position, `sets[bit]` (-1: none) the number of the set of
     characters that it reads, and `classes_of` has the classes of characters in each such set. Whatever holds a bit of
-    `universal` counts as those bits and bit 0 alone.
+    `universal` counts as those bits and bit 0 alone. Beside a bit, those of `weaker[bit]` are left out ([]: none are).
     """
     words = (len(follow) + 63) >> 6
-    rows = [start, universal, *follow]
+    rows = [start, universal, *follow, *weaker]
     dense = np.frombuffer(b"".join([bits.to_bytes(8 * words, "little") for bits in rows]), np.uint64)
     begins = np.cumsum([0, *map(len, classes_of)])
     classes = np.array([number for members in classes_of for number in members], np.int32)
@@ -49,7 +50,7 @@ def reachable_subsets(
 @njit(**OPTIONS)
 def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps):  # type: ignore[no-untyped-def]
     words = rows.shape[1]
-    universal, follow = rows[1], rows[2:]
+    universal, follow, weaker = rows[1], rows[2 : 2 + sets.shape[0]], rows[2 + sets.shape[0] :]
     subsets = np.zeros((64, words), np.uint64)
     moves = np.full((64, many_classes), -1, np.int32)
     accepting = np.zeros(64, np.int32)
@@ -112,6 +113,20 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
                     bits_after[:] = universal
                     bits_after[0] |= np.uint64(1)
                     break
+            for word in range(words if weaker.shape[0] else 0):
+                bits = bits_after[word]
+                bit = 64 * word
+                while bits:
+                    while not bits & np.uint64(0xFF):
+                        bits >>= np.uint64(8)
+                        bit += 8
+                    while not bits & np.uint64(1):
+                        bits >>= np.uint64(1)
+                        bit += 1
+                    steps += 1
+                    for i in range(words):
+                        bits_after[i] &= ~weaker[bit, i]
+                    bits &= ~np.uint64(1)
             found = find_row(subsets, buckets, bits_after)
             if found < 0:
                 if many >= most_states:

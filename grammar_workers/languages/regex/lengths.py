@@ -10,8 +10,9 @@ import itertools
 
 from grammar_workers.budget import remembered
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.languages.regex.compile import compile_tree, search_automaton
-from grammar_workers.languages.regex.parse import Alternatives, Anchor, Characters, Node, Repeat, Sequence, read_regex
+from grammar_workers.languages.regex.compile import compile_tree, is_plain, search_automaton
+from grammar_workers.languages.regex.parse import Anchor, Characters, Node, Repeat, Sequence, read_regex
+from grammar_workers.languages.regex.written_out import width
 from grammar_workers.options import Limits
 from grammar_workers.pushdown.automaton import UNBOUNDED, Interval
 
@@ -32,7 +33,7 @@ def pattern_and_lengths(pattern: str, limits: Limits) -> tuple[Dfa, Interval]:
         # What would be too long when written out may be needed so: below `not`, for one.
         fits = fixed + _count(repeat) < limits.max_regex_states
         if isinstance(repeat, Repeat) and _count(repeat) >= _LONG and fits and None not in others:
-            body[longest] = Repeat(repeat.body, 0, None)
+            body[longest] = Repeat(repeat.body, 0, None, position=repeat.position)
             automaton = compile_tree(Sequence((parts[0], *body, parts[-1])), search=True, limits=limits)
             most = UNBOUNDED if repeat.high is None else fixed + repeat.high
             return automaton, (fixed + repeat.low, most)
@@ -68,15 +69,5 @@ def _count(node: Node) -> int:
 
 def _length(node: Node) -> int | None:
     """The characters of whatever a part matches; None where that differs, or where it asks more than characters."""
-    if isinstance(node, Characters):
-        return 1
-    if isinstance(node, Sequence):
-        lengths = [_length(part) for part in node.parts]
-        return None if None in lengths else sum(length for length in lengths if length is not None)
-    if isinstance(node, Alternatives):
-        lengths = [_length(branch) for branch in node.branches]
-        return lengths[0] if len(set(lengths)) == 1 else None
-    if isinstance(node, Repeat) and node.low == node.high:
-        length = _length(node.body)
-        return None if length is None else length * node.low
-    return None
+    low, high = width(node)
+    return int(low) if low == high and is_plain(node) else None

@@ -65,6 +65,7 @@ class GlushkovNfa:
         self.gate_bits = 0
         self.universal = 0
         """The bit of a position after which every text is accepted."""
+        self._direct: dict[int, list[int]] = {}
 
     def position(self, characters: Charset, following: int) -> int:
         """The bits of a new position that reads one of `characters`, no bits when there are none."""
@@ -104,6 +105,27 @@ class GlushkovNfa:
                 gate = self.gates[bit]
                 self.gates[bit] = dataclasses.replace(gate, target=(gate.target & ~loop) | repeated)
         return repeated
+
+    def note_copies(self, begin: int, many: int) -> None:
+        """Note that the bits from `begin` on are those of `many` copies of a part, behind each of which its end may be.
+
+        They are built from the last to the first, and whatever follows in a copy may follow in one before it, too.
+        """
+        size = (len(self.follow) - begin) // max(many, 1)
+        for bit in range(begin + size, len(self.follow)):
+            self._direct.setdefault(bit, []).append(bit - size)
+
+    def weaker(self) -> list[int]:
+        """Return for each bit those that add nothing beside it: what they accept, it does; [] where there are none.
+
+        So of `([a-z]{1,8} ?){1,40}` the fewest repetitions count alone, of all that a text may be read as.
+        """
+        found = [0] * len(self.follow) if self._direct else []
+        # A bit is built after the bits that are weaker.
+        for bit, others in sorted(self._direct.items()):
+            for other in others:
+                found[bit] |= found[other] | 1 << other
+        return found
 
     def _append(self, number: int, following: int) -> int:
         if len(self.follow) > self._most:

@@ -60,12 +60,13 @@ class Alternatives:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Repeat:
-    """Between `low` and `high` (None: no end) of `body`; `lazy` ones prefer fewer, which the whole text never shows."""
+    """`low` to `high` (None: no end) of `body`, which begins at `position`; `lazy` ones prefer fewer."""
 
     body: Node
     low: int
     high: int | None
     lazy: bool = False
+    position: int = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -157,7 +158,7 @@ class _Reader:
         follows = self._peek()
         if follows and follows in "*+?":
             raise self._unsupported("possessive quantifier" if follows == "+" else "repeated quantifier")
-        return Repeat(atom, *bounds, lazy)
+        return Repeat(atom, *bounds, lazy, begin)
 
     def _count_character(self, begin: int) -> None:
         """What is too long is not read to its end."""

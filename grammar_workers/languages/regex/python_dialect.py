@@ -5,6 +5,8 @@ Anchors and word boundaries become look-arounds, so that look-arounds are the on
 
 from __future__ import annotations
 
+import dataclasses
+
 from grammar_workers.dfa import charset
 from grammar_workers.languages.regex.character_class import ANYTHING, agreed
 from grammar_workers.languages.regex.parse import (
@@ -18,6 +20,7 @@ from grammar_workers.languages.regex.parse import (
     Sequence,
     WordBoundary,
 )
+from grammar_workers.languages.regex.written_out import parts_of
 
 _ANY = Characters(ANYTHING)
 _LINE_FEED = Characters(agreed(charset.of("\n")))
@@ -33,7 +36,7 @@ def as_python(node: Node) -> Node:
     if isinstance(node, Alternatives):
         return Alternatives(tuple(map(as_python, node.branches)))
     if isinstance(node, Repeat):
-        return Repeat(as_python(node.body), node.low, node.high, node.lazy)
+        return dataclasses.replace(node, body=as_python(node.body))
     if isinstance(node, Look):
         return Look(as_python(node.body), node.behind, node.negative, node.position)
     if isinstance(node, Anchor):
@@ -66,7 +69,7 @@ def without_conditions(node: Node) -> Node:
     if isinstance(node, Alternatives):
         return Alternatives(tuple(map(without_conditions, node.branches)))
     if isinstance(node, Repeat):
-        return Repeat(without_conditions(node.body), node.low, node.high, node.lazy)
+        return dataclasses.replace(node, body=without_conditions(node.body))
     return node
 
 
@@ -74,7 +77,4 @@ def first_condition(node: Node) -> Look | None:
     """Return the look-around that stands first, or None."""
     if isinstance(node, Look):
         return node
-    if isinstance(node, Repeat):
-        return first_condition(node.body)
-    parts = node.parts if isinstance(node, Sequence) else node.branches if isinstance(node, Alternatives) else ()
-    return next((found for part in parts if (found := first_condition(part))), None)
+    return next((found for part in parts_of(node) if (found := first_condition(part))), None)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 from grammar_workers import tag_formats as formats
-from grammar_workers.budget import budget_of
+from grammar_workers.budget import budget_of, limits_at
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import (
     GrammarError,
@@ -81,7 +81,11 @@ class Construction:
     # -- formats -------------------------------------------------------------------------------------------------
 
     def _add(self, format_: formats.Format, pointer: str, first: State, ends: Ends) -> State:
-        """Lay a format out from state `first`; the state behind it."""
+        """Lay a format out from state `first`; the state behind it. Limits that it exceeds get its pointer."""
+        with limits_at(pointer):
+            return self._lay_out(format_, pointer, first, ends)
+
+    def _lay_out(self, format_: formats.Format, pointer: str, first: State, ends: Ends) -> State:
         self._budget.spend(_FORMAT_STEPS)
         match format_:
             case formats.ConstStringFormat():

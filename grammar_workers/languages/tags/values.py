@@ -11,6 +11,7 @@ from grammar_workers.languages.cfg.reading import rule_graph
 from grammar_workers.languages.cfg.rtn import TransitionNetwork, remove_dead
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
 from grammar_workers.languages.cfg.rule_nfa import Label, RuleNfa, determinize_rule
+from grammar_workers.languages.cfg.syntax import RuleName
 from grammar_workers.languages.tags.automaton import Determinizer, FormatNfa, Value
 from grammar_workers.languages.tags.lower import ValueRule, lower
 from grammar_workers.options import Limits
@@ -26,7 +27,7 @@ class Values:
     grammars: list[str] = dataclasses.field(default_factory=list)
     """Where the recursive grammars stand."""
     rules: list[RuleNfa] = dataclasses.field(default_factory=list)
-    names: list[str] = dataclasses.field(default_factory=list)
+    names: list[RuleName] = dataclasses.field(default_factory=list)
 
     def add_json(self, entry: int, pointer: str, *, is_open: bool = False) -> Value:
         """The number of a JSON value; `is_open` as in `ContentFormat`."""
@@ -53,8 +54,9 @@ class Values:
         edges: list[list[tuple[Label, int]]] = [
             [*characters, *values] for characters, values in zip(nfa.characters, nfa.values, strict=True)
         ]
-        start = determinize_rule("tags", RuleNfa(edges, nfa.silent, {nfa.last}), budget)
-        network = TransitionNetwork([*self.names, "tags"], [*self.rules, start], len(self.rules))
+        name = RuleName("tags")
+        start = determinize_rule(name, RuleNfa(edges, nfa.silent, {nfa.last}), budget)
+        network = TransitionNetwork([*self.names, name], [*self.rules, start], len(self.rules))
         remove_dead(network, budget)
         return rule_graph(network, restriction, limits)
 

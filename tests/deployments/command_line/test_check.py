@@ -45,6 +45,8 @@ def test_a_supported_schema(command: Command, tmp_path: Path, vocabulary: Vocabu
     assert code == 0 and found["supported"] and found["type"] == "json_schema"
     assert found["key"] == grammar_key({"type": "json_schema", "schema": SCHEMA}, vocabulary.fingerprint)
     assert found["automaton_states"] > 1 and found["artifact_bytes"] > 1 and found["seconds"] > 0
+    assert found["first_mask_seconds"] > 0 and found["memory_bytes"] > 1
+    assert len(found["costs"]) == 3 and {*found["costs"][0]} == {"place", "seconds", "change"}
     assert found["notes"] == ["/properties/name: ignored keyword 'example'"]
     assert len(found["examples"]) == 4
     for example in found["examples"]:
@@ -57,6 +59,7 @@ def test_for_people(command: Command, tmp_path: Path) -> None:
     assert re.match(r"supported \(json_schema\)\n  states +\d+ of the byte automaton\n  size ", out)
     assert "  note      /properties/name: ignored keyword 'example'\n" in out
     assert '    {"name": "", "age": 0}\n' in out
+    assert re.search(r"\n  most expensive:\n +[\d.]+ ms  \S+: \w", out)
 
 
 def test_flags_are_the_grammar_options(command: Command, tmp_path: Path, vocabulary: Vocabulary) -> None:

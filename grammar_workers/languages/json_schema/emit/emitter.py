@@ -9,8 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from grammar_workers.budget import limits_at
 from grammar_workers.dfa.dfa import Dfa, literal_set
-from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError, limits_at
+from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.json_schema.emit.distinct import (
     check_items,
     check_labelled_items,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from grammar_workers.errors import InvalidSpecificationError, LimitExceededError, limits_at
+from grammar_workers.budget import limits_at
+from grammar_workers.errors import InvalidSpecificationError, LimitExceededError
 from grammar_workers.languages.json_schema.assertions import FormulaId
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool
 from grammar_workers.languages.json_schema.read.container_keywords import DEPENDENCIES, UNEVALUATED, ContainerKeywords

@@ -15,8 +15,8 @@ import functools
 from collections.abc import Mapping, Set
 from typing import TypeAlias
 
+from grammar_workers.budget import limits_at
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.errors import limits_at
 from grammar_workers.languages.json_schema.assertions import ArrayShape, FormulaId, JsonType, PropertyCount
 from grammar_workers.languages.json_schema.labels import Label
 from grammar_workers.languages.json_schema.logic import FALSE, TRUE, FormulaPool

@@ -1,0 +1,57 @@
+"""The places of a specification where compiling takes longest, and what to change there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+_CHANGES = (
+    ("uniqueItems", "drop `uniqueItems`, or list the values of the items as `enum`"),
+    ("patternProperties", "name the properties in `properties`, or use smaller counts in the patterns of names"),
+    ("pattern", "use a simpler `pattern` with smaller counts, or `maxLength` in their place"),
+    ("oneOf", "use `anyOf` where alternatives exclude each other, and a `const` first in each"),
+    ("anyOf", "declare a property with a `const` first in each alternative, or have fewer of them"),
+    ("format", "use a shorter `pattern` in place of `format`"),
+    ("properties", "set `additionalProperties: false`"),
+    ("type", "use smaller bounds and fewer values"),
+    ("", "name a `type`: any value is allowed here"),
+)
+"""What to change where a schema has a keyword, the most expensive keyword first."""
+
+
+class Cost(TypedDict):
+    """A place of a specification: JSON Pointer, or line and column; CPU seconds there; what to change."""
+
+    place: str
+    seconds: float
+    change: str
+
+
+def most_expensive(seconds: Mapping[str, float], specification: Mapping[str, Any], most: int = 3) -> list[Cost]:
+    """Return the places where compiling took longest.
+
+    Args:
+        seconds: `TokenFSM.costs`.
+        specification: What was compiled, as plain data; pointers of a JSON Schema lead into its `schema`.
+        most: Number of places.
+    """
+    first = sorted(seconds, key=lambda place: -seconds[place])[:most]
+    return [
+        {"place": place or "#", "seconds": round(seconds[place], 6), "change": _change(place, specification)}
+        for place in first
+    ]
+
+
+def _change(place: str, specification: Mapping[str, Any]) -> str:
+    found: Any = specification.get("schema")
+    for step in place.split("/")[1:]:
+        step = step.replace("~1", "/").replace("~0", "~")
+        found = {str(number): item for number, item in enumerate(found)} if isinstance(found, list) else found
+        found = found.get(step) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return "use smaller counts and fewer alternatives"
+    required, declared = found.get("required"), found.get("properties", {})
+    undeclared = isinstance(required, list) and {*required} - declared.keys()
+    is_settled = undeclared or found.get("additionalProperties") is False
+    asked = {*found, ""} - ({"properties"} if is_settled else set())
+    return next(change for keyword, change in _CHANGES if keyword in asked)

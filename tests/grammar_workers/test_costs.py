@@ -1,0 +1,36 @@
+"""What compiling costs at each place, and that what is said to change there makes it cheaper."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from grammar_workers import Limits, compile_grammar
+from grammar_workers.costs import most_expensive
+from tests.grammar_workers.vocabularies import bytes_vocabulary
+
+
+def costs(specification: dict[str, Any]) -> list[Any]:
+    fsm = compile_grammar(specification, bytes_vocabulary(), limits=Limits())
+    return [*most_expensive(fsm.costs, specification)]
+
+
+def test_the_most_expensive_place_comes_first_with_what_to_change() -> None:
+    items = {"type": "object", "properties": {f"name{n}": {"type": "string"} for n in range(40)}}
+    schema = {"properties": {"cheap": {"type": "null"}, "dear/0": {"pattern": "^(([a-z]{1,9}[0-9]?){1,90},)*$"}}}
+    first, *_ = costs({"type": "json_schema", "schema": schema})
+    assert first["place"] == "/properties/dear~10" and first["seconds"] > 0
+    found = costs({"type": "json_schema", "schema": {"type": "array", "items": items, "uniqueItems": True}})
+    assert {one["place"]: one["change"] for one in found}["#"].startswith("drop `uniqueItems`")
+    assert {one["place"]: one["change"] for one in found}["/items"] == "set `additionalProperties: false`"
+    assert len(found) <= 3
+
+
+def test_a_rule_of_a_grammar_is_a_place() -> None:
+    text = 'root ::= "x" item\nitem ::= [ab]* "a" [ab]{9}'
+    found = {one["place"]: one["change"] for one in costs({"type": "grammar", "syntax": "gbnf", "text": text})}
+    assert found["line 2, column 1"] == "use smaller counts and fewer alternatives"
+
+
+def test_costs_do_not_stay_for_the_next_compilation() -> None:
+    costs({"type": "json_schema", "schema": {"properties": {"a": {"enum": [1, 2, 3]}}}})
+    assert all(one["place"] != "/properties/a" for one in costs({"type": "json_schema", "schema": {"type": "null"}}))
