@@ -16,15 +16,17 @@ from numpy.typing import NDArray
 from grammar_workers.matching.kernels.mask import CLASSES_FULL, TREE_IF_SHORT, make_row
 from grammar_workers.matching.kernels.mask_classes import CLASS_AHEAD, CLASS_BOUNDS, find_class
 from grammar_workers.matching.kernels.step import (
+    FRAME_AHEAD,
     FRAME_PARENT,
     FRAME_SAVED,
     FRAME_SITE,
     FRAMES_FULL,
     arrive,
+    leave,
     may_end,
 )
 from grammar_workers.matching.kernels.transitions import place_of
-from grammar_workers.matching.kernels.trie_walks import allow_all
+from grammar_workers.matching.kernels.trie_walks import allow_all, take
 from grammar_workers.numba_options import BORROWS, INNER, called_with, readonly
 from grammar_workers.pushdown.automaton import PushdownAutomaton
 from grammar_workers.pushdown.byte_classes import site_ends_of
@@ -34,6 +36,7 @@ from grammar_workers.pushdown.instructions import (
     INCREMENT,
     INSTRUCTION_ACTION,
     INSTRUCTION_VALUE,
+    SILENT_MOVES,
     STATE_INSTRUCTION,
     STATE_LITERAL,
     STATE_ROW,
@@ -128,30 +131,32 @@ def _add_arrival(tables, stack, walk, state, counter, frame):  # type: ignore[no
 
 @njit(**BORROWS, **INNER)
 def _add_returns(tables, stack, walk):  # type: ignore[no-untyped-def]
-    """Add where the callers go on that wait for the places found last: one configuration for each label.
+    """Add where the callers go on that wait for the places found last, and theirs: one configuration for each label.
 
     Returns 0 or FRAMES_FULL.
     """
-    places, counters, frames = walk.places, walk.counters, stack.frames
-    before = np.int64(0)
+    counters, frames = walk.counters, stack.frames
     while counters[COUNT_RETURNED] < counters[COUNT_FOUND]:
-        frame = places[counters[COUNT_RETURNED], 2]
-        # Places that are found together mostly have the same caller.
-        if frame != before and frame > 0:
-            site = frames[frame, FRAME_SITE]
+        top = walk.places[counters[COUNT_RETURNED], 2]
+        frame = top
+        while frame > 0 and frames[frame, FRAME_AHEAD] < counters[COUNT_WALK]:
+            site, saved, parent = frames[frame, FRAME_SITE], frames[frame, FRAME_SAVED], frames[frame, FRAME_PARENT]
             for label in range(site, walk.site_ends[site]):
                 target = np.int64(tables.returns[label])
-                saved, parent = frames[frame, FRAME_SAVED], frames[frame, FRAME_PARENT]
                 if target >= 0 and _add_arrival(tables, stack, walk, target, saved, parent) == FRAMES_FULL:
                     return np.int64(FRAMES_FULL)
-        before = frame
+            frame = parent
+        # Only now: a walk that finds the table of frames full must come by all of them again.
+        while top != frame:
+            frames[top, FRAME_AHEAD] = counters[COUNT_WALK]
+            top = frames[top, FRAME_PARENT]
         counters[COUNT_RETURNED] += 1
     return np.int64(0)
 
 
 @njit(inline="always", **BORROWS)
 def _target(tables, state, byte):  # type: ignore[no-untyped-def]
-    """The state that one reads a byte into, or DEAD; bytes that its callers read are theirs (`_add_returns`)."""
+    """The state that one reads a byte into, or DEAD; not what its callers read."""
     if tables.states[state, STATE_LITERAL] == byte:
         return np.int64(state + 1)
     row = tables.states[state, STATE_ROW]
@@ -159,18 +164,25 @@ def _target(tables, state, byte):  # type: ignore[no-untyped-def]
 
 
 @njit(**BORROWS, **INNER)
-def _add_following(tables, stack, walk, state, counter, frame):  # type: ignore[no-untyped-def]
+def _add_following(arrays, walk, state, counter, frame):  # type: ignore[no-untyped-def]
     """Add where bytes below 128 lead to. Returns how many such bytes were found, or FRAMES_FULL."""
+    tables, stack, taken = arrays.tables, arrays.stack, arrays.path[arrays.path.shape[0] - 1]
+    taken[:] = 0
     many = np.int64(0)
-    before = np.int64(DEAD)
-    for byte in range(128):
-        target = _target(tables, state, byte)
-        if target != before and target >= 0:
-            reached = _add_arrival(tables, stack, walk, target, counter, frame)
-            if reached == FRAMES_FULL:
-                return reached
-            many += reached >= 0
-        before = target
+    for _ in range(SILENT_MOVES):
+        before = np.int64(DEAD)
+        for byte in range(128):
+            target = _target(tables, state, byte)
+            if target >= 0 and take(taken, byte) and target != before:
+                before = target
+                reached = _add_arrival(tables, stack, walk, target, counter, frame)
+                if reached == FRAMES_FULL:
+                    return reached
+                many += reached >= 0
+        # What is left is read by the caller.
+        state, counter, frame = leave(tables, stack, state, counter, frame)
+        if state < 0:
+            return state if state == FRAMES_FULL else many
     return many
 
 
@@ -253,7 +265,7 @@ def look_ahead(arrays, walk, by_hand, made):  # type: ignore[no-untyped-def]
                     return row_class
             if made != place and (row_class < 0 or by_hand):
                 return place
-            following = _add_following(tables, stack, walk, state, counter, frame)
+            following = _add_following(arrays, walk, state, counter, frame)
             if following == FRAMES_FULL:
                 return following
             if row_class >= 0:

@@ -51,9 +51,10 @@ from grammar_workers.pushdown.instructions import (
     perform,
 )
 
-FRAME_PARENT, FRAME_SITE, FRAME_SAVED, FRAME_NEXT, FRAME_DEPTH, FRAME_COLUMNS = range(6)
+FRAME_PARENT, FRAME_SITE, FRAME_SAVED, FRAME_NEXT, FRAME_DEPTH, FRAME_AHEAD, FRAME_COLUMNS = range(7)
 """Columns of the frame table: the frame below, where the return site begins, the caller's counter; the next frame in
-the same hash bucket (-1: none); how many frames are below."""
+the same hash bucket (-1: none); how many frames are below; the last walk ahead that has looked where its caller goes on
+(0: none, see `prefetch`)."""
 TRACE_BASE, TRACE_LOOKED_INTO, TRACE_NARROWED, TRACE_BELOW, TRACE_ABOVE, TRACE_FIRST_LEVEL = range(6)
 """The trace: the frame it began in, how many were left; the frame (or -1) whose counter was last found to have bounds,
 and the narrowest so far as seen from that counter; and from there on TRACE_COLUMNS numbers for each level."""
@@ -120,6 +121,7 @@ def push_frame(stack, parent, site, saved):  # type: ignore[no-untyped-def]
     frames[frame, FRAME_SAVED] = saved
     frames[frame, FRAME_NEXT] = buckets[bucket]
     frames[frame, FRAME_DEPTH] = frames[parent, FRAME_DEPTH] + 1
+    frames[frame, FRAME_AHEAD] = 0
     buckets[bucket] = frame
     used[0] = frame + 1
     return frame
