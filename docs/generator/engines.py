@@ -35,6 +35,8 @@ def engines() -> str:
     """The document as Markdown."""
     settings = []
     for name in SamplingParameters.model_fields:
+        if name == "probe":  # which no client sends
+            continue
         answer = f"400: it does not support {REFUSED[name]}" if name in REFUSED else DIFFERENT.get(name, "yes")
         settings.append((f"`{name}`", "yes", answer))
     features = table(["feature", "native", "vLLM"], FEATURES)
