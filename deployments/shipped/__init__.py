@@ -14,4 +14,3 @@ REPOSITORY = _FOLDER.parents[1]
 ROOT = REPOSITORY if (REPOSITORY / "models" / "turnstile-tiny").is_dir() else _FOLDER
 """What relative paths in a config mean, whatever the working directory of the process that reads them."""
 EMBEDDED_MODEL = ROOT / "models" / "turnstile-tiny"
-LOCAL_CONFIG = ROOT / "configs" / "local.yaml"

@@ -42,6 +42,7 @@ def escape_bytes(escaped: tuple[tuple[int, int], ...]) -> Bytes:
     return Bytes(tuple([(tuple([(byte, byte) for byte in spelling]), number) for spelling, number in spellings]))
 
 
+@functools.lru_cache(maxsize=4096)
 def escape_sequences(first: int, last: int) -> list[tuple[Element, ...]]:
     """What follows `\\u` in the escapes of the code points first..last; surrogates among them are left out."""
     if first < 0x10000 <= last:

@@ -98,6 +98,7 @@ class StringMoves:
         if any_escape:
             for state in range(automaton.many_states):
                 ranges = [(first, last, numbers[target]) for first, last, target in automaton.ranges(state)]
+                self._builder.spend(_STATE_STEPS + 4 * len(ranges))
                 dense[state, _BACKSLASH] = self._every_escape(ranges)
         return dense
 
