@@ -19,7 +19,7 @@ JSONSCHEMA_RS = "jsonschema-rs"
 COMPLETENESS = "completeness"
 
 _RELIABLE_DIGITS = 15
-_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_NUMERIC = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "enum", "const")
 _PARTIAL_FORMATS = frozenset(name for name, found in FORMATS.items() if found.wider is not None)
 
 
@@ -133,7 +133,7 @@ EXCLUSIONS = (
     ),
     Exclusion(
         COMPLETENESS,
-        "documented: no exponents beside bounds and multiples",
+        "documented: no exponents beside bounds, multiples and listed numbers",
         lambda q: not q.keywords.isdisjoint(_NUMERIC) and any("e" in literal.lower() for literal in numbers_in(q.text)),
     ),
     Exclusion(

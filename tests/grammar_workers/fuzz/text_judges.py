@@ -97,21 +97,19 @@ class SubstringJudge:
             for place in range(len(text) + 1)
             if not (part.get("whole_words") and re.fullmatch(r"\w\w", text[max(place - 1, 0) : place + 1]))
         ]
-        self._text = self._folded(text)
+        self._text = text
         self._places = set(places)
 
     def verdict(self, text: str) -> Verdict:
-        spelled = self._folded(text)
         for begin in self._places:
-            if begin + len(text) in self._places and self._text.startswith(spelled, begin):
+            end = begin + len(text)
+            if end in self._places and all(map(self._is_spelling, text, self._text[begin:end])):
                 ordinary = all(one.upper().lower() == one.lower() == one.casefold() for one in text)
                 return VALID if ordinary or not self._any_case else undecided("characters of unusual case")
         return invalid("no span of the text")
 
-    def _folded(self, text: str) -> str:
-        if not self._any_case:
-            return text
-        return "".join(one.casefold() if len(one.casefold()) == 1 else one for one in text)
+    def _is_spelling(self, one: str, letter: str) -> bool:
+        return one == letter or (self._any_case and one in (letter.lower(), letter.upper()))
 
 
 class PositionsJudge:

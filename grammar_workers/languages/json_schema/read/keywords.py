@@ -121,6 +121,9 @@ RESTRICTIONS = {
     "maxProperties": "where it is excluded, as `minProperties` of one more",
     "multipleOf": f"divisors whose remainders fit into the limit max_regex_states; {PLAIN_NUMBERS}",
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), PLAIN_NUMBERS),
+    **dict.fromkeys(
+        ("enum", "const"), f"where a listed number must not come (under `not`, in `oneOf`), {PLAIN_NUMBERS}"
+    ),
     "$ref": "schemas at hand: the document, `resources` and the meta-schemas; nothing is downloaded",
     "dependencies": "kept in every draft",
     "x-turnstile": "no keyword of JSON Schema; `substring_of` says which text a string is a span of, and anything else "
