@@ -87,7 +87,7 @@ class ChoiceJudge:
 
 
 class SubstringJudge:
-    """Of spans of a text, by `in` where nothing else is asked for."""
+    """Of spans of a text, by equality, or by `re.IGNORECASE`."""
 
     def __init__(self, part: dict[str, Any]) -> None:
         text: str = part["text"]
@@ -103,13 +103,13 @@ class SubstringJudge:
     def verdict(self, text: str) -> Verdict:
         for begin in self._places:
             end = begin + len(text)
-            if end in self._places and all(map(self._is_spelling, text, self._text[begin:end])):
+            if end in self._places and self._is_spelled(self._text[begin:end], text):
                 ordinary = all(one.upper().lower() == one.lower() == one.casefold() for one in text)
                 return VALID if ordinary or not self._any_case else undecided("characters of unusual case")
         return invalid("no span of the text")
 
-    def _is_spelling(self, one: str, letter: str) -> bool:
-        return one == letter or (self._any_case and one in (letter.lower(), letter.upper()))
+    def _is_spelled(self, span: str, text: str) -> bool:
+        return span == text or (self._any_case and re.fullmatch(re.escape(span), text, re.IGNORECASE) is not None)
 
 
 class PositionsJudge:
