@@ -68,6 +68,7 @@ def test_it_serves_by_the_commands_of_the_document(shell: Shell) -> None:
 
 def test_the_first_request(shell: Shell) -> None:
     output = shell.run(of_section("5. The first request"))
+    assert '{"id"' in output, output
     answer = json.loads(output[output.index('{"id"') :])
     assert json.loads(answer["choices"][0]["message"]["content"]).keys() == {"name", "age"}
 
