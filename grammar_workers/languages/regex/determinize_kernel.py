@@ -46,6 +46,18 @@ def reachable_subsets(
     )
 
 
+@njit(inline="always", **OPTIONS)
+def _skip_zeros(bits, bit):  # type: ignore[no-untyped-def]
+    """Shift `bits`, not 0 and the first of them `bit`, so that the lowest is set; return them and its number."""
+    while not bits & np.uint64(0xFF):
+        bits >>= np.uint64(8)
+        bit += 8
+    while not bits & np.uint64(1):
+        bits >>= np.uint64(1)
+        bit += 1
+    return bits, bit
+
+
 @called_with(readonly(uint64[:, ::1]), int32[::1], int64[::1], int32[::1], int64, int64, int64)
 @njit(**OPTIONS)
 def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps):  # type: ignore[no-untyped-def]
@@ -73,12 +85,7 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
             bits = subsets[done, word]
             bit = 64 * word
             while bits:
-                while not bits & np.uint64(0xFF):
-                    bits >>= np.uint64(8)
-                    bit += 8
-                while not bits & np.uint64(1):
-                    bits >>= np.uint64(1)
-                    bit += 1
+                bits, bit = _skip_zeros(bits, bit)
                 number = sets[bit]
                 if number >= 0:
                     steps += 2
@@ -117,12 +124,7 @@ def _subsets(rows, sets, begins, classes, many_classes, most_states, most_steps)
                 bits = bits_after[word]
                 bit = 64 * word
                 while bits:
-                    while not bits & np.uint64(0xFF):
-                        bits >>= np.uint64(8)
-                        bit += 8
-                    while not bits & np.uint64(1):
-                        bits >>= np.uint64(1)
-                        bit += 1
+                    bits, bit = _skip_zeros(bits, bit)
                     steps += 1
                     for i in range(words):
                         bits_after[i] &= ~weaker[bit, i]
