@@ -16,7 +16,7 @@ _CHANGES = (
     ("type", "use smaller bounds and fewer values"),
     ("", "name a `type`: any value is allowed here"),
 )
-"""What to change where a schema has a keyword, the most expensive keyword first."""
+"""Keyword -> the advice for a place that has it, the most expensive keyword first."""
 
 
 class Cost(TypedDict):

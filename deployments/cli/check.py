@@ -93,7 +93,7 @@ def _vocabulary(model: str, trust_remote_code: bool) -> Vocabulary:
 def _compile(
     asked: dict[str, Any], vocabulary: Vocabulary, options: GrammarOptions, *, count: int, seed: int
 ) -> dict[str, Any]:
-    """What is found out about a supported specification; `seconds` without those of the first mask."""
+    """The findings about a specification that compiles, as plain data; `seconds` do not include the first mask."""
     started = time.perf_counter()
     fsm = compile_grammar(asked, vocabulary, options=options)
     seconds = time.perf_counter() - started

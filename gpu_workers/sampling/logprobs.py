@@ -49,7 +49,7 @@ class StepDiagnostics:
 
 @dataclass(frozen=True, slots=True)
 class TokenReport:
-    """What was asked about one drawn token.
+    """The log-probabilities of one drawn token, and what else its request wants to know of its step.
 
     Attributes:
         top: The likeliest tokens after the mask.

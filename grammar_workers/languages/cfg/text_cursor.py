@@ -29,7 +29,7 @@ class TextCursor:
     keeps_unknown_escapes: ClassVar[bool]
     """Whether a backslash before any other character is just that, or an error."""
     refused: ClassVar[Mapping[str, str]] = {}
-    """What to write instead of signs of other dialects."""
+    """Signs of other dialects -> the advice in the error that refuses them."""
 
     def __init__(self, text: str, limits: Limits) -> None:
         if "\0" in text:

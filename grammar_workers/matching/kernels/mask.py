@@ -37,7 +37,7 @@ from grammar_workers.pushdown.instructions import (
 from grammar_workers.vocabulary.trie import TRIE_BYTE, TRIE_DEPTH, TRIE_END
 
 TREE_IF_SHORT, WHOLE_TREE, FOLDED_TREE = range(3)
-"""Which tree is walked where nothing is known about a row: FOLDED_TREE is for states with `pushdown.byte_classes`."""
+"""The trees to walk for a row of which nothing is known: FOLDED_TREE for states with `pushdown.byte_classes`."""
 WIDE = -4
 """In place of a class: the walk is long, and which tree is to be walked has to be chosen."""
 CLASSES_FULL = -5

@@ -48,7 +48,7 @@ COUNT_FOUND, COUNT_RETURNED, COUNT_FRESH, COUNT_LATER, COUNT_BUDGET, COUNT_ROWS,
 its state is new, and the next one whatever its state; how many may still be looked at; how many rows the last call has
 made; and the number of the walk itself, from 1."""
 MORE, OVER = -10, -11
-"""What `look_ahead` returns beside places and the tables that are full."""
+"""Results of `look_ahead` beside places and full tables: another call goes on, or nothing is left to look at."""
 _BATCH = 64
 """Places that one call looks at: half a millisecond, in which nobody else can walk the automaton."""
 _PLACES_FOUND = 4
@@ -87,7 +87,7 @@ WALK = types.NamedTuple(
     ),
     Walk,
 )
-"""What numba calls one."""
+"""The numba type of a `Walk`."""
 
 
 def begin_walk(pushdown: PushdownAutomaton, vocabulary: Vocabulary, max_places: int, number: int) -> Walk:

@@ -86,7 +86,7 @@ class Stack(NamedTuple):
 
 
 STACK = types.NamedTuple((int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[:, ::1]), Stack)
-"""What numba calls one."""
+"""The numba type of a `Stack`."""
 
 
 @njit(inline="always", **BORROWS)
