@@ -24,7 +24,7 @@ from gpu_workers.sampling.distribution import inverse_cdf
 from gpu_workers.sampling.masked_scores import masked_scores
 
 CPU = torch.device("cpu")
-TOY = ["--device", "cpu", "--size", "toy", "--tokens", "16", "--prompt", "8", "--vocabularies", "1k", "--rows", "3"]
+TOY = ["--device", "cpu", "--size", "toy", "--tokens", "96", "--prompt", "8", "--vocabularies", "1k", "--rows", "3"]
 
 
 @pytest.fixture(autouse=True)
