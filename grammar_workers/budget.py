@@ -45,13 +45,13 @@ class Budget:
         self.steps += steps
         if self.steps > self._most:
             most = self.limits.max_steps if self._what == "compiling" else self._most
-            raise LimitExceededError(f"{self._what} takes more than {most} steps (limit max_steps)")
+            raise LimitExceededError(f"{self._what} takes more than {most} steps (fixed limit max_steps)")
 
     def check_states(self, many: int) -> None:
         """Raise LimitExceededError when the automaton of a pattern has more states than it may."""
         if many >= self.limits.max_regex_states:
             raise LimitExceededError(
-                f"patterns need more than {self.limits.max_regex_states} states (limit max_regex_states)"
+                f"patterns need more than {self.limits.max_regex_states} states (fixed limit max_regex_states)"
             )
 
     @contextlib.contextmanager

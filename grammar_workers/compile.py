@@ -90,7 +90,7 @@ def _compiled(
             automaton = Combination(compilation).pushdown(normalized(content))
         except RecursionError:
             raise LimitExceededError(
-                f"the specification nests, or chains references, too deeply (limit max_nesting {limits.max_nesting})"
+                f"specifications or their references nest too deeply (fixed limit max_nesting {limits.max_nesting})"
             ) from None
     key = content_key(content, vocabulary.fingerprint, options, resources)
     recognizer: Recognizer

@@ -56,7 +56,7 @@ def parse_specification(specification: GrammarSpecification | Mapping[str, Any])
         raise InvalidSpecificationError(f"malformed specification: {first['msg']}", pointer=pointer(place)) from None
     except RecursionError:
         raise LimitExceededError(
-            "the specification is nested too deeply (limit max_nesting); use `$ref`, or fewer levels"
+            "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
         ) from None
 
 
@@ -112,7 +112,7 @@ def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: b
         canonical = json.dumps(content, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
     except RecursionError:
         raise LimitExceededError(
-            "the specification is nested too deeply (limit max_nesting); use `$ref`, or fewer levels"
+            "the specification is nested too deeply (fixed limit max_nesting); use `$ref`, or fewer levels"
         ) from None
     except (TypeError, ValueError) as error:
         if isinstance(error, GrammarError):
@@ -271,4 +271,4 @@ def refuse_misspelt(schema: Any, place: str) -> None:
 
 
 def _too_large(most: int) -> LimitExceededError:
-    return LimitExceededError(f"the specification has more than {most} bytes (limit max_specification_bytes)")
+    return LimitExceededError(f"the specification has more than {most} bytes (fixed limit max_specification_bytes)")

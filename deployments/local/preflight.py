@@ -26,6 +26,7 @@ from grammar_workers.artifacts.store import open_store
 METRICS_PORT = 8081
 CPUS = max(4, os.cpu_count() or 1)
 """CPUs of the local Ray. Reservations order the placement on clusters; on one machine they must not prevent a start."""
+_OTHER_PORT = "choose another one: `http_options.port` in the config, --port 8123, or PORT=8123 of make"
 
 
 def check_config(
@@ -74,7 +75,7 @@ def check_config(
     return health, metrics
 
 
-def _check_port(host: str, port: int, other: str = "choose another port: --port 8123 (of make: PORT=8123)") -> None:
+def _check_port(host: str, port: int, other: str = _OTHER_PORT) -> None:
     """Raises `UsageFailure` where nothing can listen; `other` is how one chooses another port."""
     if not 0 <= port < 1 << 16:
         raise UsageFailure(f"port {port} cannot be used: a port is a number from 0 to 65535")
@@ -139,7 +140,7 @@ def _problems(arguments: AppArguments, *, overridden: bool) -> Iterator[str]:
         for each in (arguments.router, arguments.compiler, scale)
     )
     if needed > CPUS and not overridden:
-        yield f"`num_cpus` x `replicas` of all deployments is {needed:g} CPUs, the local Ray has {CPUS}; lower them"
+        yield f"`num_cpus` x `replicas` of `router`, `compiler`, `replica`: {needed:g} CPUs, Ray has {CPUS}; lower them"
     try:
         Tenants.from_file(arguments.router.api_keys)
     except ValueError as error:

@@ -23,7 +23,9 @@ def find_row(rows, buckets, row):  # type: ignore[no-untyped-def]
     for value in row:
         mixed = (mixed ^ np.uint64(value)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
-    bucket = mixed & last
+    # Products depend on bits below their own alone: without this, the high bits of the last value would not count.
+    mixed *= np.uint64(0x9E3779B97F4A7C15)
+    bucket = (mixed ^ mixed >> np.uint64(32)) & last
     found = np.int64(buckets[bucket])
     while found >= 0 and not _same(rows[found], row):
         bucket = (bucket + np.uint64(1)) & last

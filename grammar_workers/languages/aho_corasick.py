@@ -36,7 +36,7 @@ class AhoCorasick:
             self._insert(word)
             if len(self._children) > limits.max_regex_states:
                 raise LimitExceededError(
-                    f"the words need more than {limits.max_regex_states} states (limit max_regex_states)"
+                    f"the words need more than {limits.max_regex_states} states (fixed limit max_regex_states)"
                 )
         self.rows = self._link(budget_of(limits))
 

@@ -195,7 +195,7 @@ class CfgRecognizer:
         if number is None:
             if self.nbytes > self._limits.max_fsm_bytes:
                 raise LimitExceededError(
-                    f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of states (limit max_fsm_bytes)"
+                    f"the states take more than {self._limits.max_fsm_bytes} bytes (fixed limit max_fsm_bytes)"
                 )
             number = len(self._stacks)
             if number == len(self._table):

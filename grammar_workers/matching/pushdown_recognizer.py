@@ -303,7 +303,7 @@ class PushdownRecognizer:
         if self.nbytes > self._limits.max_fsm_bytes:
             raise LimitExceededError(
                 f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of return stacks "
-                "(limit max_fsm_bytes)"
+                "(fixed limit max_fsm_bytes)"
             )
         many = len(self._stack.frames)
         frames = np.empty((_GROWTH * many, step.FRAME_COLUMNS), np.int64)

@@ -399,5 +399,5 @@ class TokenFSM:
     def _check_memory(self) -> None:
         if self.nbytes > self._limits.max_fsm_bytes:
             raise LimitExceededError(
-                f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of states (limit max_fsm_bytes)"
+                f"the states take more than {self._limits.max_fsm_bytes} bytes (fixed limit max_fsm_bytes)"
             )

@@ -168,7 +168,7 @@ class PushdownBuilder:
 
     def _check_states(self) -> None:
         if self.next_state > self._most_states:
-            raise LimitExceededError(f"the automaton has more than {self._most_states} states (limit max_states)")
+            raise LimitExceededError(f"the automaton has more than {self._most_states} states (fixed limit max_states)")
 
     def fill(self, state: int, *, row: int = -1, op: int = 0, exit_label: int = -1, loop: int = 0) -> None:
         """Give a state that was appended empty its row, op, exit label and loop."""

@@ -40,7 +40,7 @@ def refused(specification: dict[str, Any], **options: Any) -> ApiError:
         ({"type": "regex", "pattern": "a{1048577}"}, r"the repeat count 1048577 is above 1048576; repeat a group"),
         (
             {"type": "regex", "pattern": "x" * 40_001},
-            r"more than 40000 characters \(limit max_pattern_char.*enum",
+            r"more than 40000 characters \(fixed limit max_pattern_char.*enum",
         ),
         (
             {"type": "json_schema", "schema": {"type": "string", "maxLength": -1}},

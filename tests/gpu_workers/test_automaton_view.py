@@ -61,7 +61,7 @@ def test_the_token_drawn_comes_first_and_the_rest_is_counted() -> None:
 
 def test_beyond_the_budget_of_the_grammar_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
-        raise LimitExceededError("too many stacks (limit max_fsm_bytes)")
+        raise LimitExceededError("too many stacks (fixed limit max_fsm_bytes)")
 
     monkeypatch.setattr(TokenFSM, "successors", full)
     assert around("a", ord("a")) is None

@@ -82,7 +82,7 @@ REFUSED = {
     "malformed regex": ({"type": "regex", "pattern": "a("}, "position"),
     "NUL": ({"type": "regex", "pattern": "a\0("}, "position"),
     "unsatisfiable": ({"type": "json_schema", "schema": {"type": "integer", "minimum": 3, "maximum": 2}}, "no value"),
-    "exploding regex": ({"type": "regex", "pattern": "(a|b)*a(a|b){40}"}, "(limit max_"),
+    "exploding regex": ({"type": "regex", "pattern": "(a|b)*a(a|b){40}"}, "(fixed limit max_"),
 }
 
 

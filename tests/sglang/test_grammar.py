@@ -140,7 +140,7 @@ class Limits:
 
             def limited(fsm: Any, state: int, *token: int, real: Any = real, name: str = name) -> Any:
                 if self.armed and name == self.step:
-                    raise LimitExceededError("the automaton holds more bytes than it may (limit max_fsm_bytes)")
+                    raise LimitExceededError("the automaton holds more bytes than it may (fixed limit max_fsm_bytes)")
                 return real(fsm, state, *token)
 
             monkeypatch.setattr(TokenFSM, name, limited)

@@ -79,7 +79,7 @@ class Contexts:
         except TooLargeError:
             most = self._limits.max_regex_states
             raise LimitExceededError(
-                f"the end of a terminal needs more than {most} states (limit max_regex_states)"
+                f"the end of a terminal needs more than {most} states (fixed limit max_regex_states)"
             ) from None
         self._automata.append(complement(to_characters(found), self._limits))
 

@@ -202,7 +202,7 @@ class Terminals:
                 self._fail(
                     LimitExceededError,
                     f"a terminal is longer than {self._limits.max_pattern_characters} characters once the terminals "
-                    "that it names are written out (limit max_regex_states)",
+                    "that it names are written out (fixed limit max_regex_states)",
                     places[0][1],
                 )
         return Joined("".join(values), False, "", tuple(places))

@@ -66,6 +66,6 @@ def rule_graph(network: TransitionNetwork, automaton: Dfa | None, limits: Limits
         shortest, _ = graph.endings[graph.first]
         if shortest > limits.max_steps:
             raise LimitExceededError(
-                f"the shortest text of the grammar has more than {limits.max_steps} bytes (limit max_steps)"
+                f"the shortest text of the grammar has more than {limits.max_steps} bytes (fixed limit max_steps)"
             )
         return graph

@@ -116,7 +116,7 @@ class _Thompson:
         most = self._budget.limits.max_regex_states * 8
         if len(self._automaton) >= most:
             raise LimitExceededError(
-                f"a rule is longer than {most} elements once its counts are written out (limit max_regex_states)"
+                f"a rule is longer than {most} elements once its counts are written out (fixed limit max_regex_states)"
             )
         return self._automaton.state()
 

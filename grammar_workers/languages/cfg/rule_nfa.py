@@ -176,5 +176,5 @@ def determinize_rule(name: RuleName, source: RuleNfa, budget: Budget) -> RuleNfa
             return determinize(source, budget, max_states=most)
         except TooLargeError:
             raise LimitExceededError(
-                f"the rule {name.name!r} needs more than {most} states (limit max_regex_states)"
+                f"the rule {name.name!r} needs more than {most} states (fixed limit max_regex_states)"
             ) from None

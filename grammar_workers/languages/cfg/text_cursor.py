@@ -86,7 +86,7 @@ class TextCursor:
     def _deeper(self, begin: int) -> None:
         self._depth += 1
         if self._depth > self._limits.max_nesting:
-            self._exceed(f"groups nested deeper than {self._limits.max_nesting} (limit max_nesting)", begin)
+            self._exceed(f"groups nested deeper than {self._limits.max_nesting} (fixed limit max_nesting)", begin)
 
     def reference(self, name: re.Pattern[str], tokens: str = "<") -> Reference:
         """The name of a rule; one of `tokens` would begin a reference to a token."""

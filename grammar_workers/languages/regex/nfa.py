@@ -131,7 +131,7 @@ class GlushkovNfa:
         if len(self.follow) > self._most:
             raise LimitExceededError(
                 f"the pattern has more than {self._most} characters once its counts are written out "
-                "(limit max_regex_states)"
+                "(fixed limit max_regex_states)"
             )
         self.follow.append(following)
         self.sets.append(number)

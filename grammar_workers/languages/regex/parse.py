@@ -165,7 +165,7 @@ class _Reader:
         self._characters += 1
         if self._characters > self._limits.max_pattern_characters:
             raise LimitExceededError(
-                f"the pattern has more than {self._limits.max_pattern_characters} characters (limit "
+                f"the pattern has more than {self._limits.max_pattern_characters} characters (fixed limit "
                 "max_pattern_characters); list fixed strings as `enum` of a JSON Schema, or as choices",
             )
 
@@ -217,7 +217,7 @@ class _Reader:
         self._depth += 1
         if self._depth > self._limits.max_nesting:
             raise LimitExceededError(
-                f"groups nested deeper than {self._limits.max_nesting} (limit max_nesting)", position=begin
+                f"groups nested deeper than {self._limits.max_nesting} (fixed limit max_nesting)", position=begin
             )
         flags = self._flags
         look = self._group_head(begin) if self._take("?") else None

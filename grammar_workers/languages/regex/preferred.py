@@ -112,7 +112,7 @@ class _Builder:
         if len(self.program.following) > 4 * self._most:
             raise LimitExceededError(
                 f"the pattern has more than {self._most} characters once its counts are written out "
-                "(limit max_regex_states)"
+                "(fixed limit max_regex_states)"
             )
         self.program.characters.append(characters)
         self.program.following.append(following)

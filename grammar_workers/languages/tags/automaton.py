@@ -145,7 +145,7 @@ class Determinizer:
         if number == len(self._subsets):
             self._subsets.append(subset)
             if number >= self._most:
-                raise LimitExceededError(f"the tags need more than {self._most} states (limit max_states)")
+                raise LimitExceededError(f"the tags need more than {self._most} states (fixed limit max_states)")
         return number
 
     def _row(self, number: int) -> dict[int, int]:

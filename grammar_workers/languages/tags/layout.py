@@ -30,7 +30,9 @@ class Layout:
     def state(self) -> State:
         self._budget.spend(4)
         if len(self.nfa) >= self._limits.max_states:
-            raise LimitExceededError(f"the tags need more than {self._limits.max_states} states (limit max_states)")
+            raise LimitExceededError(
+                f"the tags need more than {self._limits.max_states} states (fixed limit max_states)"
+            )
         return self.nfa.state()
 
     def fresh(self, first: State) -> State:
@@ -86,7 +88,7 @@ class Layout:
             raise LimitExceededError(
                 f"{most_characters if most_tokens is None else most_tokens} "
                 f"{'characters' if most_tokens is None else 'tokens'} need {many} states, more than "
-                f"{self._limits.max_regex_states * 4} (limit max_regex_states)",
+                f"{self._limits.max_regex_states * 4} (fixed limit max_regex_states)",
                 pointer=f"{pointer}/{name}",
             )
         text = self._text_of(automaton)

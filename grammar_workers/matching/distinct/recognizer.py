@@ -118,7 +118,7 @@ class DistinctRecognizer:
             if self.nbytes > self._limits.max_fsm_bytes:
                 raise LimitExceededError(
                     f"the automaton holds more than {self._limits.max_fsm_bytes} bytes of values that others must "
-                    "differ from (limit max_fsm_bytes)"
+                    "differ from (fixed limit max_fsm_bytes)"
                 )
         return reached, self.may_end(reached), -1
 

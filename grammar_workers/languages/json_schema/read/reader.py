@@ -114,7 +114,8 @@ class SchemaReader:
         self._pool.spend(_SCHEMA_STEPS)
         if depth > self._limits.max_nesting:
             raise LimitExceededError(
-                f"the schema nests deeper than {self._limits.max_nesting} (limit max_nesting)", pointer=scope.pointer
+                f"the schema nests deeper than {self._limits.max_nesting} (fixed limit max_nesting)",
+                pointer=scope.pointer,
             )
         scope = self._references.entered(scope, schema)
         if self._references.lacks_dialect(schema):
