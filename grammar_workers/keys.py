@@ -38,7 +38,7 @@ from grammar_workers.tag_formats import SpecificationFormat
 from grammar_workers.types import GrammarKey
 from grammar_workers.validation import place_of, pointer
 
-COMPILER_VERSION = 19
+COMPILER_VERSION = 20
 """Part of every key: raise it whenever the same specification compiles to another language or table layout."""
 
 

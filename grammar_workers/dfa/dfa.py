@@ -297,6 +297,13 @@ def unite(automata: Sequence[Dfa], limits: Limits) -> Dfa:
     return complement(intersect([complement(automaton, limits) for automaton in automata], limits), limits)
 
 
+def without_longer(automaton: Dfa) -> Dfa:
+    """The texts of which no beginning is accepted, too."""
+    table = automaton.table.copy()
+    table[np.flatnonzero(automaton.accepting)] = DEAD
+    return minimize(Dfa(automaton.starts, table, automaton.accepting))
+
+
 def restrict(automaton: Dfa, allowed: Charset) -> Dfa:
     """The same language without the texts that hold any other character than `allowed`."""
     if allowed == ALL:

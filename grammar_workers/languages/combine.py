@@ -95,7 +95,7 @@ class Combination:
             self._json.distinct = not parts.regular and not parts.automata
             leaves = TagLeaves(self._compilation, self._json)
             construction = Construction(self._vocabulary, self._limits, leaves)
-            formats = construction.run(format_of(tag), pointer if tag.format is None else f"{pointer}/format")
+            formats = construction.run(*format_of(tag, pointer))
             if leaves.values.grammars:
                 restriction = intersection(self._compilation, parts) if parts.regular or parts.automata else None
                 return leaves.values.graph(formats, restriction, self._limits)

@@ -10,7 +10,7 @@ from grammar_workers.dfa.dfa import Dfa, intersect, literal_set, restrict
 from grammar_workers.errors import InvalidSpecificationError, UnsatisfiableError
 from grammar_workers.languages import automaton as automata
 from grammar_workers.languages.banned_words import banned_words
-from grammar_workers.languages.cfg.reading import read_grammar
+from grammar_workers.languages.cfg.reading import RuleOfFormats, read_grammar
 from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.positions import names_tokens, positions
@@ -19,6 +19,7 @@ from grammar_workers.languages.regex.parse import read_regex
 from grammar_workers.languages.regex.written_out import largest_part
 from grammar_workers.languages.scalar_values import has_surrogate
 from grammar_workers.languages.substring import spans
+from grammar_workers.languages.tags.triggers import ContentFormat
 from grammar_workers.languages.token_pattern import token_pattern
 from grammar_workers.options import Limits
 from grammar_workers.specification import (
@@ -59,7 +60,7 @@ class Parts:
     automata: list[Dfa] = dataclasses.field(default_factory=list)
     recursive: list[tuple[str, TransitionNetwork]] = dataclasses.field(default_factory=list)
     json: list[tuple[str, JsonSchemaSpecification | JsonObjectSpecification]] = dataclasses.field(default_factory=list)
-    tags: list[tuple[str, StructuralTagSpecification]] = dataclasses.field(default_factory=list)
+    tags: list[tuple[str, StructuralTagSpecification | ContentFormat]] = dataclasses.field(default_factory=list)
     tokens: list[tuple[str, PositionsSpecification | AutomatonSpecification]] = dataclasses.field(default_factory=list)
 
     def beyond_regular(self) -> list[tuple[str, str]]:
@@ -91,6 +92,9 @@ def read_parts(compilation: Compilation, pointer: str, specification: GrammarSpe
                 found = read_grammar(part.text, part.syntax, compilation.vocabulary.alphabet, compilation.limits)
             if isinstance(found, Dfa):
                 parts.automata.append(found)
+            elif isinstance(found, RuleOfFormats):
+                # What holds tokens and values is a structural tag, of which it is all.
+                parts.tags.append((inside, ContentFormat(specification=part, is_open=False)))
             else:
                 parts.recursive.append((inside, found))
         else:

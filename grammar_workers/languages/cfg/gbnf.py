@@ -5,7 +5,8 @@
     ws ::= [ \\t\\n]*
 
 White space, line ends included, means nothing outside quotes and brackets: a rule goes on until the next `name ::=`.
-`.` is any character. The language is that of the rule `root`. Token references (`<think>`, `<[17]>`) are refused.
+`.` is any character. The language is that of the rule `root`. `<think>` and `<[17]>` are
+tokens, `!</think>` is any other one.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Reader(TextCursor):
                 self.fail("unbalanced ')'")
         if START not in rules:
             self.fail(f"there is no rule named {START!r}", 0)
-        return Grammar(rules, START, self.text)
+        return Grammar(rules, START, self.text, formats=self.placed_formats)
 
     def sequence(self) -> Expression:
         items: list[Expression] = []
@@ -84,7 +85,7 @@ class _Reader(TextCursor):
             return Characters((charset.ALL,))
         if self.take("("):
             return self.group(")", begin)
-        return self.reference(_NAME, tokens="<!")
+        return self.token() or self.reference(_NAME)
 
     def _quantifier(self) -> tuple[int, int | None] | None:
         begin = self.position

@@ -14,25 +14,31 @@ never inside one. A lexer that takes the longest match first accepts less: with 
 of alternatives count, and look-arounds, `\\b`, `^` and `$` see the whole text. Ignored text is as long as possible.
 
 Templates are expanded. Priorities, aliases and `?`/`!`/`_` shape the tree or pick between parses, not the language, and
-are read over. `%declare`, `%extend`, `%override`, imports of anything but `common`, and token references are rejected.
+are read over. `%declare`, `%extend`, `%override`, and imports of anything but `common` are rejected. From llguidance
+come tokens (`<|end|>`, `<[17]>`), `%json {...}`, and `name[lazy]: ...`, which ends as soon as its text is complete.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import re
 from typing import ClassVar
 
+from grammar_workers.dfa.dfa import without_longer
 from grammar_workers.errors import GrammarError
 from grammar_workers.languages.cfg.lark_common import COMMON_TERMINALS
 from grammar_workers.languages.cfg.lark_templates import Definition, Templates
 from grammar_workers.languages.cfg.lark_terminals import COMMON, Terminals
 from grammar_workers.languages.cfg.syntax import (
     Alternatives,
+    Characters,
     Expression,
     Grammar,
+    Marker,
     Pattern,
     Reference,
+    Regular,
     Repeat,
     Rule,
     Sequence,
@@ -41,6 +47,7 @@ from grammar_workers.languages.cfg.syntax import (
 )
 from grammar_workers.languages.cfg.text_cursor import TextCursor
 from grammar_workers.options import Limits
+from grammar_workers.tag_formats import JsonSchemaFormat
 
 START = "start"
 _IGNORED = "%ignore"
@@ -60,6 +67,9 @@ _TIMES = re.compile(r"[ \t]*([0-9]+)(?:[ \t]*\.\.[ \t]*([0-9]+))?")
 _ALIAS = re.compile(r"->[ \t]*!?_?[a-zA-Z][_a-zA-Z0-9]*")
 _IMPORT = re.compile(r"%import[ \t]+common[ \t]*")
 _IMPORT_ALIAS = re.compile(r"[ \t]*->[ \t]*")
+_LAZY = re.compile(r"\[[ \t]*lazy[ \t]*\]")
+_LAZY_PREFIX = "LAZY "
+"""Before the name of a lazy rule: the terminal that it is."""
 _DIRECTIVE = re.compile(r"%[a-z_]*")
 
 
@@ -88,7 +98,6 @@ class _Reader(TextCursor):
     refused: ClassVar = {
         "&": "send the parts in an `all_of`, or write a look-ahead `(?=...)` in the regular expression",
         "~": "write a negative look-ahead `(?!...)`, or a class of characters such as `[^...]`",
-        "%json": "send a structural_tag whose elements are this text as `grammar` and the schema as `json_schema`",
     }
 
     def __init__(self, text: str, limits: Limits, prefix: str = "") -> None:
@@ -98,6 +107,7 @@ class _Reader(TextCursor):
         self._terminals: dict[str, Rule] = {}
         self._templates: dict[str, Definition] = {}
         self._ignored: list[Expression] = []
+        self._lazy: dict[str, int] = {}
         self._in_terminal = False
 
     def read(self) -> Grammar:
@@ -113,12 +123,26 @@ class _Reader(TextCursor):
         used = {one.name: one for rule in compiled.values() for one in references(rule.expression)}
         for name, reference in used.items():
             if _is_terminal(name):
-                compiled[name] = Rule(terminals.compile(reference), reference.position)
+                terminal = terminals.compile(reference)
+                compiled[name] = Rule(self._shortest(terminal, name) if name in self._lazy else terminal, 0)
         # Ignored text may also come first; after each terminal it is part of what `_terminal` makes.
         compiled[_IGNORED] = Rule(terminals.ignored(self._ignored), 0)
         compiled["%start"] = Rule(Sequence((Reference(_IGNORED, 0), Reference(START, rules[START].position))), 0)
         contexts = terminals.contexts
-        return Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton)
+        if self.placed_formats and contexts.automaton is not None:
+            self.refuse(
+                "tokens and `%json` beside a condition on the text around a terminal, which ignored text may have, too",
+                self.placed_formats[0].position,
+            )
+        return Grammar(compiled, "%start", self.text, contexts.markers, contexts.automaton, self.placed_formats)
+
+    def _shortest(self, terminal: Expression, name: str) -> Expression:
+        """What of a lazy rule has no shorter text of the rule as its beginning."""
+        if isinstance(terminal, Regular):
+            return Regular(without_longer(terminal.automaton))
+        if not isinstance(terminal, Characters):
+            self.refuse("a condition on the text around a lazy rule", self._lazy[name])
+        return terminal
 
     def _expanded(self) -> dict[str, Rule]:
         try:
@@ -161,13 +185,23 @@ class _Reader(TextCursor):
         self._in_terminal = _is_terminal(name[0])
         parameters = self._parameters(name[0], begin) if self.take("{") else None
         if self.peek() == "[":
-            instead = "write `.*?` for `lazy`, and the text behind the terminal for `suffix`"
-            self.refuse(f"attributes of the rule {name[0]!r} are not supported; {instead}", begin)
+            if self._in_terminal:
+                self.refuse(f"attributes of the terminal {name[0]!r}; rules, in lower case, may be `[lazy]`", begin)
+            if not self.match(_LAZY):
+                instead = "put the text of `suffix` behind the rule, limits and the rest into the request"
+                self.refuse(f"attributes of the rule {name[0]!r} other than `lazy` are not supported; {instead}", begin)
+            self._lazy[_LAZY_PREFIX + name[0]] = begin
+            self._in_terminal = True
         self.match(_PRIORITY)
         self.match(_INLINE_SPACE)
         if not self.take(":"):
             self.fail(f"`:` is missing after {name[0]!r}")
-        self._define(name[0], self.alternatives(), begin, parameters)
+        expression = self.alternatives()
+        if _LAZY_PREFIX + name[0] in self._lazy:
+            self._define(_LAZY_PREFIX + name[0], expression, begin)
+            self._in_terminal = False
+            expression = self._terminal(Reference(_LAZY_PREFIX + name[0], begin))
+        self._define(name[0], expression, begin, parameters)
 
     def _parameters(self, name: str, begin: int) -> tuple[str, ...]:
         """The parameters of a template, behind the opening brace."""
@@ -287,6 +321,10 @@ class _Reader(TextCursor):
             return self._terminal(self._string(begin))
         if self.peek() == "/":
             return self._terminal(self._regexp(begin))
+        if found := self.token() or self._json():
+            if self._in_terminal:
+                self.fail("a token or `%json` inside a terminal; write the name of what holds it in lower case", begin)
+            return self._terminal(found)
         name = self.reference(_NAME).name
         if self.take("{"):
             return Template(name, self._arguments(name, begin), begin)
@@ -296,6 +334,18 @@ class _Reader(TextCursor):
         if self._in_terminal:
             self.fail(f"the rule {name!r} inside a terminal; write its name in upper case", begin)
         return reference
+
+    def _json(self) -> Marker | None:
+        """A JSON value of the schema behind `%json`."""
+        begin = self.position
+        if not self.take("%json"):
+            return None
+        self.match(_ANY_SPACE)
+        try:
+            schema, self.position = json.JSONDecoder().raw_decode(self.text, self.position)
+            return self.marker(self.text[begin : self.position], JsonSchemaFormat(json_schema=schema), begin)
+        except (ValueError, RecursionError):
+            self.fail("a JSON Schema, an object or a boolean, is expected after `%json`")
 
     def _arguments(self, name: str, begin: int) -> tuple[Expression, ...]:
         """The arguments of a template, behind the opening brace."""

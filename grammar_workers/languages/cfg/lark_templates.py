@@ -10,6 +10,7 @@ from grammar_workers.languages.cfg.syntax import (
     Alternatives,
     Characters,
     Expression,
+    Marker,
     Pattern,
     Reference,
     Repeat,
@@ -110,5 +111,5 @@ def _key(expression: Expression) -> Hashable:
         return (type(expression), *map(_key, expression.items))
     if isinstance(expression, Repeat):
         return (expression.low, expression.high, _key(expression.item))
-    assert isinstance(expression, Characters)
-    return expression.charsets
+    assert isinstance(expression, Characters | Marker)
+    return expression

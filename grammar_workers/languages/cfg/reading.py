@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Literal
 
@@ -9,7 +10,7 @@ from grammar_workers.budget import budget_of
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
-from grammar_workers.errors import LimitExceededError
+from grammar_workers.errors import LimitExceededError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.byte_rules import ByteRules
 from grammar_workers.languages.cfg.gbnf import read_gbnf
 from grammar_workers.languages.cfg.inline_regular import inline_regular
@@ -19,7 +20,8 @@ from grammar_workers.languages.cfg.lark_context import MARKERS, erase
 from grammar_workers.languages.cfg.left_recursion import remove_left_recursion
 from grammar_workers.languages.cfg.rtn import TransitionNetwork, build, remove_empty_texts
 from grammar_workers.languages.cfg.rule_graph import RuleGraph
-from grammar_workers.languages.cfg.rule_nfa import to_characters
+from grammar_workers.languages.cfg.rule_nfa import RuleNfa, to_characters
+from grammar_workers.languages.cfg.syntax import FORMATS, PlacedFormat
 from grammar_workers.options import Limits
 
 Syntax = Literal["gbnf", "lark"]
@@ -33,13 +35,25 @@ def guess_syntax(text: str) -> Syntax:
     return "gbnf" if _GBNF_RULE.search(text) else "lark"
 
 
-def read_grammar(text: str, syntax: Syntax, alphabet: Charset, limits: Limits) -> Dfa | TransitionNetwork:
+@dataclasses.dataclass(frozen=True)
+class RuleOfFormats:
+    """The automaton of a grammar with formats in it: those of its characters from `FIRST_FORMAT` on stand for them."""
+
+    rule: RuleNfa
+    formats: tuple[PlacedFormat, ...]
+
+
+def read_grammar(
+    text: str, syntax: Syntax, alphabet: Charset, limits: Limits
+) -> Dfa | TransitionNetwork | RuleOfFormats:
     """The automaton of a grammar: over characters when its language is found to be regular, else rules with calls.
 
     It is restricted to texts over `alphabet`. Raises GrammarError with the position in `text`.
     """
     budget = budget_of(limits)
     grammar = _READERS[syntax](text, limits)
+    if grammar.formats:
+        alphabet = charset.subtract(alphabet, FORMATS)
     with grammar.named(grammar.start).limits():
         if grammar.context is None:
             network = build(grammar, alphabet, budget)
@@ -52,7 +66,15 @@ def read_grammar(text: str, syntax: Syntax, alphabet: Charset, limits: Limits) -
         remove_left_recursion(network, budget)
         inline_regular(network, budget)
     start = network.rules[network.start]
-    return network if start.calls() else to_characters(start)
+    if not grammar.formats:
+        return network if start.calls() else to_characters(start)
+    if start.calls():
+        raise UnsupportedFeatureError(
+            "tokens and `%json` in a grammar whose rules contain themselves, or are too large to be written into one "
+            "another; write rules that do not contain themselves",
+            position=grammar.formats[0].position,
+        )
+    return RuleOfFormats(start, grammar.formats)
 
 
 def rule_graph(network: TransitionNetwork, automaton: Dfa | None, limits: Limits) -> RuleGraph:

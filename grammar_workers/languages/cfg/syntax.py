@@ -15,6 +15,7 @@ from grammar_workers.budget import limits_at
 from grammar_workers.dfa import charset
 from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
+from grammar_workers.tag_formats import Format
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Pattern:
 
 @dataclasses.dataclass(frozen=True)
 class Marker:
-    """A character that no text has; see `Grammar.context`."""
+    """A character that no text has; see `Grammar.context` and `Grammar.formats`."""
 
     code_point: int
 
@@ -105,12 +106,26 @@ class Rule:
     position: int
 
 
+FIRST_FORMAT, LAST_FORMAT = 0x10F000, 0x10FFFF
+FORMATS: Charset = ((FIRST_FORMAT, LAST_FORMAT),)
+"""Characters that stand for formats: the end of the last plane for private use, which a grammar with
+formats has not."""
+
+
+class PlacedFormat(NamedTuple):
+    """A format of structural tags in a grammar, and where the grammar writes it."""
+
+    format: Format
+    position: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Grammar:
     """Rules by name, read from `text`; the language is that of `start`.
 
     The rules may write characters of `markers` around terminals. Then `context` is the automaton of the texts with
-    markers whose terminals stand where they may, and the language is that of the texts without the markers.
+    markers whose terminals stand where they may, and the language is that of the texts without the markers. Characters
+    from `FIRST_FORMAT` on stand for `formats`, in order: tokens, and JSON values.
     """
 
     rules: dict[str, Rule]
@@ -118,6 +133,7 @@ class Grammar:
     text: str
     markers: Charset = charset.EMPTY
     context: Dfa | None = None
+    formats: tuple[PlacedFormat, ...] = ()
 
     def named(self, name: str) -> RuleName:
         """Return the name of a rule with its place."""

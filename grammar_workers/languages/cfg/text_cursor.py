@@ -8,8 +8,18 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn
 
+from grammar_workers import tag_formats as formats
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.languages.cfg.syntax import Alternatives, Expression, Reference, line_and_column
+from grammar_workers.languages.cfg.syntax import (
+    FIRST_FORMAT,
+    LAST_FORMAT,
+    Alternatives,
+    Expression,
+    Marker,
+    PlacedFormat,
+    Reference,
+    line_and_column,
+)
 from grammar_workers.languages.scalar_values import has_surrogate, is_scalar_value
 from grammar_workers.options import Limits
 
@@ -17,6 +27,8 @@ MOST_REPEATS = 1 << 20
 """The largest count that a repetition may name; `Limits` bounds what it may cost."""
 
 _SIMPLE_REPEATS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+_TOKEN = re.compile(r"(!?)(?=<)(?:<\[([^\]\n]*)\]>|(<[^>\n]+>))")
+_TOKEN_IDS = re.compile(r"\*|[0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*")
 _WIDTHS = {"x": 2, "u": 4, "U": 8}
 """Hexadecimal digits of escapes."""
 
@@ -37,8 +49,14 @@ class TextCursor:
             raise InvalidSpecificationError("a NUL character in a grammar; write it as an escape", position=position)
         self.text = text
         self.position = 0
+        self._formats: dict[str, tuple[int, PlacedFormat]] = {}
         self._limits = limits
         self._depth = 0
+
+    @property
+    def placed_formats(self) -> tuple[PlacedFormat, ...]:
+        """What the markers stand for that have been given out, in order."""
+        return tuple(placed for _, placed in self._formats.values())
 
     @property
     def at_end(self) -> bool:
@@ -88,10 +106,40 @@ class TextCursor:
         if self._depth > self._limits.max_nesting:
             self._exceed(f"groups nested deeper than {self._limits.max_nesting} (fixed limit max_nesting)", begin)
 
-    def reference(self, name: re.Pattern[str], tokens: str = "<") -> Reference:
-        """The name of a rule; one of `tokens` would begin a reference to a token."""
-        if self.peek() in tokens:
-            self.refuse("a token in a grammar is not supported; quote its text, or use `token` in a structural_tag")
+    def token(self) -> Marker | None:
+        """A token by its text, as in `<think>`, or by ids, as in `<[17]>`, `<[1,5-9]>`, `<[^17]>` and `<[*]>`.
+
+        None where no `<` or `!<` comes next, which stands for any token but these.
+        """
+        begin = self.position
+        if not (found := self.match(_TOKEN)):
+            return None
+        but, ids, name = found.groups()
+        if name is not None:
+            named: list[str | int] = [name]
+        else:
+            but, ids = ("!" if not but else "", ids[1:]) if ids[:1] == "^" else (but, ids)
+            if not _TOKEN_IDS.fullmatch(ids) or (but and ids == "*"):
+                self.fail("ids of tokens are written `<[17]>`, `<[1,5-9]>`, `<[^17]>` or `<[*]>`", begin)
+            runs = [] if ids == "*" else [[int(one) for one in run.split("-")] for run in ids.split(",")]
+            if sum(run[-1] - run[0] + 1 for run in runs) > formats.MOST_FORMATS:
+                self._exceed(f"more than {formats.MOST_FORMATS} tokens", begin)
+            named, but = [one for run in runs for one in range(run[0], run[-1] + 1)], but or "!" * (ids == "*")
+        if but:
+            return self.marker(found[0], formats.ExcludeTokenFormat(exclude_tokens=named), begin)
+        return self.marker(
+            found[0], formats.OrFormat(elements=[formats.TokenFormat(token=one) for one in named]), begin
+        )
+
+    def marker(self, text: str, format_: formats.Format, position: int) -> Marker:
+        """The character that stands for a format, which the grammar writes as `text`, wherever it does."""
+        self._formats.setdefault(text, (FIRST_FORMAT + len(self._formats), PlacedFormat(format_, position)))
+        if len(self._formats) > LAST_FORMAT - FIRST_FORMAT:
+            self._exceed("too many tokens and JSON values", position)
+        return Marker(self._formats[text][0])
+
+    def reference(self, name: re.Pattern[str]) -> Reference:
+        """The name of a rule."""
         begin = self.position
         found = self.match(name)
         if not found:

@@ -21,6 +21,7 @@ from grammar_workers.errors import (
     UnsatisfiableError,
     UnsupportedFeatureError,
 )
+from grammar_workers.languages.cfg.reading import RuleOfFormats
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
 from grammar_workers.languages.tags.automaton import FormatNfa, State, Value
 from grammar_workers.languages.tags.free_text import FREE, free_text, up_to_end
@@ -31,8 +32,8 @@ from grammar_workers.options import Limits
 from grammar_workers.types import TokenId
 from grammar_workers.vocabulary.vocabulary import Vocabulary
 
-Content: TypeAlias = Dfa | Value | RuleNfa | tuple[formats.Format, str]
-"""Texts, a value with a rule of its own, a rule that calls values, or another format and its pointer."""
+Content: TypeAlias = Dfa | Value | RuleNfa | RuleOfFormats | tuple[formats.Format, str]
+"""Texts, a value with a rule of its own, a rule that calls values or formats, or another format and its pointer."""
 
 
 class Leaves(Protocol):
@@ -134,7 +135,9 @@ class Construction:
         if isinstance(found, Dfa):
             return self._laid.embed(found, first)
         if isinstance(found, RuleNfa):
-            return self._laid.embed_rule(found, first)
+            return self._laid.embed_rule(found, first)[0]
+        if isinstance(found, RuleOfFormats):
+            return self._formats_of(found, pointer, first, ends)
         if isinstance(found, Value):
             last = self._laid.state()
             self._laid.nfa.values[first].append((found, last))
@@ -147,6 +150,18 @@ class Construction:
             if place == pointer and error.pointer is not None:
                 error.pointer = pointer
             raise
+
+    def _formats_of(self, grammar: RuleOfFormats, pointer: str, first: State, ends: Ends) -> State:
+        last, between = self._laid.embed_rule(grammar.rule, first)
+        for number, state, target in between:
+            format_, position = grammar.formats[number]
+            try:
+                behind = self._add(format_, pointer, self._laid.fresh(state), ends)
+            except GrammarError as error:
+                error.pointer, error.position = pointer or None, position
+                raise
+            self._laid.nfa.silent[behind].append(target)
+        return last
 
     def _content(self, format_: formats.Format, pointer: str, ends: Ends) -> Content:
         """Return the texts that a leaf allows before the ends of its tag."""

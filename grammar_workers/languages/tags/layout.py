@@ -11,6 +11,7 @@ from grammar_workers.dfa.charset import Charset
 from grammar_workers.dfa.dfa import Dfa
 from grammar_workers.errors import LimitExceededError
 from grammar_workers.languages.cfg.rule_nfa import RuleNfa
+from grammar_workers.languages.cfg.syntax import FIRST_FORMAT, FORMATS
 from grammar_workers.languages.tags.automaton import FormatNfa, State
 from grammar_workers.languages.tags.spelling import Spelling
 from grammar_workers.options import Limits
@@ -127,18 +128,25 @@ class Layout:
                 self.nfa.characters[state].append((characters, states[target]))
         return states
 
-    def embed_rule(self, rule: RuleNfa, first: State) -> State:
-        """The same for the deterministic automaton of a rule of a grammar."""
+    def embed_rule(self, rule: RuleNfa, first: State) -> tuple[State, list[tuple[int, State, State]]]:
+        """The same for the deterministic automaton of a rule of a grammar.
+
+        What stands for a format is left out: its number, and the states before and behind it.
+        """
         self._budget.spend(sum(map(len, rule.edges)))
         states = [self.state() for _ in range(len(rule))]
         self.nfa.silent[first].append(states[0])
+        formats = []
         for state, moves in zip(states, rule.edges, strict=True):
             for label, target in moves:
                 if isinstance(label, int):
                     self.nfa.values[state].append((label, states[target]))
-                else:
-                    self.nfa.characters[state].append((label, states[target]))
-        return self.join([states[number] for number in rule.finals])
+                    continue
+                if characters := charset.subtract(label, FORMATS):
+                    self.nfa.characters[state].append((characters, states[target]))
+                for low, high in charset.intersect(label, FORMATS):
+                    formats += [(one - FIRST_FORMAT, state, states[target]) for one in range(low, high + 1)]
+        return self.join([states[number] for number in rule.finals]), formats
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from grammar_workers import tag_formats
 from grammar_workers.dfa.dfa import Dfa, combine, literal_set, restrict
 from grammar_workers.errors import UnsatisfiableError, UnsupportedFeatureError
 from grammar_workers.languages.cfg.reading import guess_syntax, read_grammar
+from grammar_workers.languages.cfg.rtn import TransitionNetwork
 from grammar_workers.languages.compilation import Compilation, located
 from grammar_workers.languages.json_schema.assertions import JsonType
 from grammar_workers.languages.json_schema.logic import FormulaPool
@@ -47,7 +48,8 @@ class TagLeaves:
         self._options = compilation.options
         self._limits = compilation.limits
         self._json = json_values
-        self._json_numbers: dict[str, int] = {}
+        # By identity; each format is kept, so that no other one gets its identity.
+        self._json_numbers: dict[int, tuple[object, Value]] = {}
 
     def format_content(self, format_: tag_formats.Format, pointer: str) -> Content:
         """What a format allows that is a language of its own."""
@@ -78,14 +80,13 @@ class TagLeaves:
         raise AssertionError(f"a format without a meaning: {format_!r}")
 
     def _python_literal(self, leaf: PythonLiteral, pointer: str) -> Value:
-        known = self._json_numbers.get(pointer)
-        if known is None:
+        if id(leaf) not in self._json_numbers:
             parts = Parts(json=[(pointer, JsonSchemaSpecification(json_schema=leaf.json_schema))])
             # Escapes of half a character mean something else in Python.
             options = self._options.model_copy(update={"escapes": "minimal"})
             entry, _ = self._json.entry(parts, options, inside="/json_schema", constants=PYTHON_CONSTANTS)
-            known = self._json_numbers[pointer] = self.values.add_json(entry, pointer)
-        return known
+            self._json_numbers[id(leaf)] = leaf, self.values.add_json(entry, pointer)
+        return self._json_numbers[id(leaf)][1]
 
     def _string_texts(self, leaf: StringTexts, pointer: str) -> Dfa:
         pool = FormulaPool(self._limits)
@@ -103,8 +104,7 @@ class TagLeaves:
     def json_value(self, alternatives: Sequence[tuple[tag_formats.JsonSchemaFormat, str]]) -> int:
         """The number of the value that one of these formats, which differ in their schemas alone, allows."""
         format_, pointer = alternatives[0]
-        known = self._json_numbers.get(pointer)
-        if known is None:
+        if id(format_) not in self._json_numbers:
             parts = Parts(
                 json=[(place, JsonSchemaSpecification(json_schema=one.json_schema)) for one, place in alternatives]
             )
@@ -124,13 +124,13 @@ class TagLeaves:
                 raise UnsupportedFeatureError(
                     "a text that may occur in JSON outside of strings", pointer=f"{pointer}/excludes"
                 )
-            known = self._json_numbers[pointer] = self.values.add_json(entry, pointer)
-        return known
+            self._json_numbers[id(format_)] = format_, self.values.add_json(entry, pointer)
+        return self._json_numbers[id(format_)][1]
 
     def _content(self, pointer: str, specification: GrammarSpecification, *, is_open: bool = False) -> Content:
         """What a specification in a tag allows; `is_open` as in `ContentFormat`."""
         if isinstance(specification, StructuralTagSpecification):
-            return format_of(specification), pointer if specification.format is None else f"{pointer}/format"
+            return format_of(specification, pointer)
         if isinstance(specification, GrammarTextSpecification):
             return self._grammar(specification.text, specification.syntax, pointer, pointer)
         parts = read_parts(self._compilation, pointer, specification)
@@ -153,4 +153,4 @@ class TagLeaves:
         """What a grammar allows whose text stands at `inside`."""
         with located(pointer):
             found = read_grammar(text, syntax, self._vocabulary.alphabet, self._limits)
-        return found if isinstance(found, Dfa) else self.values.add_grammar(found, inside)
+        return self.values.add_grammar(found, inside) if isinstance(found, TransitionNetwork) else found

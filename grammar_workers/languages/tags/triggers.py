@@ -15,17 +15,19 @@ class ContentFormat(formats.SpecificationFormat):
     is_open: bool
 
 
-def format_of(specification: StructuralTagSpecification) -> formats.Format:
-    """What such a structural tag is in the language of formats; pointers into both are the same."""
+def format_of(specification: StructuralTagSpecification | ContentFormat, pointer: str) -> tuple[formats.Format, str]:
+    """What such a structural tag at `pointer` is in the language of formats, and where that stands."""
+    if isinstance(specification, ContentFormat):
+        return specification, pointer
     if specification.format is not None:
-        return specification.format
+        return specification.format, f"{pointer}/format"
     # What is checked already is not checked again.
     return formats.TriggeredTagsFormat.model_construct(
         triggers=specification.triggers,
         tags=[_tag(tag) for tag in specification.tags],
         required=specification.at_least_one,
         stop_after_first=specification.stop_after_first,
-    )
+    ), pointer
 
 
 def _tag(tag: Tag) -> formats.TagFormat:
