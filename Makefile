@@ -34,7 +34,8 @@ ifneq ($(TORCH_INDEX),)
 	@echo "installing torch from $(TORCH_INDEX)"
 	@$(PIP_INSTALL) --no-deps --index-url $(TORCH_INDEX) torch
 endif
-	@$(PIP_INSTALL) --editable '.[serve]'
+	@# README and examples use the client of OpenAI.
+	@$(PIP_INSTALL) --editable '.[serve]' openai
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.serve

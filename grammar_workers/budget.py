@@ -51,7 +51,8 @@ class Budget:
         """Raise LimitExceededError when the automaton of a pattern has more states than it may."""
         if many >= self.limits.max_regex_states:
             raise LimitExceededError(
-                f"patterns need more than {self.limits.max_regex_states} states (fixed limit max_regex_states)"
+                f"patterns need more than {self.limits.max_regex_states} states (fixed limit max_regex_states); use "
+                "smaller counts, `maxLength` for the length of a string, or an `enum` for fixed strings"
             )
 
     @contextlib.contextmanager

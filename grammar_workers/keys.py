@@ -20,6 +20,7 @@ from grammar_workers.errors import (
 )
 from grammar_workers.languages.json_schema.read.keywords import (
     ANNOTATIONS,
+    KEYWORDS,
     REFERRING,
     SCHEMA_LISTS,
     SCHEMA_MAPS,
@@ -102,7 +103,7 @@ def canonical_bytes(specification: GrammarSpecification, most: int, *, strict: b
     Annotations stay where a reference may lead into them: they are schemas then.
 
     Raises LimitExceededError as soon as it is certain that there are more than `most` bytes, and, if `strict`,
-    UnsupportedFeatureError for a misspelt keyword in a schema that is strict itself.
+    UnsupportedFeatureError for a misspelt keyword, or none at all, in a schema that is strict itself.
     """
     try:
         normalization = _Normalization(most, strict=strict)
@@ -156,8 +157,8 @@ class _Normalization:
             case JsonSchemaSpecification():
                 # Copying a schema takes as long as normalising it.
                 content = {"type": specification.type, "schema": self._schema(specification.json_schema)}
-                if self._misspelt and self._strict and specification.strict:
-                    refuse_misspelt(specification.json_schema, at and f"{at}/schema")
+                if self._strict and specification.strict and (self._misspelt or _asserts_nothing(content["schema"])):
+                    refuse_mistakes(specification.json_schema, at and f"{at}/schema")
                 return content
             case AllOfSpecification():
                 parts = enumerate(specification.specifications)
@@ -254,8 +255,23 @@ class _Normalization:
             raise _too_large(self._most)
 
 
-def refuse_misspelt(schema: Any, place: str) -> None:
-    """Raises `UnsupportedFeatureError` for the first misspelt keyword in a schema."""
+def refuse_mistakes(schema: Any, place: str) -> None:
+    """Raises `UnsupportedFeatureError` for names that are no keywords and nothing else, or for a misspelt keyword."""
+    if _asserts_nothing(schema):
+        todo = "say what is valid with `type` and `properties`, without a wrapper (`on_unsupported: report` allows it)"
+        raise UnsupportedFeatureError(f"no keyword of JSON Schema is in the schema; {todo}", pointer=place)
+    _refuse_misspelt(schema, place)
+
+
+def _asserts_nothing(schema: Any) -> bool:
+    """Whether no keyword asserts anything, beside names that are none."""
+    names = schema.keys() if isinstance(schema, dict) else ()
+    return any(name not in KEYWORDS for name in names) and not any(
+        name in KEYWORDS and KEYWORDS[name].asserts for name in names
+    )
+
+
+def _refuse_misspelt(schema: Any, place: str) -> None:
     for keyword, value in schema.items() if isinstance(schema, dict) else ():
         at = place + pointer((keyword,))
         if (meant := misspelt(keyword)) is not None:
@@ -263,11 +279,11 @@ def refuse_misspelt(schema: Any, place: str) -> None:
             raise UnsupportedFeatureError(f"unknown keyword `{shortened(keyword, 64)}`: {todo}", pointer=at)
         if keyword in SCHEMA_MAPS and isinstance(value, dict):
             for name, part in value.items():
-                refuse_misspelt(part, at + pointer((name,)))
+                _refuse_misspelt(part, at + pointer((name,)))
         elif keyword in _HOLD_LISTS:
             parts = enumerate(value) if isinstance(value, list) else [(None, value)]
             for i, part in parts:
-                refuse_misspelt(part, at if i is None else f"{at}/{i}")
+                _refuse_misspelt(part, at if i is None else f"{at}/{i}")
 
 
 def _too_large(most: int) -> LimitExceededError:

@@ -66,3 +66,13 @@ def test_a_checkout_that_nobody_installed(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(importlib.metadata, "distribution", none)
     assert installation("serve") == "pip install --editable '.[serve]'"
+
+
+def test_make_serve_installs_what_the_first_python_of_the_documents_imports() -> None:
+    installed = re.search(r"--editable '\.\[serve\]'(.*)", (REPOSITORY / "Makefile").read_text())
+    assert installed is not None
+    for document in ("README.md", "docs/tutorial.md", *map(str, (REPOSITORY / "examples").glob("*.py"))):
+        imported = re.findall(
+            r"^(?:from|import) (openai|anthropic)\b", (REPOSITORY / document).read_text(), re.MULTILINE
+        )
+        assert {*imported} <= {*installed[1].split()}, document

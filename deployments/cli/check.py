@@ -23,6 +23,7 @@ from deployments.shipped import EMBEDDED_MODEL
 from grammar_workers import GrammarError, GrammarOptions, Vocabulary, compile_grammar, warm_up
 from grammar_workers.artifacts import artifact
 from grammar_workers.costs import most_expensive
+from grammar_workers.keys import refuse_mistakes
 from grammar_workers.matching.examples import draw_examples
 from grammar_workers.vocabulary.tokenizer_file import read_vocabulary
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
@@ -44,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let Python files run that come with the model as its tokenizer",
     )
+    parser.add_argument(
+        "--strict", action="store_true", help="refuse misspelt keywords, too, as the server does under `strict: true`"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     add_grammar_flags(parser)
 
@@ -59,6 +63,8 @@ def run(options: argparse.Namespace) -> int:
     asked: dict[str, Any] | None = None
     try:
         asked = specification(options.schema, text, options.kind)
+        if options.strict and asked["type"] == "json_schema" and policies.on_unsupported != "report":
+            refuse_mistakes(asked.get("schema"), "")
         finding = _compile(
             asked,
             _vocabulary(options.model, options.trust_remote_code),
@@ -125,7 +131,7 @@ def _as_text(finding: dict[str, Any]) -> list[str]:
         f"  key       {finding['key']}",
         *(f"  note      {note}" for note in finding["notes"]),
         *(f"  NOT ENFORCED  {one['pointer']}: {one['reason']}" for one in finding["unenforced"]),
-        *(["  most expensive:"] if finding["costs"] else []),
+        *(["  most expensive, of CPU that a schema takes once in a cluster:"] if finding["costs"] else []),
         *(f"    {one['seconds'] * 1000:,.2f} ms  {one['place']}: {one['change']}" for one in finding["costs"]),
         *(["  examples, drawn from the automaton without a model:"] if finding["examples"] else []),
         *(f"    {example}" for text in finding["examples"] for example in text.splitlines()),

@@ -121,5 +121,6 @@ def _message(problem: Problem, model: type[BaseModel]) -> str:
             return MESSAGES["model_type"]
         _, union = place_of(model.__pydantic_core_schema__, problem["loc"])
         *others, last = map(repr, union["choices"])
-        return f"must be {', '.join(others)} or {last}"
+        beside = "; other kinds are fields of `structured_outputs`" if problem["loc"][-1] == "response_format" else ""
+        return f"must be {', '.join(others)} or {last}{beside}"
     return message_of(problem)

@@ -36,11 +36,11 @@ def check_config(
     metrics_port: int | None,
     progress: Callable[[str], None],
 ) -> tuple[int | None, int]:
-    """Check what the config file at `path` and the command line name, and put `port` into the config.
+    """Check what the config file at `path` and the command line name, and put the address into the config.
 
     Args:
         path: Where `config` was read.
-        config: The config, whose HTTP port is changed.
+        config: The config, whose HTTP port and host are changed: without a host, this machine alone is answered.
         port: HTTP port of the command line, None for that of the config.
         metrics_port: Port of the metrics, None for the usual one or a free one.
         progress: Called with what is otherwise than the config says.
@@ -55,6 +55,8 @@ def check_config(
     if port is not None and port != options.port and "port" in options.model_fields_set:
         progress(f"port {port} (--port) takes the place of {options.port} (`http_options.port` of the config)")
     options.port = options.port if port is None else port
+    if "host" not in options.model_fields_set and not _has_haproxy():
+        options.host = "127.0.0.1"
     health = _health_port()
     for each in (options.port, health):
         if each is not None:

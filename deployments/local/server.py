@@ -123,7 +123,7 @@ def serve_locally(
         with progress.repeating():
             _start(config, progress, signals, deadline_s=deadline_s, metrics_port=metrics_port)
         if not signals.stop.is_set():
-            print(_greeting(config, health_port, metrics_port), flush=True)
+            print(_greeting(config, health_port, metrics_port, _log_folder()), flush=True)
         signals.stop.wait()
     except StartError as error:
         failure = error
@@ -303,7 +303,7 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _greeting(config: ServeDeploySchema, health_port: int | None, metrics_port: int) -> str:
+def _greeting(config: ServeDeploySchema, health_port: int | None, metrics_port: int, logs: str) -> str:
     url = _url(config)
     probes = "" if health_port is None else f"; for probes: {_url(config, health_port)}/health"
     metrics = f"http://127.0.0.1:{metrics_port}/metrics"
@@ -311,9 +311,13 @@ def _greeting(config: ServeDeploySchema, health_port: int | None, metrics_port: 
     model = arguments.model_name
     key = "" if arguments.router.api_keys is None else "-H 'Authorization: Bearer YOUR_API_KEY' "
     body = json.dumps({"model": model, **EXAMPLE})
+    open_to_all = ""
+    if not key and config.http_options.host not in ("127.0.0.1", "localhost", "::1"):
+        todo = "set `router.api_keys`, or `http_options.host: 127.0.0.1`"
+        open_to_all = f"It answers everybody who reaches {config.http_options.host}, without a key: {todo}.\n"
     return (
         f"\nServing {model} at {url} (documentation: {url}/docs{probes}). Ctrl-C stops.\n"
-        f"What it is doing: {url}/, metrics for Prometheus: {metrics}. Try:\n\n"
+        f"{open_to_all}What it is doing: {url}/, metrics for Prometheus: {metrics}, logs: {logs}. Try:\n\n"
         f"curl {url}/v1/chat/completions {key}-H 'Content-Type: application/json' -d '{body}'\n"
     )
 

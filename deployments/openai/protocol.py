@@ -36,7 +36,7 @@ from deployments.openai.tool_bodies import (
     ToolChoice,
 )
 from grammar_workers.errors import UnsupportedFeatureError
-from grammar_workers.keys import refuse_misspelt
+from grammar_workers.keys import refuse_mistakes
 from grammar_workers.options import OnUnsupported
 from grammar_workers.specification import AllOfSpecification, BannedWordsSpecification, GrammarSpecification
 from grammar_workers.validation import FailFast
@@ -241,11 +241,11 @@ class ChatCompletionBody(GenerationBody):
         return self
 
     def _check_spelling(self) -> None:
-        """Raises for a misspelt keyword in the schema of a tool that is strict."""
+        """Raises for a mistake in the schema of a tool that is strict."""
         for index, tool in enumerate(self.tools or ()):
             if isinstance(tool, Tool) and tool.function.strict:
                 try:
-                    refuse_misspelt(tool.function.parameters, "")
+                    refuse_mistakes(tool.function.parameters, "")
                 except UnsupportedFeatureError as error:
                     message = f"has an {error.message} (at {error.pointer})"
                     place = ("tools", index, "function", "parameters")

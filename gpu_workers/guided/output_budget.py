@@ -131,9 +131,10 @@ class OutputBudget:
         if length is not None:
             self._proofs += self._proofs_after(emitted_token_ids, states[1:], patient=True)
         if length is None or len(self._proofs) < len(states):
-            completion, left = completion_within(fsm, states[-1], max_tokens), max_tokens - len(emitted_token_ids)
-            needed = f"more than {left}" if completion is None else str(len(completion))
-            message = f"finish_within_budget: the shortest output found needs {needed} more tokens, {left} are left"
+            searched, left = 4 * max_tokens + 256, max_tokens - len(emitted_token_ids)
+            completion = completion_within(fsm, states[-1], searched)
+            needed = f"more than {searched}" if completion is None else str(len(completion))
+            message = f"`finish_within_budget`: the shortest output found needs {needed} more tokens, {left} are left"
             raise RequestError(message, code="budget_too_small", param="max_tokens")
         self._first = len(self._proofs)
 

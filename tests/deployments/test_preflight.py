@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from deployments.config_file import load_config
 from deployments.local import preflight, server
@@ -53,12 +54,24 @@ def test_make_serve_passes_the_port_only_if_one_is_given(port: str | None) -> No
     assert ("--port 8123" in shown) == (port is not None) and ("--port" in shown) == (port is not None)
 
 
+def test_without_a_host_this_machine_alone_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "_check_port", lambda *_: None)
+    written = yaml.safe_load(LOCAL.read_text())
+    for host, told in ((None, False), ("0.0.0.0", True)):
+        written["http_options"] = {} if host is None else {"host": host}
+        (file := tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
+        config = load_config(file)
+        preflight.check_config(file, config, None, None, print)
+        assert config.http_options.host == (host or "127.0.0.1")
+        assert ("answers everybody" in server._greeting(config, None, 8081, "/logs")) == told
+
+
 def test_the_command_to_try_has_the_key_where_keys_are_on(tmp_path: Path) -> None:
     config = load_config(LOCAL)
-    assert "Authorization" not in server._greeting(config, None, 8081)
+    assert "Authorization" not in server._greeting(config, None, 8081, "/logs")
     (tmp_path / "keys").write_text(KEYS)
     config.applications[0].args["router"]["api_keys"] = str(tmp_path / "keys")
-    assert "-H 'Authorization: Bearer YOUR_API_KEY' " in server._greeting(config, None, 8081)
+    assert "-H 'Authorization: Bearer YOUR_API_KEY' " in server._greeting(config, None, 8081, "/logs")
 
 
 def test_a_start_beside_another_ray_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,10 @@ def test_a_refusal_says_what_to_change_and_its_place_once(specification: dict[st
         ("anyof", "anyOf"),
         ("additionalproperties", "additionalProperties"),
         ("patern", "pattern"),
+        ("min_length", "minLength"),
+        ("additional_properties", "additionalProperties"),
+        ("_uniqueItems", None),
+        ("item_count", None),
         *(
             (name, None)
             for name in ("note", "when", "count", "x-maxLength", "_format", "example", "nullable", "discriminator")
@@ -96,6 +100,19 @@ async def test_a_misspelt_keyword_is_an_error_under_strict_alone(
         assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
     responses = {"input": "x", "text": {"format": {"type": "json_schema", "schema": SCHEMA, "strict": True}}}
     assert "maxLength" in (await http.post("/v1/responses", json=responses)).json()["error"]["message"]
+
+
+@pytest.mark.parametrize("schema", [{"name": "x", "schema": SCHEMA}, {"name": "str", "age": "int", "title": "t"}])
+async def test_names_without_a_keyword_are_an_error_under_strict_alone(
+    http: httpx.AsyncClient, schema: dict[str, Any]
+) -> None:
+    for strict, status in ((True, 400), (False, 200)):
+        format_ = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": strict}}
+        answer = await http.post("/v1/chat/completions", json={**HELLO, "response_format": format_})
+        assert answer.status_code == status
+        assert not strict or "no keyword of JSON Schema is in the schema" in answer.json()["error"]["message"]
+    allowed = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"title": "any"}, "strict": True}}
+    assert (await http.post("/v1/chat/completions", json={**HELLO, "response_format": allowed})).status_code == 200
 
 
 FUNCTION = {"name": "f", "parameters": {**SCHEMA, "type": "object"}}

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from grammar_workers import Limits, compile_grammar
+from grammar_workers import costs as told
 from grammar_workers.costs import most_expensive
 from tests.grammar_workers.vocabularies import bytes_vocabulary
+
+
+@pytest.fixture(autouse=True)
+def every_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told, "LEAST_S", 0)
 
 
 def costs(specification: dict[str, Any]) -> list[Any]:
@@ -34,3 +42,19 @@ def test_a_rule_of_a_grammar_is_a_place() -> None:
 def test_costs_do_not_stay_for_the_next_compilation() -> None:
     costs({"type": "json_schema", "schema": {"properties": {"a": {"enum": [1, 2, 3]}}}})
     assert all(one["place"] != "/properties/a" for one in costs({"type": "json_schema", "schema": {"type": "null"}}))
+
+
+def test_advice_fits_the_alternatives_and_cheap_places_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alternatives, advice in (
+        ([{"format": "email"}, {"format": "uri"}], "have fewer alternatives"),
+        ([{"properties": {"a": {"type": "null"}}}, {"type": "object"}], "declare a property with a `const` first"),
+    ):
+        schema = {
+            "anyOf": [{"type": "string", **one} for one in alternatives]
+            if "format" in alternatives[0]
+            else alternatives
+        }
+        found = {one["place"]: one["change"] for one in costs({"type": "json_schema", "schema": schema})}
+        assert found["#"].startswith(advice)
+    monkeypatch.setattr(told, "LEAST_S", 100)
+    assert costs({"type": "json_schema", "schema": {"type": "string"}}) == []

@@ -217,6 +217,7 @@ def test_a_long_text_beside_another_condition_is_rejected_with_its_limit() -> No
     ("extension", "pointer"),
     [
         ({"substring_of": 1}, "/x-turnstile/substring_of"),
+        ({"substring": "a"}, "/x-turnstile"),
         ({"substring_of": {}}, "/x-turnstile/substring_of/text"),
         ({"substring_of": {"text": 1}}, "/x-turnstile/substring_of/text"),
         ({"substring_of": {"text": "a", "whole_words": 1}}, "/x-turnstile/substring_of/whole_words"),

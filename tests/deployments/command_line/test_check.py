@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 
 from deployments.cli import check
-from grammar_workers import GrammarOptions, Vocabulary, grammar_key
+from grammar_workers import GrammarOptions, Vocabulary, costs, grammar_key
 from grammar_workers.vocabulary.vocabulary import load_vocabulary
 from tests.deployments.command_line.conftest import Command
 
@@ -30,6 +30,11 @@ def vocabulary() -> Vocabulary:
 @pytest.fixture(autouse=True)
 def loaded(vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "_vocabulary", lambda model, _: vocabulary)
+
+
+@pytest.fixture(autouse=True)
+def every_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "LEAST_S", 0)
 
 
 def written(folder: Path, name: str, text: str) -> str:
@@ -59,7 +64,7 @@ def test_for_people(command: Command, tmp_path: Path) -> None:
     assert re.match(r"supported \(json_schema\)\n  states +\d+ of the byte automaton\n  size ", out)
     assert "  note      /properties/name: ignored keyword 'example'\n" in out
     assert '    {"name": "", "age": 0}\n' in out
-    assert re.search(r"\n  most expensive:\n +[\d.]+ ms  \S+: \w", out)
+    assert re.search(r"\n  most expensive, of CPU that a schema takes once in a cluster:\n +[\d.]+ ms  \S+: \w", out)
 
 
 def test_flags_are_the_grammar_options(command: Command, tmp_path: Path, vocabulary: Vocabulary) -> None:
@@ -123,3 +128,11 @@ def test_what_is_no_json_is_refused_and_what_is_no_file_is_wrong_usage(command: 
         assert (code, out) == (2, "") and said in err
     code, _, err = command("check", written(tmp_path, "true.json", "true"), "--whitespace-limit", "99")
     assert code == 2 and "--whitespace-limit" in err
+
+
+def test_misspelt_keywords_are_refused_where_they_are_under_strict(command: Command, tmp_path: Path) -> None:
+    path = written(tmp_path, "name.json", '{"type": "string", "max_length": 4}')
+    assert command("check", path)[0] == 0
+    code, out, _ = command("check", path, "--strict")
+    assert code == 1 and "did you mean `maxLength`?" in out and "/max_length: 4" in out
+    assert command("check", path, "--strict", "--on-unsupported", "report")[0] == 0

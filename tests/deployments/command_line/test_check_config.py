@@ -14,7 +14,10 @@ SERVE = REPOSITORY / "k8s" / "overlays" / "cpu-demo" / "serve.yaml"
 
 def test_a_right_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check-config", str(SERVE)]) == 0
-    assert capsys.readouterr().out == f"{SERVE}: right\n"
+    assert (
+        capsys.readouterr().out
+        == f"{SERVE}: keys and values are right (models, files and addresses that they name were not looked at)\n"
+    )
 
 
 def test_each_mistake_is_named_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

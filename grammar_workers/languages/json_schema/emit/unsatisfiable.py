@@ -37,8 +37,10 @@ def contradiction_in(solver: Solver, demand: Demand) -> tuple[str, str | None]:
     while True:
         needed = [(child, asked) for child, asked in _needed(solver, demand) if not solver.satisfiable(child)]
         # The schema `false` stands in many places.
-        if not needed or needed[0][0] in passed or needed[0][1] == FALSE:
+        if not needed or needed[0][1] == FALSE:
             break
+        if needed[0][0] in passed:
+            return pool.pointer(needed[0][1]) or pointer, "it requires a value of itself, and so on without end"
         alone = alone and _has_one_type(solver, demand)
         demand, formula = needed[0]
         passed.add(demand)

@@ -98,11 +98,15 @@ _SHORTEST_MISSPELT = 6
 def misspelt(name: str) -> str | None:
     """Return the keyword that a name in a schema is a mistake for, or None.
 
-    Such a keyword asserts something, and the name differs from it in upper and lower case alone, or also in a letter.
+    Such a keyword asserts something, and the name differs from it in upper and lower case and underscores alone, or
+    also in a letter.
     """
     # Who writes `_uniqueItems` or `x-format` has taken the keyword out.
-    near = NEAR_KEYWORDS.find(name) if name.isalpha() and name not in KEYWORDS else None
-    certain = near is not None and (len(near) >= _SHORTEST_MISSPELT or near.casefold() == name.casefold())
+    if name.startswith("_"):
+        return None
+    near = NEAR_KEYWORDS.find(name) if name.replace("_", "").isalpha() and name not in KEYWORDS else None
+    alike = near is not None and near.casefold() == name.casefold().replace("_", "")
+    certain = alike or (near is not None and len(near) >= _SHORTEST_MISSPELT and "_" not in name)
     return near if certain and KEYWORDS[near or ""].vocabularies != {"core"} else None
 
 

@@ -28,6 +28,7 @@ from grammar_workers.languages.json_schema.read.keywords import (
     dialect_of,
     standard,
 )
+from grammar_workers.near_names import NearNames
 
 _SPECIFICATIONS = {
     4: referencing.jsonschema.DRAFT4,
@@ -219,6 +220,10 @@ class References:
                     if scope.resource is self.root.resource
                     else " in the schema resource around it, which has an $id"
                 )
+                if near := _near(reference, scope.resource):
+                    within += f"; is {near!r} meant?"
+                elif reference.startswith("#/components/"):
+                    within += "; it is no part of the schema: copy it into `$defs`, and refer to it there"
                 raise InvalidSpecificationError(f"{reference!r} does not exist{within}", pointer=origin) from error
             raise UnsupportedFeatureError(
                 f"{reference!r} is not at hand, and nothing is downloaded: copy it into `$defs`, and refer to it there",
@@ -268,6 +273,15 @@ class References:
 def _identifier_of(draft: int) -> str:
     """The keyword that names a schema resource."""
     return "$id" if draft > 4 else "id"
+
+
+def _near(reference: str, resource: Any) -> str | None:
+    """The reference that may be meant by one whose last name nothing has."""
+    around, _, name = reference.rpartition("/")
+    for step in around.split("/")[1:]:
+        resource = resource.get(step) if isinstance(resource, dict) else None
+    near = NearNames(resource).find(name) if isinstance(resource, dict) else None
+    return None if near is None else f"{around}/{near}"
 
 
 def _root_of(resolver: Any) -> Any:

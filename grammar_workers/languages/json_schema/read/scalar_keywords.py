@@ -146,8 +146,7 @@ class ScalarKeywords:
 
     def _spans(self, extension: Any, scope: Scope) -> FormulaId:
         if not isinstance(extension, dict) or "substring_of" not in extension:
-            self._notes.append(f"{scope.pointer or '#'}: ignored keyword 'x-turnstile'")
-            return TRUE
+            raise scope.wrong("x-turnstile", "an object with `substring_of`")
         asked = extension["substring_of"]
         asked = {"text": asked} if isinstance(asked, str) else asked
         for name in extension.keys() - {"substring_of"}:
@@ -192,7 +191,8 @@ class ScalarKeywords:
             if divisor <= 0:
                 raise schema.scope.wrong("multipleOf", "positive")
             parts.append(self._pool.atom(JsonType.NUMBER, MultipleOf(format(divisor, "f"))))
-        if parts and _PLAIN_NUMBERS not in self._notes:
+        # No integer has an exponent anyway.
+        if parts and schema.get("type") != "integer" and _PLAIN_NUMBERS not in self._notes:
             self._notes.append(_PLAIN_NUMBERS)
         return self._pool.all_of(parts)
 
