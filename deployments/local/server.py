@@ -154,6 +154,7 @@ def _start(
     ray_start = _RayStart(metrics_port, progress, signals.stop)
     ray_start.start()
     while not ray_start.over.wait(POLL_S) and not signals.stop.is_set():
+        signals.install()
         if time.monotonic() > started + deadline_s:
             signals.stop.set()  # it does not try again
             raise _ray_failure(f"within {deadline_s:.0f} s")
@@ -161,6 +162,8 @@ def _start(
         return
     if ray_start.failure is not None:
         raise ray_start.failure
+    # Ray's core puts a handler of SIGTERM into the place of ours, which prints a stack and aborts.
+    signals.install()
     deploy(config, progress, signals.stop, deadline_s=deadline_s - (time.monotonic() - started))
 
 

@@ -39,6 +39,7 @@ class StopSignals:
         self._first = math.inf
 
     def install(self) -> None:
+        """Hear them, from now on alone; called by the main thread."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note)
 

@@ -150,10 +150,10 @@ async def with_a_long_stream(server: Server, *signals: Signal) -> Stop:
 
 
 SHORT_DRAIN_S = 2.0
-SIGINT_UNDER_LOAD = f"SIGINT, {CLIENTS} clients"
+SIGTERM_UNDER_LOAD = f"SIGTERM, {CLIENTS} clients"
 CASES: dict[str, tuple[Callable[..., Awaitable[Stop]], list[Signal], float, int]] = {
-    SIGINT_UNDER_LOAD: (under_load, [Signal()], 10.0, 0),
-    f"SIGTERM, {CLIENTS} clients": (under_load, [Signal(signal.SIGTERM)], 10.0, 0),
+    f"SIGINT, {CLIENTS} clients": (under_load, [Signal()], 10.0, 0),
+    SIGTERM_UNDER_LOAD: (under_load, [Signal(signal.SIGTERM)], 10.0, 0),
     f"Ctrl-C, {CLIENTS} clients": (under_load, [Signal(to_group=True)], 10.0, 0),
     "SIGTERM twice at once": (under_load, [Signal(signal.SIGTERM)] * 2, 10.0, 0),
     "a stream past drain_s": (with_a_long_stream, [Signal()], SHORT_DRAIN_S, 1),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.stops import SIGINT_UNDER_LOAD, run
+from tests.integration.stops import SIGTERM_UNDER_LOAD, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
 async def test_a_signal_under_load() -> None:
     """None of the answers is 404 or cut, and the server is gone within its deadline, with all that it has started."""
-    stop, wrong = await run(SIGINT_UNDER_LOAD)
+    stop, wrong = await run(SIGTERM_UNDER_LOAD)
     assert wrong == []
     assert stop.answers["whole"] > 0 and stop.answers["503"] > 0
