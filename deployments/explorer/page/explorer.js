@@ -174,6 +174,8 @@ function drawStep(step) {
   byId("graph-figure").hidden = graph === null;
   if (graph !== null) {
     drawGraph(byId("graph"), steps, view.index);
+    const here = byId("graph").querySelector(".here circle").cx.baseVal.value;
+    byId("graph-figure").scrollLeft = here - byId("graph-figure").clientWidth / 2;
   }
 }
 
