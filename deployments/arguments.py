@@ -110,8 +110,8 @@ class RouterArguments(Scale):
     )
     rate_limit: RateLimit | None = Field(
         None,
-        description="What each tenant may send; more is answered with 429. Each router replica enforces the whole limit "
-        "by itself. Limits in the key file take its place; they hold for all replicas together.",
+        description="What each tenant may send; more is answered with 429. Each router replica enforces the whole "
+        "limit by itself. Limits in the key file take its place; they hold for all replicas together.",
     )
     allow_unenforced: bool = Field(
         True,
