@@ -105,13 +105,13 @@ class RouterArguments(Scale):
     )
     api_keys: str | None = Field(
         None,
-        description="A YAML file with the hashes of API keys and their tenants (`deployments/http/tenants.py`); "
-        "without one everybody may ask.",
+        description="A YAML file with the hashes of API keys and their tenants (`docs/api.md`, Tenants); without one "
+        "everybody may send requests. A relative path means the working folder of the router's process.",
     )
     rate_limit: RateLimit | None = Field(
         None,
-        description="What each tenant may send; more is answered with 429. Each router replica counts for itself, and "
-        "only API keys tell tenants apart for certain.",
+        description="What each tenant may send; more is answered with 429. Each router replica enforces the whole "
+        "limit by itself. Limits in the key file take its place; they hold for all replicas together.",
     )
     allow_unenforced: bool = Field(
         True,
@@ -205,7 +205,10 @@ class ReplicaArguments(Scale):
 class AppArguments(_Arguments):
     """Everything an operator chooses about one application."""
 
-    model: str = Field(description="A Hugging Face model id, or a folder; a relative one means the repository's.")
+    model: str = Field(
+        description="A Hugging Face model id, or a folder. A relative folder is looked up in Turnstile's own folder: "
+        "the checkout, or the installed package."
+    )
     served_model_name: str | None = Field(
         None, description="The name clients use; the last part of `model` when absent."
     )

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from typing import Any
 
 from openai import OpenAI
 
+API_KEY = os.environ.get("TURNSTILE_API_KEY", "none")
+"""Sent to the server, which ignores it unless it has keys (`router.api_keys`)."""
 PEOPLE = {"Alice Moore": "Paris", "Grace Lee": "Oslo"}
 """What the agent can look up."""
 PROMPT = "Where does Alice Moore live?"
@@ -71,7 +74,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.steps < 1:
         parser.error("--steps: at least 1")
-    print(run(OpenAI(base_url=f"{options.url}/v1", api_key="none"), options.model, options.prompt, options.steps))
+    print(run(OpenAI(base_url=f"{options.url}/v1", api_key=API_KEY), options.model, options.prompt, options.steps))
     return 0
 
 

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from typing import Any
 from openai import APIError, AsyncOpenAI
 from tqdm import tqdm
 
+API_KEY = os.environ.get("TURNSTILE_API_KEY", "none")
+"""Sent to the server, which ignores it unless it has keys (`router.api_keys`)."""
 SCHEMA = Path(__file__).parent / "schemas" / "sentiment.json"
 
 
@@ -56,7 +59,7 @@ async def run(options: argparse.Namespace) -> int:
 
     with options.output.open("w") as output:
         output.writelines(json.dumps(line) + "\n" for line in done.values())
-        async with AsyncOpenAI(base_url=f"{options.url}/v1", api_key="none") as client:
+        async with AsyncOpenAI(base_url=f"{options.url}/v1", api_key=API_KEY) as client:
             tasks = [asyncio.create_task(one(prompt)) for prompt in waiting]
             failed = 0
             for finished in tqdm(asyncio.as_completed(tasks), total=len(tasks), unit="prompt"):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from openai import OpenAI
 from pydantic import BaseModel, Field
 
+API_KEY = os.environ.get("TURNSTILE_API_KEY", "none")
+"""Sent to the server, which ignores it unless it has keys (`router.api_keys`)."""
 TEXTS = (
     "Alice Moore is 34 years old and lives in Paris.",
     "Zorblax Quimby, aged 118, lives in Mooncity.",
@@ -44,7 +47,7 @@ def main() -> int:
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")
     parser.add_argument("--model", default="turnstile-tiny", help="the model's name (default %(default)s)")
     options = parser.parse_args()
-    client = OpenAI(base_url=f"{options.url}/v1", api_key="none")
+    client = OpenAI(base_url=f"{options.url}/v1", api_key=API_KEY)
     for text in options.texts:
         print(extract(client, options.model, text).model_dump_json())
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 from openai import OpenAI
 from pydantic import Field, TypeAdapter, validate_call
 
+API_KEY = os.environ.get("TURNSTILE_API_KEY", "none")
+"""Sent to the server, which ignores it unless it has keys (`router.api_keys`)."""
 PROMPT = "Extract the person: Alice Moore is 34 years old and lives in Paris."
 
 
@@ -45,7 +48,7 @@ def main() -> int:
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default %(default)s)")
     parser.add_argument("--model", default="turnstile-tiny", help="the model's name (default %(default)s)")
     options = parser.parse_args()
-    client = OpenAI(base_url=f"{options.url}/v1", api_key="none")
+    client = OpenAI(base_url=f"{options.url}/v1", api_key=API_KEY)
     answer = client.chat.completions.create(
         model=options.model,
         messages=[{"role": "user", "content": options.prompt}],

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
 import httpx
 
+API_KEY = os.environ.get("TURNSTILE_API_KEY", "none")
+"""Sent to the server, which ignores it unless it has keys (`router.api_keys`)."""
 FOLDER = Path(__file__).parent / "schemas"
 
 
@@ -62,7 +65,7 @@ def main() -> int:
     asking.add_argument("name", help="the schema's, without .json")
     asking.add_argument("prompt")
     options = parser.parse_args()
-    with httpx.Client(base_url=options.url, timeout=120) as server:
+    with httpx.Client(base_url=options.url, headers={"Authorization": f"Bearer {API_KEY}"}, timeout=120) as server:
         if options.command == "publish":
             return publish(server, options.folder, options.keys)
         return ask(server, options.keys, options.name, options.prompt)

@@ -174,7 +174,7 @@ class AutomatonSpecification(Automaton):
 class GrammarTextSpecification(_Specification):
     """Text of a context-free grammar: `gbnf` (llama.cpp's notation; the language of `root`) or `lark` (of `start`).
 
-    What is understood of the two notations stands in `languages/cfg/gbnf.py` and `languages/cfg/lark.py`.
+    `docs/constraints.md` lists what is understood of the two notations.
     """
 
     type: Literal["grammar"] = "grammar"
@@ -261,7 +261,7 @@ class Tag(_Specification):
 class StructuralTagSpecification(_Specification):
     """Text made of formats, or free text in which a trigger opens a constrained region, such as a tool call.
 
-    `format` is the language of xgrammar's structural tags, see `tag_formats`; nothing else goes with it.
+    `format` is the language of xgrammar's structural tags, see `docs/structural-tags.md`; nothing else goes with it.
 
     With `tags` and `triggers`: as soon as the text ends with one of `triggers`, it must go on with the rest of one of
     the `begin` texts that start with this trigger, then the content and the `end` of that tag; after it the text is

@@ -93,4 +93,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
         message = str(response.json()["error"]["message"])
     except (ValueError, KeyError, TypeError):
         message = f"{response.url} answered {response.text[:200]!r}"
+    if response.status_code == 401:
+        rejected = f"the server does not accept the API key in {API_KEY_VARIABLE}"
+        message = rejected if authorization() else f"the server needs an API key: set {API_KEY_VARIABLE} to yours"
     raise ServerFailure(f"{message} (status {response.status_code})", response.status_code)

@@ -7,7 +7,7 @@ A key file is YAML, with the SHA-256 of each key, never the key itself:
       - tenant: operations
         sha256: fcde2b2edba56bf408601fb721fe9b5c338d10ee429ea04fae5511b68fbf8fb9
         administrator: true
-    limits: # of single tenants, over all router replicas together
+    limits: # of single tenants, for all router replicas together
       search: {rate_limit: {requests_per_minute: 120, burst: 20}, concurrent_requests: 16, new_grammars: 4}
 
 The file is read again every few seconds. A key that it no longer has is refused within `RELOAD_S`, all keys where the

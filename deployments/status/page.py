@@ -42,7 +42,9 @@ def status_page(model: str, version: str, reports: Reports | None, seen: SeenGra
         tenant: The visitor, whose own grammars are shown. None: an administrator, who sees all of them.
     """
     title = f"Turnstile: {model}"
-    links = "".join(f'<li><a href="{path}">{name}</a> <span>{what}</span></li>' for path, name, what in LINKS)
+    # A link sends no API key, so `/v1/models` would answer 401.
+    shown = [link for link in LINKS if reports is not None or link[0] != "/v1/models"]
+    links = "".join(f'<li><a href="{path}">{name}</a> <span>{what}</span></li>' for path, name, what in shown)
     if reports is None:
         body = '<p id="locked">The figures of the server are shown to those who have an API key.</p>'
     else:

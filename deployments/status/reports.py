@@ -51,10 +51,11 @@ class Reports:
         return sorted(found, key=lambda grammar: -float(grammar["compile_seconds"]))
 
     def calls(self) -> Counter[str]:
-        """Requests for each of the grammars that were asked for most."""
+        """Requests for each of the grammars that were requested most, or that took longest to compile."""
         calls: Counter[str] = Counter()
         for report in self.compilers or ():
-            calls.update({grammar["key"]: grammar["calls"] for grammar in report["most_used"]})
+            shown = (*report["slowest"], *report["most_used"])
+            calls.update({grammar["key"]: grammar.get("calls", 0) for grammar in shown})
         return calls
 
 

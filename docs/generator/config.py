@@ -13,6 +13,9 @@ Made by `make reference` from `deployments/arguments.py`. A config is a
 of its application. Unknown keys fail with their name.
 
 ```yaml
+http_options:
+  host: 127.0.0.1    # 0.0.0.0: reachable from other machines
+  port: 8000
 applications:
   - name: turnstile
     route_prefix: /

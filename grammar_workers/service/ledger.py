@@ -38,7 +38,10 @@ class GrammarLedger:
         ]
 
     def slowest(self) -> list[dict[str, Any]]:
-        """`{"key", "compile_seconds", "automaton_states", "artifact_bytes"}`, the slowest first."""
+        """`{"key", "calls", "compile_seconds", "automaton_states", "artifact_bytes"}`, the slowest first."""
         fields = ("key", "compile_seconds", "automaton_states", "artifact_bytes")
-        found = [{name: ready[name] for name in fields} for ready in self._slowest.values()]
+        found = [
+            {"calls": self._calls.get(key, 0), **{name: ready[name] for name in fields}}
+            for key, ready in self._slowest.items()
+        ]
         return sorted(found, key=lambda one: -one["compile_seconds"])

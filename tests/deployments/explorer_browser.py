@@ -134,6 +134,15 @@ def check_prediction(page: Page, answer_key: str) -> None:
     assert page.locator("#feedback").inner_text().startswith(FEEDBACK[answer_key])
 
 
+def check_notes(page: Page) -> None:
+    """A keyword that is ignored is told; runs without notes show none."""
+    assert not page.locator("#notes").is_visible()
+    page.select_option("#kind", "json")
+    page.fill("#constraint", '{"enum": ["a"], "maxlength": 3}')
+    page.click("#run")
+    page.locator("#note-list", has_text="maxlength").wait_for()
+
+
 def check_refusal(page: Page) -> None:
     """A refused request leaves nothing of the run before it, and the next run is shown again."""
     assert page.locator("#result").is_visible()
@@ -164,6 +173,8 @@ def check_window(browser: Browser, name: str, options: argparse.Namespace) -> in
             page.click("#run")
             page.locator("#run:enabled").wait_for()
             page.uncheck("#predict")
+        check_notes(page)
+        check_layout(page)
         check_refusal(page)
         check_layout(page)
         screenshot(page, options, f"explorer-{name}-refused")

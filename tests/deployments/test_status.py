@@ -145,6 +145,7 @@ async def test_figures_are_for_those_with_a_key(compiler: FakeCompiler, replica:
             page = await http.get("/", headers=headers)
             assert page.status_code == 200 and "API key" in page.text
             assert KEY[:12] not in page.text and "Tiers" not in page.text
+            assert "/v1/models" not in page.text
         assert KEY[:12] in (await http.get("/", headers=bearer("operations"))).text
 
 
@@ -252,6 +253,10 @@ def test_a_ledger_keeps_the_slowest_and_the_most_used() -> None:
     assert ledger.most_used()[0] == {"key": "0" * 64, "calls": MOST_COUNTED + 501}
     assert len(ledger.most_used()) == len(ledger.slowest()) == SHOWN
     assert [one["compile_seconds"] for one in ledger.slowest()][:2] == [4.595, 4.594]
+    used = {one["key"] for one in ledger.most_used()}
+    asked_once = [one for one in ledger.slowest() if one["key"] not in used]
+    assert asked_once and all(one["calls"] == 1 for one in asked_once)
+    assert Reports([{"slowest": ledger.slowest(), "most_used": ledger.most_used()}], None).calls()["0" * 64] == 4597
 
 
 @pytest.mark.anyio

@@ -11,6 +11,7 @@ import pytest
 from deployments.http import tenants as module
 from deployments.http.errors import ApiError
 from deployments.http.tenants import Tenants
+from tests.documents import blocks
 
 
 def entry(tenant: str, key: str) -> str:
@@ -76,6 +77,15 @@ def test_keys_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert who(tenants, "new") is None
     written(path, entry("b", "new"))
     assert who(tenants, "new") == "b"
+
+
+def test_the_documented_key_file_is_one(tmp_path: Path) -> None:
+    (example,) = [block.text for block in blocks("docs/api.md", "yaml")]
+    (tmp_path / "keys").write_text(example)
+    tenants = Tenants.from_file(str(tmp_path / "keys"))
+    assert (who(tenants, "search-example-key"), who(tenants, "operations-example-key")) == ("search", "operations")
+    limits = tenants.tenant("search-example-key", None).limits
+    assert all(getattr(limits, name) is not None for name in type(limits).model_fields)
 
 
 def test_a_file_is_read_again_within_ten_seconds() -> None:

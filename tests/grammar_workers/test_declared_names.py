@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from grammar_workers import GrammarOptions, TokenFSM, compile_grammar
+from grammar_workers.languages.json_schema.solve import name_classes, sizes
 from grammar_workers.pushdown.json_text import encode_string_body
 from tests.grammar_workers.vocabularies import accepts, bytes_vocabulary
 
@@ -89,3 +90,16 @@ def test_masks_inside_of_names_say_what_steps_do(names: list[str]) -> None:
             tokens = np.flatnonzero([fsm.next_state(state, token) >= 0 for token in range(vocabulary.size)])
             assert fsm.allowed_tokens(state) == set(tokens.tolist())
             state = fsm.next_state(state, byte)
+
+
+def test_names_that_have_not_been_counted_to_their_end_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be any number of them: a list would take all the memory."""
+    schema = {"minProperties": 2, "propertyNames": {"pattern": "^[ab]$"}, "additionalProperties": {"type": "null"}}
+    few = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    assert accepts(few, '{"a": null, "b": null}') and not accepts(few, '{"a": null, "a": null}')
+    listed: list[int] = []
+    monkeypatch.setattr(name_classes, "_texts", lambda _, label: listed.append(label) or [])
+    monkeypatch.setattr(sizes, "_MOST_MOVES", 0)
+    differing = compile_grammar({"type": "json_schema", "schema": schema}, bytes_vocabulary())
+    assert accepts(differing, '{"a": null, "b": null}') and not accepts(differing, '{"a": null, "a": null}')
+    assert not listed

@@ -30,7 +30,7 @@ NOT_RUN_HERE = {
     "pip install": "tests/integration/test_wheel.py installs the wheel and serves from it",
     "git clone": "a repository's address, then make serve",
     "redis-server": "what the server of these tests has, and make serve",
-    "ps aux": "prints processes",
+    "server=$(pgrep": "prints the processes of a server that make serve has started",
     "TURNSTILE_VLLM=1 vllm serve": "needs vLLM: tests/vllm/test_serve.py",
     "make serve CONFIG=configs/gpu.yaml": "needs a GPU and a model hub: tests/deployments/test_config_file.py reads it",
     "serve deploy": "needs a cluster",

@@ -34,11 +34,15 @@ async function complete(constraint) {
     }),
   });
   const body = await response.json();
+  if (response.status === 401) {
+    throw new Error(key ? "The server does not know this API key. Enter another one above." : "The server needs an API key. Enter it above.");
+  }
   if (!response.ok) {
     throw new Error(body.error.message);
   }
   const choice = body.choices[0];
-  return { steps: stepsOf(choice), finishReason: choice.finish_reason, constrained: Boolean(constraint) };
+  const notes = body.grammar ? body.grammar.notes : [];
+  return { steps: stepsOf(choice), finishReason: choice.finish_reason, constrained: Boolean(constraint), notes: notes };
 }
 
 async function submit(event) {
@@ -68,6 +72,8 @@ async function submit(event) {
 
 /** Both outputs side by side, and where the free one breaks. */
 function compare() {
+  byId("notes").hidden = runs.masked.notes.length === 0;
+  byId("note-list").replaceChildren(...runs.masked.notes.map((note) => element("li", note)));
   const divergence = divergenceOf(runs.masked, runs.free);
   runs.broken = divergence !== null && divergence.breaks ? divergence.index : Infinity;
   byId("masked-text").textContent = textOf(runs.masked.steps);
@@ -168,6 +174,8 @@ function drawStep(step) {
   byId("graph-figure").hidden = graph === null;
   if (graph !== null) {
     drawGraph(byId("graph"), steps, view.index);
+    const here = byId("graph").querySelector(".here circle").cx.baseVal.value;
+    byId("graph-figure").scrollLeft = here - byId("graph-figure").clientWidth / 2;
   }
 }
 

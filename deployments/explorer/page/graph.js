@@ -2,8 +2,11 @@
 
 /* Draws a whole automaton and where a generation is in it. Knows numbers and texts, nothing of the page. */
 
-const GAP_X = 110;
-const GAP_Y = 64;
+/* Room for the label of an edge between two columns, and for that of a loop between two rows. */
+const GAP_X = 160;
+const GAP_Y = 104;
+/** The longest token that a label has whole. */
+const LONGEST_NAME = 7;
 
 /** Where states stand: columns by their distance from the initial one, which comes first. state -> {x, y}. */
 function layoutOf(graph) {
@@ -20,7 +23,7 @@ function layoutOf(graph) {
   for (const state of queue) {
     const row = filled.get(column.get(state)) || 0;
     filled.set(column.get(state), row + 1);
-    places.set(state, { x: 40 + column.get(state) * GAP_X, y: 50 + row * GAP_Y });
+    places.set(state, { x: 40 + column.get(state) * GAP_X, y: 80 + row * GAP_Y });
   }
   return places;
 }
@@ -46,10 +49,10 @@ function describeGraph(graph, here) {
   return `The whole automaton, ${graph.states.length} states; now in state ${here}. ${edges.join("; ")}.`;
 }
 
-function labelOf(edge) {
-  const [first] = edge.tokens;
+function labelOf(edge, longest = Infinity) {
+  const name = shown(nameOf(edge.tokens[0]));
   const others = edge.tokens.length - 1 + edge.more_tokens;
-  return `${shown(nameOf(first))}${others ? ` +${others}` : ""}`;
+  return `${name.length > longest ? `${name.slice(0, longest - 1)}…` : name}${others ? ` +${others}` : ""}`;
 }
 
 /** Fills `svg`: circles are states, doubled where the text may end; the way so far and the next edge in colour. */
@@ -74,22 +77,29 @@ function drawGraph(svg, steps, index) {
   }
 }
 
-/** A straight line to a later column, an arc to any other state, a loop to itself. */
+/** A line to the next column, an arc within a column (on its left) and to an earlier one (above), a loop to itself. */
 function drawnEdge(edge, from, to, kind) {
   const group = drawn("g", { class: kind });
-  const loops = edge.source === edge.target;
-  const bend = to.x > from.x ? 0 : 34;
-  const middle = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 - (loops ? 42 : bend) };
-  const path = loops
-    ? `M${from.x - 8} ${from.y - RADIUS} C${from.x - 26} ${from.y - 46} ${from.x + 26} ${from.y - 46} ${from.x + 8} ${from.y - RADIUS}`
-    : `M${from.x} ${from.y} Q${middle.x} ${middle.y - bend} ${to.x} ${to.y}`;
-  group.append(drawn("path", { d: path }));
-  if (!loops) {
-    const length = Math.hypot(to.x - middle.x, to.y - middle.y + bend) || 1;
-    const [dx, dy] = [(to.x - middle.x) / length, (to.y - middle.y + bend) / length];
-    const [x, y] = [to.x - dx * (RADIUS + 4), to.y - dy * (RADIUS + 4)];
-    group.append(drawn("path", { class: "head", d: `M${x} ${y} l${-9 * dx - 4 * dy} ${-9 * dy + 4 * dx} l${8 * dy} ${-8 * dx} z` }));
+  const label = (x, y, anchor) =>
+    drawn("text", { class: "token-label", x: x, y: y, "text-anchor": anchor }, labelOf(edge, LONGEST_NAME));
+  if (edge.source === edge.target) {
+    const [top, left, right] = [from.y - 66, from.x - 8, from.x + 8];
+    const path = `M${left} ${from.y - RADIUS} C${left - 18} ${top} ${right + 18} ${top} ${right} ${from.y - RADIUS}`;
+    group.append(drawn("path", { d: path }), label(left, top + 8, "start"));
+    return group;
   }
-  group.append(drawn("text", { class: "token-label", x: middle.x, y: middle.y - 5, "text-anchor": "middle" }, labelOf(edge)));
+  const middle = { x: (from.x + to.x) / 2, y: (from.y + to.y) / 2 };
+  const next = to.x > from.x;
+  const bend = next ? middle : to.x < from.x ? { x: middle.x, y: middle.y - 84 } : { x: middle.x - 44, y: middle.y };
+  const length = Math.hypot(to.x - bend.x, to.y - bend.y) || 1;
+  const [dx, dy] = [(to.x - bend.x) / length, (to.y - bend.y) / length];
+  const [x, y] = [to.x - dx * (RADIUS + 4), to.y - dy * (RADIUS + 4)];
+  group.append(
+    drawn("path", { d: `M${from.x} ${from.y} Q${bend.x} ${bend.y} ${x} ${y}` }),
+    drawn("path", { class: "head", d: `M${x} ${y} l${-9 * dx - 4 * dy} ${-9 * dy + 4 * dx} l${8 * dy} ${-8 * dx} z` }),
+    // Nearer to the source than to the target: lines that cross do so in the middle.
+    next ? label(from.x + (to.x - from.x) * 0.4, from.y + (to.y - from.y) * 0.4 - 5, "middle")
+    : to.x < from.x ? label((from.x + bend.x) / 2 - 8, from.y * 0.49 + bend.y * 0.42 + to.y * 0.09 - 5, "middle") : label(middle.x - 26, middle.y + 4, "end"),
+  );
   return group;
 }

@@ -102,7 +102,10 @@ def test_the_api_key_comes_from_the_environment(
     command: Command, closed_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, _, err = command("generate", "hello", "--url", closed_url)
-    assert code == 1 and "API key" in err
+    assert code == 1 and "needs an API key: set TURNSTILE_API_KEY" in err
+    monkeypatch.setenv("TURNSTILE_API_KEY", "another")
+    code, _, err = command("generate", "hello", "--url", closed_url)
+    assert code == 1 and "does not accept the API key in TURNSTILE_API_KEY" in err
     monkeypatch.setenv("TURNSTILE_API_KEY", API_KEY)
     assert command("generate", "hello", "--url", closed_url)[0] == 0
 

@@ -39,7 +39,7 @@ def has_endless_items(solver: Solver, plain: PlainArray, longest: int | None) ->
 
 def has_endless_names(container: Objects) -> bool:
     """Whether each class of free names has more than any text has room for."""
-    return all(container.name_classes.size(number) >= ENOUGH for number in range(container.class_count))
+    return all(container.name_classes.size(number).least >= ENOUGH for number in range(container.class_count))
 
 
 def _check_item(solver: Solver, array: Demand, holds: bool) -> None:
@@ -64,7 +64,7 @@ def check_names(container: Objects, graph: Graph) -> None:
     """Raise NotDistinctError unless, wherever an object may not end, another name can come that leads to its end."""
 
     def leads_on(node: Node, edge: Edge, label: tuple[bool, ...]) -> bool:
-        return edge.part >= 0 or container.name_classes.size(-1 - edge.part) > container.most_properties(node)
+        return edge.part >= 0 or container.name_classes.size(-1 - edge.part).least > container.most_properties(node)
 
     if not _always_ends(graph, leads_on):
         counts = (atom for atom in container.atoms if isinstance(container.pool.assertion(atom), PropertyCount))

@@ -21,7 +21,7 @@ from grammar_workers.languages.json_schema.assertions import (
 )
 from grammar_workers.languages.json_schema.logic import FormulaPool
 from grammar_workers.languages.json_schema.memo import memoized
-from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, count_texts
+from grammar_workers.languages.json_schema.solve.sizes import ENOUGH, Size, count_texts
 from grammar_workers.languages.json_schema.solve.strings import Classified, NameTest, Strings
 
 _MOST_FEW = 32
@@ -68,15 +68,17 @@ class NameClasses:
         return bool(self._tests[test].classify(self.names[part]))
 
     @memoized
-    def size(self, number: int) -> int:
-        """How many names a class has, ENOUGH for any number of them."""
-        return ENOUGH if self.automaton is None else count_texts(self.automaton, {1 + number}).least
+    def size(self, number: int) -> Size:
+        """How many names a class has, at least ENOUGH for any number of them."""
+        return Size(ENOUGH, False) if self.automaton is None else count_texts(self.automaton, {1 + number})
 
     def few_names(self, most: int) -> list[str]:
         """The names of the classes that have at most `most` of them, and at most 32."""
         found: list[str] = []
         for number in range(len(self.classes)):
-            if self.automaton is not None and self.size(number) <= min(most, _MOST_FEW):
+            size = self.size(number)
+            # What has not been counted to its end may be without one.
+            if self.automaton is not None and size.exact and size.least <= min(most, _MOST_FEW):
                 found += _texts(self.automaton, 1 + number)
         return found
 
