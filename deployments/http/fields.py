@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, GetJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from grammar_workers.strict_json import JsonTextError, parse_json
-from grammar_workers.validation import FailFast, at_most
+from grammar_workers.validation import at_most
 
 MAX_METADATA = 64
 
@@ -20,7 +20,6 @@ DecimalName = Annotated[str, StringConstraints(pattern="^(0|[1-9][0-9]{0,9})$")]
 """A number as the key of an object."""
 
 Metadata = Annotated[dict[str, str], at_most(MAX_METADATA)]
-NoTexts = Annotated[list[str], FailFast(), Field(max_length=0)]
 
 
 def text_parts(*kinds: str) -> BeforeValidator:

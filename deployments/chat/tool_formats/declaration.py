@@ -83,8 +83,8 @@ class ToolFormat:
     digits) or `$random` (`id_length` letters and digits), which the model writes as its id."""
     trigger: str
     """The beginning of a call, or of `opens`, that free text cannot go on from but with a call."""
-    marks: tuple[str, ...]
-    """Texts all of which the chat template of such a model has; empty: none is known."""
+    marks: tuple[str, ...] | None = None
+    """Texts all of which the chat template of such a model has. None: `trigger`. Empty: none is known."""
     separator: str = ""
     """Between two calls: in a section, or where nothing but calls is allowed."""
     opens: str = ""
