@@ -15,7 +15,6 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from deployments.anthropic import body as messages
 from deployments.anthropic.answer import MessagesAnswer, TokenCount
 from deployments.anthropic.body import CountTokensBody, MessagesBody
 from deployments.arguments import AppArguments
@@ -31,7 +30,6 @@ from deployments.http.tenants import Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
-from deployments.openai.responses import body as responses
 from deployments.openai.responses.answer import ResponsesAnswer
 from deployments.openai.responses.body import ResponsesBody
 from deployments.routing.grammar_keys import GrammarKeys
@@ -109,11 +107,10 @@ class Service:
             model=self._model_of(body.model),
             system_fingerprint=self.system_fingerprint,
             logprobs=body.top_logprobs_wanted() is not None,
+            include_usage=body.include_usage,
             readers=begun.readers,
         )
-        if body.stream:
-            return EventStream(answer.blocks(include_usage=body.include_usage), begun.generation)
-        return await _whole(answer, begun.generation)
+        return await _sent(answer, body.stream, begun.generation)
 
     async def _begin_others(
         self, body: CompletionBody, generation: Generation, request: Request, tenant: Tenant
@@ -138,29 +135,23 @@ class Service:
             except ApiError as error:
                 too_long = error.detail.code == "context_length_exceeded"
                 if not (too_long and body.truncation == "auto" and body.drop_oldest()):
-                    raise error.move(responses.place_in_these_words) from error
-        begun.generation.tell_places(responses.place_in_these_words)
+                    raise error.move(body.in_these_words) from error
+        begun.generation.tell_places(body.in_these_words)
         (reader,) = begun.readers
         model = self._model_of(body.chat.model)
         answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
-        if body.stream:
-            return EventStream(answer.blocks(), begun.generation)
-        return await _whole(answer, begun.generation)
+        return await _sent(answer, body.stream, begun.generation)
 
     async def message(self, body: MessagesBody, request: Request, tenant: Tenant) -> Response:
         """`/v1/messages`."""
         try:
             begun = await self.begin(body.chat, request, tenant)
         except ApiError as error:
-            raise error.move(messages.place_in_these_words) from error
-        begun.generation.tell_places(messages.place_in_these_words)
+            raise error.move(body.in_these_words) from error
+        begun.generation.tell_places(body.in_these_words)
         (reader,) = begun.readers
         answer = MessagesAnswer(begun.generation, reader, request_id=begun.request_id, model=body.model)
-        response: Response
-        if body.stream:
-            response = EventStream(answer.blocks(), begun.generation)
-        else:
-            response = await _whole(answer, begun.generation)
+        response = await _sent(answer, body.stream, begun.generation)
         response.headers[ANTHROPIC_HEADER] = begun.request_id
         return response
 
@@ -170,7 +161,7 @@ class Service:
             self._check_model(body.model)
             counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
         except ApiError as error:
-            raise error.move(messages.place_in_these_words) from error
+            raise error.move(body.in_these_words) from error
         return TokenCount(input_tokens=counted["count"]).model_dump()
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
@@ -337,7 +328,12 @@ def _check_memory() -> None:
         raise ApiError(503, str(error), code="out_of_memory") from error
 
 
-async def _whole(answer: Answer | ResponsesAnswer | MessagesAnswer, generation: Generation) -> Response:
+async def _sent(
+    answer: Answer | ResponsesAnswer | MessagesAnswer, stream: bool | None, generation: Generation
+) -> Response:
+    """The answer as a stream, or whole."""
+    if stream:
+        return EventStream(answer.blocks(), generation)
     async with aclosing(generation):
         return JSONResponse(await answer.whole(), headers=headers_of(generation.grammar))
 
