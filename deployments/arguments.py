@@ -66,13 +66,8 @@ class Scale(_Arguments):
             count = {"num_replicas": "auto", "autoscaling_config": self.autoscaling.model_dump()}
         return {
             **count,
-            "ray_actor_options": {
-                "num_cpus": self.num_cpus,
-                "num_gpus": self.num_gpus,
-                "resources": self.resources,
-            },
-            "max_ongoing_requests": self.max_ongoing_requests,
-            "max_queued_requests": self.max_queued_requests,
+            "ray_actor_options": self.model_dump(include={"num_cpus", "num_gpus", "resources"}),
+            **self.model_dump(include={"max_ongoing_requests", "max_queued_requests"}),
             "backpressure_config": {"status_code": 429, "retry_after_s": 1},
             "graceful_shutdown_timeout_s": self.drain_s,
             # Looking for the end of the last request often keeps a stop short.

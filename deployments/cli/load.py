@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import numpy as np
 
-PROMPT = "Extract the person: Alice Moore is 34 years old and lives in Paris."
+from deployments.http.examples import PROMPT
+
 WARM_SCHEMAS = 8
 
 

@@ -87,15 +87,11 @@ GENERATION: Answers = {
 """What paths that generate may answer: a stream, too, if the body asks for one."""
 
 
-class AnthropicErrorDetail(BaseModel):
+class AnthropicErrorDetail(ErrorDetail):
     """What went wrong, in Anthropic's words; the other fields as in `ErrorDetail`, where they say something."""
 
-    type: str
-    message: str
     param: str | None = None
     code: str | None = None
-    pointer: str | None = None
-    position: int | None = None
 
 
 class AnthropicErrorBody(BaseModel):

@@ -11,10 +11,10 @@ from pydantic import Field, StrictBool, TypeAdapter, ValidationError
 
 from deployments.http.errors import in_the_body
 from deployments.openai.constraints import BANNED_WORDS, SUBSTRING, AnyBannedWords, AnySubstring, StructuredOutputs
+from deployments.validation_messages import unknown_place
 from deployments.vllm.sampling import REFUSED
 from gpu_workers.vllm.reference import Reference, is_reference
 from grammar_workers.errors import GrammarError, InvalidSpecificationError, LimitExceededError, UnsupportedFeatureError
-from grammar_workers.near_names import NearNames
 from grammar_workers.options import GrammarOptions
 from grammar_workers.specification import (
     AllOfSpecification,
@@ -22,7 +22,7 @@ from grammar_workers.specification import (
     GrammarSpecification,
     JsonSchemaSpecification,
 )
-from grammar_workers.validation import place_of, pointer, unknown_field
+from grammar_workers.validation import place_of, pointer
 
 EXTENSION = "x-turnstile"
 """The keyword at the root of a JSON Schema that says what vLLM's own fields cannot."""
@@ -141,18 +141,11 @@ def _malformed(
     model: TypeAdapter[Any], error: ValidationError, before: tuple[int | str, ...] = ()
 ) -> InvalidSpecificationError:
     first = error.errors(include_url=False)[0]
-    if (found := unknown_field(first)) is None:
+    if (unknown := unknown_place(first, model.core_schema)) is None:
         inside, _ = place_of(model.core_schema, first["loc"])
         return InvalidSpecificationError(first["msg"], pointer=pointer((*before, *inside)))
-    around, name = found
-    inside, wanted = place_of(model.core_schema, around)
+    inside, near, known = unknown
     place = (*before, *inside)
-    message = _unknown(name, str(place[-1]) if place else "it", list(wanted.get("fields", ())))
-    return InvalidSpecificationError(message, pointer=pointer((*place, name)))
-
-
-def _unknown(name: str, object_: str, known: list[str]) -> str:
-    """What to say about a field that an object does not have."""
-    near = NearNames(known).find(name)
     meant = f" Is {near} meant?" if near else ""
-    return f"unknown field.{meant} {object_} takes {', '.join(known)}"
+    message = f"unknown field.{meant} {place[-2] if place[1:] else 'it'} takes {', '.join(known)}"
+    return InvalidSpecificationError(message, pointer=pointer(place))

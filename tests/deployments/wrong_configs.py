@@ -73,7 +73,7 @@ def wrong_configs(folder: Path) -> list[Wrong]:
         Wrong("draft vocabulary", f"{engine}draft_vocabulary", "/no/file", ("draft_vocabulary`: /no/file is no file",)),
         Wrong("vLLM is missing", f"{arguments}replica.engine", {"kind": "vllm"}, ("vLLM is not installed", "pip")),
         Wrong("no GPU", f"{engine}device", "cuda", ("1 GPUs are asked for", "torch finds 0", "`device: cpu`")),
-        Wrong("CPUs", f"{arguments}router.num_cpus", 999, ("is 1000.5 CPUs, the local Ray has", "lower them")),
+        Wrong("CPUs", f"{arguments}router.num_cpus", 999, ("1000.5 CPUs, Ray has", "lower them")),
         Wrong("key file is missing", api_keys, "/no/keys", (*told, "/no/keys", "No such file")),
         Wrong("key in place of its hash", api_keys, str(folder / "digest"), (*told, "keys.0.sha256", "sha256sum")),
         Wrong("key file is no YAML", api_keys, str(folder / "yaml"), (*told, "line 1")),
