@@ -9,9 +9,9 @@ import json
 import time
 import uuid
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import Request, Response
+from fastapi import Body, Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
@@ -22,11 +22,13 @@ from deployments.chat.chat_format import ChatFormat
 from deployments.chat.output_parser import OutputParser
 from deployments.chat.thinking import PROMPTS, Thinking
 from deployments.chat.tools import ToolDialect
+from deployments.http import examples
 from deployments.http.deadline import Deadline
 from deployments.http.errors import ApiError, Places
 from deployments.http.event_stream import EventStream
+from deployments.http.limits import LimitedCaller, RateLimits
 from deployments.http.request_id import ANTHROPIC_HEADER, sent_request_id
-from deployments.http.tenants import Tenant
+from deployments.http.tenants import Caller, Tenant
 from deployments.http.unenforced import headers_of
 from deployments.openai.completions import Answer
 from deployments.openai.protocol import ChatCompletionBody, CompletionBody, GenerationBody
@@ -95,8 +97,27 @@ class Service:
         self.reports = RecentReports(tiers.reports)
         self.seen_grammars = tiers.seen_grammars
 
-    async def answer(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
-        """Both completion endpoints."""
+    async def chat_completions(
+        self,
+        body: Annotated[ChatCompletionBody, Body(openapi_examples=examples.CHAT_COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation, under a constraint if one is given."""
+        return await self._complete(body, request, tenant)
+
+    async def completions(
+        self,
+        body: Annotated[CompletionBody, Body(openapi_examples=examples.COMPLETIONS)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Continue a prompt, under a constraint if one is given."""
+        return await self._complete(body, request, tenant)
+
+    async def _complete(self, body: GenerationBody, request: Request, tenant: Tenant) -> Response:
+        rate_limits: RateLimits = request.app.state.rate_limits
+        rate_limits.charge(tenant, body.sequences - 1)  # each particle counts as a request; the first has been counted
         begun = await self.begin(body, request, tenant)
         if isinstance(body, CompletionBody):
             await self._begin_others(body, begun.generation, request, tenant)
@@ -126,8 +147,13 @@ class Service:
             await generation.aclose()
             raise
 
-    async def respond(self, body: ResponsesBody, request: Request, tenant: Tenant) -> Response:
-        """`/v1/responses`."""
+    async def responses(
+        self,
+        body: Annotated[ResponsesBody, Body(openapi_examples=examples.RESPONSES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation in the shape of OpenAI's newer endpoint, under a constraint if one is given."""
         while True:
             try:
                 begun = await self.begin(body.chat, request, tenant)
@@ -142,8 +168,13 @@ class Service:
         answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
         return await _sent(answer, body.stream, begun.generation)
 
-    async def message(self, body: MessagesBody, request: Request, tenant: Tenant) -> Response:
-        """`/v1/messages`."""
+    async def messages(
+        self,
+        body: Annotated[MessagesBody, Body(openapi_examples=examples.MESSAGES)],
+        request: Request,
+        tenant: LimitedCaller,
+    ) -> Response:
+        """Answer a conversation in the shape of Anthropic's API, under a constraint if one is given."""
         try:
             begun = await self.begin(body.chat, request, tenant)
         except ApiError as error:
@@ -155,14 +186,16 @@ class Service:
         response.headers[ANTHROPIC_HEADER] = begun.request_id
         return response
 
-    async def count_tokens(self, body: CountTokensBody, tenant: Tenant) -> dict[str, Any]:
-        """`/v1/messages/count_tokens`."""
+    async def count_tokens(
+        self, body: Annotated[CountTokensBody, Body(openapi_examples=examples.COUNT_TOKENS)], tenant: LimitedCaller
+    ) -> Response:
+        """How many tokens the prompt of a message would have."""
         try:
             self._check_model(body.model)
             counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
         except ApiError as error:
             raise error.move(body.in_these_words) from error
-        return TokenCount(input_tokens=counted["count"]).model_dump()
+        return JSONResponse(TokenCount(input_tokens=counted["count"]).model_dump())
 
     async def begin(self, body: GenerationBody, request: Request, tenant: Tenant) -> Begun:
         """Check a request against the served model and start it. Raises `ApiError`.
@@ -214,11 +247,13 @@ class Service:
         generation.span = span
         return Begun(request_id, generation, readers)
 
-    async def tokenize(self, body: TokenizeBody, tenant: Tenant) -> dict[str, Any]:
-        """`/tokenize`. A chat's tokens are those that a chat completion of the same fields would begin with."""
+    async def tokenize(
+        self, body: Annotated[TokenizeBody, Body(openapi_examples=examples.TOKENIZE)], tenant: LimitedCaller
+    ) -> Response:
+        """The tokens of a prompt; of a conversation those that a chat completion would count."""
         self._check_model(self._model_of(body.model))
         prompt = {} if body.chat is None else await self._chat_prompt(body.chat)
-        return await self._tokens(body.request(prompt), tenant)
+        return JSONResponse(await self._tokens(body.request(prompt), tenant))
 
     async def _chat_prompt(self, chat: ChatCompletionBody) -> dict[str, Any]:
         """The prompt of a chat completion as replicas take it."""
@@ -230,17 +265,22 @@ class Service:
         self._check_prompt(request)
         return await self._tiers.tokenize({**request, "tenant": tenant.name})
 
-    async def detokenize(self, body: DetokenizeBody, tenant: Tenant) -> dict[str, Any]:
-        """`/detokenize`."""
+    async def detokenize(
+        self, body: Annotated[DetokenizeBody, Body(openapi_examples=examples.DETOKENIZE)], tenant: LimitedCaller
+    ) -> Response:
+        """The text of tokens."""
         self._check_model(self._model_of(body.model))
-        return await self._tiers.detokenize(body.tokens, tenant.name)
+        return JSONResponse(await self._tiers.detokenize(body.tokens, tenant.name))
 
-    async def models(self) -> dict[str, Any]:
+    async def models(self, tenant: Caller) -> dict[str, Any]:
+        """The served models."""
         cards = [await self._card(name) for name in self._args.model_names]
         return ModelList(object="list", data=cards).model_dump()
 
-    async def model_card(self, name: str) -> dict[str, Any]:
-        """Raises `ApiError` 404 for another model."""
+    async def model_card(
+        self, name: Annotated[str, Path(description="A name from `/v1/models`.")], tenant: Caller
+    ) -> dict[str, Any]:
+        """One served model."""
         self._check_model(name)
         return (await self._card(name)).model_dump()
 
@@ -264,7 +304,8 @@ class Service:
             raise ApiError(404, message, param="model", code="model_not_found")
 
     async def health(self) -> dict[str, str]:
-        """Raises 503 unless both tiers answer. Their replicas join the routing table only once they are warm."""
+        """200 once the next request will be answered at full speed."""
+        # Replicas join the routing table only once they are warm.
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 await asyncio.gather(self._tiers.compiler_info(), self._tiers.replica_info())
