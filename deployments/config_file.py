@@ -33,20 +33,10 @@ def load_config(path: Path, *, model: str | None = None, engine: str | None = No
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: not a mapping")
-    if model is not None or engine is not None:
-        _change_applications(data, model, engine)
-    if problems := config_problems(data):
+    config, problems = _checked(data, model, engine)
+    if config is None or problems:
         raise ConfigError("\n".join(f"{path}: {problem}" for problem in problems))
-    return ServeDeploySchema.model_validate(data)
-
-
-def _change_applications(data: dict[str, Any], model: str | None, engine: str | None) -> None:
-    """Where the file has what it should; anything else is told by `config_problems`."""
-    applications = data.get("applications")
-    for application in applications if isinstance(applications, list) else ():
-        arguments = application.get("args") if isinstance(application, dict) else None
-        if isinstance(arguments, dict):
-            _change(arguments, model, engine)
+    return config
 
 
 def _change(arguments: dict[str, Any], model: str | None, engine: str | None) -> None:
@@ -66,15 +56,23 @@ def _kind(replica: dict[str, Any]) -> Any:
 
 def config_problems(data: dict[str, Any]) -> list[str]:
     """Everything wrong with a config, each with its place; empty when it can be served."""
+    return _checked(data)[1]
+
+
+def _checked(
+    data: dict[str, Any], model: str | None = None, engine: str | None = None
+) -> tuple[ServeDeploySchema | None, list[str]]:
+    """The config, where it is one, and its problems."""
     try:
         config = ServeDeploySchema.model_validate(data, extra="forbid")
     except ValidationError as error:
-        return problem_lines(error, ServeDeploySchema)
+        return None, problem_lines(error, ServeDeploySchema)
     problems = []
     for i, application in enumerate(config.applications):
         place = f"applications.{i}."
         if application.import_path != IMPORT_PATH:
             problems.append(f"`{place}import_path` is {application.import_path!r}, not {IMPORT_PATH!r}")
+        _change(application.args, model, engine)
         try:
             AppArguments.model_validate(application.args)
         except ValidationError as error:
@@ -84,7 +82,7 @@ def config_problems(data: dict[str, Any]) -> list[str]:
             for deployment in application.deployments
             if deployment.name not in DEPLOYMENTS
         ]
-    return problems
+    return config, problems
 
 
 def problem_lines(error: ValidationError, model: type[BaseModel], before: str = "") -> list[str]:

@@ -13,7 +13,7 @@ from deployments.http.body_errors import shown_place
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import contradiction
 from deployments.openai.chat_messages import MAX_PARTS, joined
-from deployments.openai.tool_bodies import FunctionName
+from deployments.openai.tool_bodies import FunctionName, call_of
 from grammar_workers.errors import shortened
 from grammar_workers.validation import FailFast, by_json_type
 
@@ -156,11 +156,7 @@ def _turn(role: str, blocks: Sequence[Block]) -> dict[str, Any]:
     if thoughts:
         turn["reasoning_content"] = "".join(thoughts)
     calls = [
-        {
-            "id": block.id,
-            "type": "function",
-            "function": {"name": block.name, "arguments": json.dumps(block.input, ensure_ascii=False)},
-        }
+        call_of(block.id, block.name, json.dumps(block.input, ensure_ascii=False))
         for block in blocks
         if isinstance(block, ToolUseBlock)
     ]

@@ -113,7 +113,10 @@ class Grammars:
         self._timeout_s = timeout_s
         self._background: set[asyncio.Task[Any]] = set()
 
-    async def compile(self, body: GrammarBody, tenant: Tenant) -> Response:
+    async def compile(
+        self, body: Annotated[GrammarBody, Body(openapi_examples=examples.GRAMMARS)], tenant: LimitedCaller
+    ) -> Response:
+        """Compile a constraint before the first request needs it."""
         specification, param = body.constraint()
         assert specification is not None
         grammar = await self._keys.grammar(specification, param, on_unsupported=body.on_unsupported)
@@ -127,10 +130,12 @@ class Grammars:
             status = {"key": grammar.key, "status": "queued"}
         return _answer(_known(status, param), tenant, accepted=True)
 
-    async def status(self, key: str, tenant: Tenant) -> Response:
+    async def status(self, key: Key, tenant: Caller) -> Response:
+        """Return the state of a grammar. 404: the key is unknown or another tenant's; 400: the grammar was rejected."""
         return _answer(_known(_told(await self._status(key, tenant), "key"), "key"), tenant)
 
-    async def discard(self, key: str, tenant: Tenant) -> Response:
+    async def discard(self, key: Key, tenant: Caller) -> Response:
+        """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
         found = await self._tiers.discard_grammar(key, tenant.name, tenant.administrator)
         if found["status"] == "forbidden":
             raise ApiError(403, "the grammar belongs to another tenant", param="key", code="not_owner")
@@ -155,25 +160,10 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
     """The paths around `grammars`."""
     api = APIRouter(route_class=StrictJsonRoute, prefix="/v1/grammars", tags=["grammars"], responses=ERRORS)
 
-    @api.post(
-        "", response_model=GrammarStatus, responses={202: {"model": GrammarStatus, "description": "Not ready yet."}}
-    )
-    async def compile_grammar(
-        body: Annotated[GrammarBody, Body(openapi_examples=examples.GRAMMARS)], tenant: LimitedCaller
-    ) -> Response:
-        """Compile a constraint before the first request needs it."""
-        return await grammars.compile(body, tenant)
-
-    @api.get("/{key}", response_model=GrammarStatus)
-    async def grammar_status(key: Key, tenant: Caller) -> Response:
-        """Return the state of a grammar. 404: the key is unknown or another tenant's; 400: the grammar was rejected."""
-        return await grammars.status(key, tenant)
-
-    @api.delete("/{key}", response_model=Discarded, responses=_DISCARDING)
-    async def discard_grammar(key: Key, tenant: Caller) -> Response:
-        """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
-        return await grammars.discard(key, tenant)
-
+    not_ready = {"model": GrammarStatus, "description": "Not ready yet."}
+    api.post("", name="compile_grammar", response_model=GrammarStatus, responses={202: not_ready})(grammars.compile)
+    api.get("/{key}", name="grammar_status", response_model=GrammarStatus)(grammars.status)
+    api.delete("/{key}", name="discard_grammar", response_model=Discarded, responses=_DISCARDING)(grammars.discard)
     return api
 
 

@@ -218,23 +218,23 @@ class Service:
         if body.timeout_s is not None:
             deadline.set(body.timeout_s, "timeout_s")
         self._check_model(self._model_of(body.model))
-        request_id = _request_id(request)
+        request_id = sent_request_id(request) or uuid.uuid4().hex
         drawn_seed = _drawn_seed(request_id)
-        chat = body if isinstance(body, ChatCompletionBody) else None
-        self._check_size(body.sent_characters(), "prompt" if chat is None else "messages")
+        self._check_size(body.sent_characters(), "messages" if isinstance(body, ChatCompletionBody) else "prompt")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
         generation_request["traceparent"] = span.traceparent
         if (name := self._model_of(body.model)) != self.model:
             generation_request["adapter"] = name
-        chat_format = None if chat is None else await self._served_chat_format()
+        chat_format = await self._served_chat_format() if isinstance(body, ChatCompletionBody) else None
         grammar = await self._grammar(body, chat_format, tenant)
         readers: list[OutputParser] = []
-        if chat is not None and chat_format is not None:
-            generation_request |= chat_format.prompt_fields(chat)
-            readers = [chat_format.reader(chat, drawn_seed, index) for index in range(body.choices)]
+        thoughts = None
+        if isinstance(body, ChatCompletionBody) and chat_format is not None:
+            generation_request |= chat_format.prompt_fields(body)
+            readers = [chat_format.reader(body, drawn_seed, index) for index in range(body.choices)]
+            thoughts = chat_format.thoughts_limit(body)
         self._check_prompt(generation_request)
-        thoughts = None if chat is None or chat_format is None else chat_format.thoughts_limit(chat)
         generation = await self._tiers.start_generation(
             generation_request,
             grammar,
@@ -377,11 +377,6 @@ async def _sent(
         return EventStream(answer.blocks(), generation)
     async with aclosing(generation):
         return JSONResponse(await answer.whole(), headers=headers_of(generation.grammar))
-
-
-def _request_id(request: Request) -> str:
-    """The answer's id."""
-    return sent_request_id(request) or uuid.uuid4().hex
 
 
 def _drawn_seed(request_id: str) -> int:

@@ -22,7 +22,7 @@ from deployments.vllm.handlers import wrap_handlers
 from deployments.vllm.interface import SUPPORTED_VLLM, Methods, UnknownInterfaceError, check_methods
 from deployments.vllm.log import log_as_vllm
 from deployments.vllm.settings import BACKEND, PluginSettings, read_settings
-from deployments.vllm.speculation import forced_drafts
+from deployments.vllm.speculation import forced_drafts, propose_forced_tokens
 from deployments.vllm.wrapping import wraps
 from gpu_workers.vllm.backend import GrammarLoader, MaskBackend
 from gpu_workers.vllm.grammar import RequestGrammar
@@ -94,18 +94,16 @@ def check_interface(backend_types: Any, release: str) -> None:
     check_methods(backend_types, _METHODS, engine)
 
 
-def _backend(settings: PluginSettings, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> MaskBackend:
+def _backend(settings: PluginSettings, vllm_config: Any) -> MaskBackend:
     """That of an engine core."""
     compile_logged(logger)  # an engine core on another node than the API process
-    trusted = vllm_config.model_config.trust_remote_code
-    vocabulary = load_vocabulary(_model(vllm_config), trust_remote_code=trusted)
+    model = vllm_config.model_config
+    vocabulary = load_vocabulary(str(model.tokenizer), trust_remote_code=model.trust_remote_code)
     if forced_drafts(vllm_config, settings):
         from vllm.v1.core.sched.scheduler import Scheduler
 
-        from deployments.vllm.speculation import propose_forced_tokens
-
         propose_forced_tokens(Scheduler, settings)
-    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), vocab_size)
+    return MaskBackend(vocabulary, GrammarLoader(vocabulary, settings.store), model.get_vocab_size())
 
 
 def _beam_backend(clients: Clients, outlines: Any, vllm_config: Any, *, tokenizer: Any, vocab_size: int) -> Any:
@@ -113,10 +111,6 @@ def _beam_backend(clients: Clients, outlines: Any, vllm_config: Any, *, tokenize
     if not asked_for(vllm_config):
         return outlines(vllm_config, tokenizer=tokenizer, vocab_size=vocab_size)
     return clients.beam_backend(vllm_config, vocab_size)
-
-
-def _model(vllm_config: Any) -> str:
-    return str(vllm_config.model_config.tokenizer)
 
 
 def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
@@ -131,8 +125,7 @@ def _wrap_manager(manager: Any, settings: PluginSettings) -> None:
         original(self, vllm_config, *arguments, **keywords)
         if asked_for(vllm_config) and not vllm_config.model_config.skip_tokenizer_init:
             log_as_vllm()
-            tokens = vllm_config.model_config.get_vocab_size()
-            self.backend = _backend(settings, vllm_config, tokenizer=self.tokenizer, vocab_size=tokens)
+            self.backend = _backend(settings, vllm_config)
 
     @wraps(manager, "grammar_init")
     def begin_grammar(original: Any, self: Any, request: Any) -> None:

@@ -72,12 +72,7 @@ class GrammarRequest:
 
     def place(self, pointer: str) -> str:
         """Where the client wrote what stands at `pointer` in the specification."""
-        return in_the_body(pointer, self.places, "")[0]
-
-
-def names_artifact(constraint: Any) -> bool:
-    """Whether `StructuredOutputsParams` name a grammar compiled before."""
-    return constraint.grammar is not None and is_reference(constraint.grammar)
+        return str(in_the_body(None, pointer, self.places)[1])
 
 
 def read_request(constraint: Any) -> GrammarRequest:
@@ -86,7 +81,7 @@ def read_request(constraint: Any) -> GrammarRequest:
         if getattr(constraint, name):
             message = f"{name}: set TURNSTILE_GRAMMAR_OPTIONS, or `{EXTENSION}` in the schema, instead"
             raise UnsupportedFeatureError(message, pointer="/" + name)
-    if names_artifact(constraint):
+    if constraint.grammar is not None and is_reference(constraint.grammar):
         return _read_reference(constraint.grammar)
     given = {name: value for name in CONSTRAINTS if (value := getattr(constraint, name)) is not None}
     try:

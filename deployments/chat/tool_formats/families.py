@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from deployments.chat.tool_formats.declaration import Parameters, TextRegion, ToolFormat
 
 _JSON = '{"name": "$name", "arguments": $arguments}'
+_FUNCTION = "<function=$name>\n$arguments</function>"
+_DSML = {"prefix": "｜DSML｜", "more": ' string="$string"'}
 _NEXT = "<|end|><|start|>assistant"
-_KEYWORDS = Parameters("$key=$value", separator=", ", notation="python")
-_NAMES = "[a-zA-Z][a-zA-Z0-9_]*"
+_PYTHON: dict[str, Any] = {
+    "call": "$name($arguments)",
+    "parameters": Parameters("$key=$value", separator=", ", notation="python"),
+    "names": "[a-zA-Z][a-zA-Z0-9_]*",
+}
 _MISTRAL_IDS: dict[str, Any] = {"id_length": 9, "client_id": "$random", "any_id": False}
 
 
@@ -22,17 +27,22 @@ def _list(trigger: str, end: str = "", **fields: Any) -> ToolFormat:
     return ToolFormat(call, trigger, opens=f"{trigger}[", separator=", ", closes=f"]{end}", **fields)
 
 
-def _dsml(section: str, mark: str) -> ToolFormat:
-    """A format of DeepSeek's markup, by the name of the element that holds all calls."""
+def _invokes(section: str, prefix: str = "", more: str = "", **fields: Any) -> ToolFormat:
+    """A format whose section is an element that holds an element for each call; `more`: attributes of a parameter."""
     return ToolFormat(
-        call='<｜DSML｜invoke name="$name">\n$arguments</｜DSML｜invoke>',
-        trigger=f"<｜DSML｜{section}>",
-        marks=("｜DSML｜", mark),
-        opens=f"<｜DSML｜{section}>\n",
+        call=f'<{prefix}invoke name="$name">\n$arguments</{prefix}invoke>',
+        trigger=f"<{section}>",
+        opens=f"<{section}>\n",
         separator="\n",
-        closes=f"\n</｜DSML｜{section}>",
-        parameters=Parameters('<｜DSML｜parameter name="$key" string="$string">$value</｜DSML｜parameter>\n'),
+        closes=f"\n</{section}>",
+        parameters=Parameters(f'<{prefix}parameter name="$key"{more}>$value</{prefix}parameter>\n'),
+        **fields,
     )
+
+
+def _element(name: str, content: str, **fields: Any) -> ToolFormat:
+    """A format whose calls are elements, on lines of their own."""
+    return ToolFormat(f"<{name}>\n{content}\n</{name}>", f"<{name}>", separator="\n", **fields)
 
 
 FORMATS: dict[str, ToolFormat] = {
@@ -121,32 +131,22 @@ FORMATS: dict[str, ToolFormat] = {
         separator="\n",
         closes="\n</tool_calls>",
     ),
-    "minimax_m2": ToolFormat(
-        call='<invoke name="$name">\n$arguments</invoke>',
-        trigger="<minimax:tool_call>",
-        opens="<minimax:tool_call>\n",
-        separator="\n",
-        closes="\n</minimax:tool_call>",
-        parameters=Parameters('<parameter name="$key">$value</parameter>\n'),
-        ends_thoughts=True,
-    ),
+    "minimax_m2": _invokes("minimax:tool_call", ends_thoughts=True),
     # DeepSeek's markup.
-    "deepseek_v3_2": _dsml("function_calls", "function_calls"),
-    "deepseek_v4": _dsml("tool_calls", "tool_calls>"),
+    "deepseek_v3_2": _invokes("｜DSML｜function_calls", marks=("｜DSML｜", "function_calls"), **_DSML),
+    "deepseek_v4": _invokes("｜DSML｜tool_calls", marks=("｜DSML｜", "tool_calls>"), **_DSML),
     # Seed-OSS by ByteDance, without line ends around values.
-    "seed_oss": ToolFormat(
-        call="<seed:tool_call>\n<function=$name>\n$arguments</function>\n</seed:tool_call>",
-        trigger="<seed:tool_call>",
-        separator="\n",
+    "seed_oss": _element(
+        "seed:tool_call",
+        _FUNCTION,
         parameters=Parameters("<parameter=$key>$value</parameter>\n"),
         ends_thoughts=True,
     ),
     # Qwen3-Coder and those that write as it does.
-    "qwen3_coder": ToolFormat(
-        call="<tool_call>\n<function=$name>\n$arguments</function>\n</tool_call>",
-        trigger="<tool_call>",
+    "qwen3_coder": _element(
+        "tool_call",
+        _FUNCTION,
         marks=("<tool_call>", "<function=", "<parameter="),
-        separator="\n",
         parameters=Parameters("<parameter=$key>\n$value\n</parameter>\n"),
         ends_thoughts=True,
     ),
@@ -167,13 +167,7 @@ FORMATS: dict[str, ToolFormat] = {
         ends_thoughts=True,
     ),
     # Hermes by Nous Research, whose format Qwen 2.5 and 3, Granite 4 and many others write.
-    "hermes": ToolFormat(
-        call='<tool_call>\n{"name": "$name", "arguments": $arguments}\n</tool_call>',
-        trigger="<tool_call>",
-        marks=("<tool_call>", '"arguments": '),
-        separator="\n",
-        ends_thoughts=True,
-    ),
+    "hermes": _element("tool_call", _JSON, marks=("<tool_call>", '"arguments": '), ends_thoughts=True),
     # JSON between two tokens of their own: Jamba, Apertus, LongCat, InternLM.
     "jamba": ToolFormat(
         call=_JSON,
@@ -184,11 +178,7 @@ FORMATS: dict[str, ToolFormat] = {
         closes="\n]</tool_calls>",
     ),
     "apertus": _list("<|tools_prefix|>", "<|tools_suffix|>", call='{"$name": $arguments}'),
-    "longcat": ToolFormat(
-        call='<longcat_tool_call>\n{"name": "$name", "arguments": $arguments}\n</longcat_tool_call>',
-        trigger="<longcat_tool_call>",
-        separator="\n",
-    ),
+    "longcat": _element("longcat_tool_call", _JSON),
     "internlm2": ToolFormat(
         call='<|action_start|><|plugin|>\n{"name": "$name", "parameters": $arguments}<|action_end|>',
         trigger="<|action_start|>",
@@ -222,32 +212,21 @@ FORMATS: dict[str, ToolFormat] = {
     ),
     # A call as Python writes it, `f(city="Paris", days=3)`: Llama 3.2 and 4, LFM 2, OLMo 3.
     "pythonic": ToolFormat(
-        call="$name($arguments)",
         trigger="[",
         marks=("[func_name1(params_name1=params_value1",),
         opens="[",
         separator=", ",
         closes="]",
         alone=True,
-        parameters=_KEYWORDS,
-        names=_NAMES,
+        **_PYTHON,
     ),
-    "lfm2": _list(
-        "<|tool_call_start|>",
-        "<|tool_call_end|>",
-        call="$name($arguments)",
-        marks=("List of tools: ",),
-        parameters=_KEYWORDS,
-        names=_NAMES,
-    ),
+    "lfm2": _list("<|tool_call_start|>", "<|tool_call_end|>", marks=("List of tools: ",), **_PYTHON),
     "olmo3": ToolFormat(
-        call="$name($arguments)",
         trigger="<function_calls>",
         opens="<function_calls>",
         separator="\n",
         closes="</function_calls>",
-        parameters=_KEYWORDS,
-        names=_NAMES,
+        **_PYTHON,
     ),
     # Llama by Meta.
     "llama3": ToolFormat(

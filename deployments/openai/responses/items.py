@@ -11,7 +11,7 @@ from pydantic import Discriminator, Field, Tag
 from deployments.http.client_fields import ClientModel
 from deployments.http.fields import text_parts
 from deployments.openai.chat_messages import MAX_PARTS, TextPart, joined
-from deployments.openai.tool_bodies import FunctionName
+from deployments.openai.tool_bodies import FunctionName, call_of
 from grammar_workers.validation import FailFast, by_json_type
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -147,8 +147,7 @@ def chat_messages(
             if isinstance(item, ReasoningInput):
                 turn["reasoning_content"] = "".join(piece.text for piece in item.content or item.summary)
             elif isinstance(item, CallInput | CustomCallInput):
-                function = {"name": item.name, "arguments": item.arguments}
-                turn.setdefault("tool_calls", []).append({"id": item.call_id, "type": "function", "function": function})
+                turn.setdefault("tool_calls", []).append(call_of(item.call_id, item.name, item.arguments))
             else:
                 turn["content"].append(joined(item.content))
         begins += [index] * (len(messages) - len(begins))
