@@ -221,15 +221,11 @@ class AppArguments(_Arguments):
     replica: ReplicaArguments = Field(default_factory=ReplicaArguments, description="The GPU tier.")
 
     @model_validator(mode="after")
-    def _fits_the_engine(self) -> AppArguments:
+    def _fits_together(self) -> AppArguments:
         if len(set(self.model_names)) < len(self.model_names):
             raise ValueError(f"replica.engine.lora_adapters: {self.model_name} is the model's own name")
         if self.replica.engine.kind == "vllm" and self.store.startswith("memory:"):
             raise ValueError("store: vLLM's EngineCore is another process, which cannot see memory://; use file://")
-        return self
-
-    @model_validator(mode="after")
-    def _reports_what_is_allowed(self) -> AppArguments:
         if self.compiler.options.on_unsupported == "report" and not self.router.allow_unenforced:
             raise ValueError("compiler.options.on_unsupported: report contradicts router.allow_unenforced: false")
         return self

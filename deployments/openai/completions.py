@@ -24,6 +24,7 @@ from deployments.openai.logprobs import (
     chat_logprobs,
     diagnostics,
 )
+from deployments.openai.protocol import GenerationBody
 from deployments.routing.tiers import Event, Generation
 
 
@@ -147,9 +148,7 @@ class TextCompletion(_Completion):
 
 
 class Answer:
-    """Formats one generation, which its caller closes; `logprobs`: they were asked. `choices`: of each prompt.
-
-    `include_usage`: a stream ends with the token counts.
+    """Formats one generation, which its caller closes.
 
     `readers[i]` cuts the text of the i-th choice of a chat into thoughts, content and calls; without readers
     the shape is that of `/v1/completions`.
@@ -157,23 +156,21 @@ class Answer:
 
     def __init__(
         self,
+        body: GenerationBody,
         generation: Generation,
+        readers: Sequence[OutputParser],
         *,
         request_id: str,
         model: str,
         system_fingerprint: str,
-        logprobs: bool,
-        include_usage: bool,
-        choices: int = 1,
-        readers: Sequence[OutputParser] = (),
     ) -> None:
         self._generation = generation
         self._chat = bool(readers)
-        self._logprobs = logprobs
-        self._include_usage = include_usage
+        self._logprobs = body.top_logprobs_wanted() is not None
+        self._include_usage = body.include_usage
         self._choices = len(generation.first)
         self._readers = readers
-        self._prompt_tokens = sum(first["prompt_tokens"] for first in generation.first[::choices])
+        self._prompt_tokens = sum(first["prompt_tokens"] for first in generation.first[:: body.choices])
         self._completion_tokens = 0
         self._offsets = [TextOffsets() for _ in range(self._choices)]
         self._head = {

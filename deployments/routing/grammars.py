@@ -122,7 +122,7 @@ class Grammars:
         grammar = await self._keys.grammar(specification, param, on_unsupported=body.on_unsupported)
         if body.wait:
             return _answer(await self._tiers.compile(grammar, tenant.name), tenant)
-        status = _told(await self._status(grammar.key, tenant), param)
+        status = await self._status(grammar.key, tenant, param)
         if status["status"] == "unknown":
             task = asyncio.create_task(self._compile_quietly(grammar, tenant.name))
             self._background.add(task)
@@ -132,7 +132,7 @@ class Grammars:
 
     async def status(self, key: Key, tenant: Caller) -> Response:
         """Return the state of a grammar. 404: the key is unknown or another tenant's; 400: the grammar was rejected."""
-        return _answer(_known(_told(await self._status(key, tenant), "key"), "key"), tenant)
+        return _answer(_known(await self._status(key, tenant, "key"), "key"), tenant)
 
     async def discard(self, key: Key, tenant: Caller) -> Response:
         """Remove a grammar from the store. Its owner may, and administrators; generations that use it go on."""
@@ -145,8 +145,12 @@ class Grammars:
             raise ApiError.grammar_not_found(key)
         return JSONResponse(Discarded(key=key).model_dump())
 
-    async def _status(self, key: str, tenant: Tenant) -> dict[str, Any]:
-        return await self._tiers.grammar_status(key, tenant.name, tenant.administrator)
+    async def _status(self, key: str, tenant: Tenant, param: str) -> dict[str, Any]:
+        """A status, of which what is not enforced is data of `Unenforced`."""
+        status = await self._tiers.grammar_status(key, tenant.name, tenant.administrator)
+        if "unenforced" in status:
+            status = {**status, "unenforced": [{"param": param, **one} for one in status["unenforced"]]}
+        return status
 
     async def _compile_quietly(self, grammar: Grammar, tenant: str) -> None:
         try:
@@ -165,13 +169,6 @@ def grammar_routes(grammars: Grammars) -> APIRouter:
     api.get("/{key}", name="grammar_status", response_model=GrammarStatus)(grammars.status)
     api.delete("/{key}", name="discard_grammar", response_model=Discarded, responses=_DISCARDING)(grammars.discard)
     return api
-
-
-def _told(status: dict[str, Any], param: str) -> dict[str, Any]:
-    """A status, of which what is not enforced is data of `Unenforced`."""
-    if "unenforced" not in status:
-        return status
-    return {**status, "unenforced": [{"param": param, **one} for one in status["unenforced"]]}
 
 
 def _known(status: dict[str, Any], param: str) -> dict[str, Any]:

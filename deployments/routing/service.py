@@ -122,14 +122,12 @@ class Service:
         if isinstance(body, CompletionBody):
             await self._begin_others(body, begun.generation, request, tenant)
         answer = Answer(
+            body,
             begun.generation,
-            choices=body.choices,
+            begun.readers,
             request_id=begun.request_id,
-            model=self._model_of(body.model),
+            model=self._asked_model(body.model),
             system_fingerprint=self.system_fingerprint,
-            logprobs=body.top_logprobs_wanted() is not None,
-            include_usage=body.include_usage,
-            readers=begun.readers,
         )
         return await _sent(answer, body.stream, begun.generation)
 
@@ -164,7 +162,7 @@ class Service:
                     raise error.move(body.in_these_words) from error
         begun.generation.tell_places(body.in_these_words)
         (reader,) = begun.readers
-        model = self._model_of(body.chat.model)
+        model = self._asked_model(body.model)
         answer = ResponsesAnswer(body, begun.generation, reader, request_id=begun.request_id, model=model)
         return await _sent(answer, body.stream, begun.generation)
 
@@ -191,7 +189,7 @@ class Service:
     ) -> Response:
         """How many tokens the prompt of a message would have."""
         try:
-            self._check_model(body.model)
+            self._asked_model(body.model)
             counted = await self._tokens(conversation_request(await self._chat_prompt(body.chat)), tenant)
         except ApiError as error:
             raise error.move(body.in_these_words) from error
@@ -217,14 +215,14 @@ class Service:
         deadline: Deadline = request.state.deadline
         if body.timeout_s is not None:
             deadline.set(body.timeout_s, "timeout_s")
-        self._check_model(self._model_of(body.model))
+        name = self._asked_model(body.model)
         request_id = sent_request_id(request) or uuid.uuid4().hex
         drawn_seed = _drawn_seed(request_id)
         self._check_size(body.sent_characters(), "messages" if isinstance(body, ChatCompletionBody) else "prompt")
         # Clients choose ids, also those of others: what the replicas go by is made here.
         generation_request = body.generation_request(uuid.uuid4().hex, drawn_seed=drawn_seed)
         generation_request["traceparent"] = span.traceparent
-        if (name := self._model_of(body.model)) != self.model:
+        if name != self.model:
             generation_request["adapter"] = name
         chat_format = await self._served_chat_format() if isinstance(body, ChatCompletionBody) else None
         grammar = await self._grammar(body, chat_format, tenant)
@@ -251,7 +249,7 @@ class Service:
         self, body: Annotated[TokenizeBody, Body(openapi_examples=examples.TOKENIZE)], tenant: LimitedCaller
     ) -> Response:
         """The tokens of a prompt; of a conversation those that a chat completion would count."""
-        self._check_model(self._model_of(body.model))
+        self._asked_model(body.model)
         prompt = {} if body.chat is None else await self._chat_prompt(body.chat)
         return JSONResponse(await self._tokens(body.request(prompt), tenant))
 
@@ -269,7 +267,7 @@ class Service:
         self, body: Annotated[DetokenizeBody, Body(openapi_examples=examples.DETOKENIZE)], tenant: LimitedCaller
     ) -> Response:
         """The text of tokens."""
-        self._check_model(self._model_of(body.model))
+        self._asked_model(body.model)
         return JSONResponse(await self._tiers.detokenize(body.tokens, tenant.name))
 
     async def models(self, tenant: Caller) -> dict[str, Any]:
@@ -281,7 +279,7 @@ class Service:
         self, name: Annotated[str, Path(description="A name from `/v1/models`.")], tenant: Caller
     ) -> dict[str, Any]:
         """One served model."""
-        self._check_model(name)
+        self._asked_model(name)
         return (await self._card(name)).model_dump()
 
     async def _card(self, name: str) -> ModelCard:
@@ -295,13 +293,14 @@ class Service:
             max_model_len=self._max_length,
         )
 
-    def _model_of(self, name: str | None) -> str:
-        return self.model if name is None else name
-
-    def _check_model(self, name: str) -> None:
+    def _asked_model(self, name: str | None) -> str:
+        """The model that a request names; None: the served one. Raises `ApiError` 404 for another model."""
+        if name is None:
+            return self.model
         if name not in self._args.model_names:
             message = f"the model `{shortened(name, MAX_SHOWN_NAME)}` does not exist; `{self.model}` does"
             raise ApiError(404, message, param="model", code="model_not_found")
+        return name
 
     async def health(self) -> dict[str, str]:
         """200 once the next request will be answered at full speed."""

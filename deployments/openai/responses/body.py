@@ -17,7 +17,7 @@ from deployments.openai.protocol import MAX_MESSAGES, ReasoningEffort
 from deployments.openai.responses.items import InputItem, chat_messages
 from deployments.openai.sampling import MAX_TOP_LOGPROBS, OpenAIBody
 from deployments.openai.structural_tags import StructuralTag
-from deployments.openai.tool_bodies import MAX_TOOLS, CustomFunction, Function, TextInput
+from deployments.openai.tool_bodies import MAX_TOOLS, CustomFunction, Function, InputGrammar, TextInput
 from deployments.openai.translated import TranslatedBody
 from grammar_workers.strict_json import Place
 from grammar_workers.validation import FailFast, by_json_type
@@ -43,17 +43,17 @@ class NamedSchemaFormat(NamedJsonSchema):
     )
 
 
+AnyFormat = Annotated[
+    TextFormat | JsonObjectFormat | NamedSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
+    Field(discriminator="type"),
+]
+
+
 class TextConfig(ClientModel):
     """What the text of the answer must match."""
 
     ignores: ClassVar[str] = "text"
-    format: (
-        Annotated[
-            TextFormat | JsonObjectFormat | NamedSchemaFormat | RegexFormat | GrammarFormat | StructuralTag,
-            Field(discriminator="type"),
-        ]
-        | None
-    ) = None
+    format: AnyFormat | None = None
 
 
 class ReasoningConfig(ClientModel):
@@ -73,12 +73,10 @@ class FunctionTool(Function):
     type: Literal["function"]
 
 
-class GrammarInput(ClientModel):
+class GrammarInput(InputGrammar):
     """The grammar of a custom tool's input."""
 
     type: Literal["grammar"]
-    syntax: Literal["lark", "regex"]
-    definition: str
 
 
 AnyInput = Annotated[GrammarInput | TextInput, Field(discriminator="type")]
@@ -90,6 +88,9 @@ class CustomTool(CustomFunction):
     renames: ClassVar[str] = "a flat tool"
     type: Literal["custom"]
     format: AnyInput | None = None  # type: ignore[assignment]
+
+
+AnyTool = Annotated[FunctionTool | CustomTool, Field(discriminator="type")]
 
 
 class NamedFunction(ClientModel):
@@ -107,6 +108,13 @@ class AllowedFunctions(ClientModel):
     tools: Annotated[list[NamedFunction], FailFast(), Field(min_length=1, max_length=MAX_TOOLS)] = Field(
         description="Those of `tools` that may be called; the model is told about all of them."
     )
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("string")]
+    | Annotated[NamedFunction | AllowedFunctions, Field(discriminator="type"), Tag("object")],
+    by_json_type('"none", "auto", "required", or an object that names functions'),
+]
 
 
 class StreamOptions(ClientModel):
@@ -128,22 +136,8 @@ class ResponsesBody(OpenAIBody, TranslatedBody):
     instructions: str | None = Field(None, description="A system message before the input.")
     max_output_tokens: Positive | None = Field(None, description="The most tokens to generate.")
     text: TextConfig | None = None
-    tools: (
-        Annotated[
-            list[Annotated[FunctionTool | CustomTool, Field(discriminator="type")]],
-            FailFast(),
-            Field(max_length=MAX_TOOLS),
-        ]
-        | None
-    ) = None
-    tool_choice: (
-        Annotated[
-            Annotated[Literal["none", "auto", "required"], Tag("string")]
-            | Annotated[NamedFunction | AllowedFunctions, Field(discriminator="type"), Tag("object")],
-            by_json_type('"none", "auto", "required", or an object that names functions'),
-        ]
-        | None
-    ) = None
+    tools: Annotated[list[AnyTool], FailFast(), Field(max_length=MAX_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: StrictBool | None = None
     reasoning: ReasoningConfig | None = None
     stream_options: StreamOptions | None = None
