@@ -1,4 +1,4 @@
-"""What the paths of the HTTP application do: a checked body becomes a generation in both tiers, and an answer."""
+"""The operations of the HTTP paths: a checked body becomes a generation in both tiers, and an answer."""
 
 from __future__ import annotations
 
